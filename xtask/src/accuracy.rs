@@ -65,37 +65,39 @@ struct Summary {
 
 /// Runs the comparison.
 pub fn run(args: &Args) -> Result<()> {
-    let report = compare(&args.cases, &args.truth)?;
+    let report = compare_cases(&args.cases, &args.truth)?;
     if args.json {
         println!("{}", serde_json::to_string_pretty(&report)?);
     } else {
-        print!("{}", table(&report));
+        print!("{}", accuracy_table(&report));
     }
     match &args.ratchet {
-        Some(path) if args.bless => fs::write(path, table(&report)).with_context(|| path.display().to_string()),
-        Some(path) => check(&report, path),
+        Some(path) if args.bless => {
+            fs::write(path, accuracy_table(&report)).with_context(|| path.display().to_string())
+        }
+        Some(path) => check_ratchet(&report, path),
         None => Ok(()),
     }
 }
 
-fn compare(cases: &Path, truth: &Path) -> Result<Report> {
-    let truth = reference::truth(truth)?;
+fn compare_cases(cases: &Path, truth: &Path) -> Result<Report> {
+    let truth = reference::read_truth(truth)?;
     let mut compared = Vec::new();
-    for case in &reference::cases(cases)? {
-        let id = reference::id(case);
+    for case in &reference::read_cases(cases)? {
+        let id = reference::case_id(case);
         let measured = truth.get(id).with_context(|| format!("case `{id}` has no measured figures"))?;
         let truth = Figures::deserialize_from(measured).with_context(|| format!("figures of case `{id}`"))?;
-        let (predicted, error) = match predict(case) {
+        let (predicted, error) = match predict_case(case) {
             Ok(figures) => (Some(figures), None),
             Err(error) => (None, Some(format!("{error:#}"))),
         };
         compared.push(Case { id: id.to_owned(), predicted, truth, error });
     }
-    let summary = summarize(&compared);
+    let summary = summarize_cases(&compared);
     Ok(Report { cases: compared, summary })
 }
 
-fn predict(case: &Value) -> Result<Figures> {
+fn predict_case(case: &Value) -> Result<Figures> {
     let job = job::from_case(case)?;
     let estimate = estimate::estimate(&job)?;
     Ok(Figures {
@@ -129,7 +131,7 @@ impl Case {
     }
 }
 
-fn summarize(cases: &[Case]) -> Summary {
+fn summarize_cases(cases: &[Case]) -> Summary {
     let errors: Vec<[Option<f64>; 3]> = cases.iter().filter_map(Case::errors).collect();
     let exact = |at: usize| errors.iter().filter(|error| error[at] == Some(0.0)).count();
     let worst = |at: usize| errors.iter().filter_map(|error| error[at]).map(f64::abs).fold(0.0, f64::max);
@@ -146,14 +148,14 @@ fn summarize(cases: &[Case]) -> Summary {
     }
 }
 
-fn table(report: &Report) -> String {
+fn accuracy_table(report: &Report) -> String {
     let width = report.cases.iter().map(|case| case.id.len()).max().unwrap_or(4);
     let mut text = format!(
         "{:width$}  {:>13}  {:>9}  {:>13}  {:>9}  {:>13}  {:>9}  phase\n",
         "case", "rounded512", "error", "allocated", "error", "reserved", "error"
     );
     for case in &report.cases {
-        text.push_str(&row(case, width));
+        text.push_str(&table_row(case, width));
     }
     let s = &report.summary;
     text.push_str(&format!(
@@ -172,7 +174,7 @@ fn table(report: &Report) -> String {
     text
 }
 
-fn row(case: &Case, width: usize) -> String {
+fn table_row(case: &Case, width: usize) -> String {
     let (Some(predicted), Some(errors)) = (&case.predicted, case.errors()) else {
         return format!("{:width$}  {}\n", case.id, case.error.as_deref().unwrap_or("not estimated"));
     };
@@ -197,7 +199,7 @@ fn row(case: &Case, width: usize) -> String {
 }
 
 /// Fails when a case of the committed table is missing now or has a larger error than there.
-fn check(report: &Report, path: &Path) -> Result<()> {
+fn check_ratchet(report: &Report, path: &Path) -> Result<()> {
     let committed = fs::read_to_string(path).with_context(|| format!("cannot read {}", path.display()))?;
     let mut worse = Vec::new();
     for line in committed.lines().skip(1).take_while(|line| !line.is_empty()) {

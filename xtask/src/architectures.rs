@@ -54,16 +54,16 @@ impl Worst {
 
 /// Runs the comparison.
 pub fn run(args: &Args) -> Result<()> {
-    let truth = reference::truth(&args.truth)?;
+    let truth = reference::read_truth(&args.truth)?;
     let mut types: BTreeMap<String, Worst> = BTreeMap::new();
     let mut kinds: BTreeMap<&str, Worst> = BTreeMap::new();
     let mut wrong = Vec::new();
-    for case in &reference::cases(&args.cases)? {
-        let id = reference::id(case);
+    for case in &reference::read_cases(&args.cases)? {
+        let id = reference::case_id(case);
         let measured = truth.get(id).with_context(|| format!("case `{id}` has no measured figures"))?;
         let model_type = case["model"]["family"].as_str().unwrap_or_default();
         let allowance = generic_allowance(model_type).with_context(|| format!("`{model_type}` is not answered"))?;
-        let worst = compare(id, case, measured, &mut wrong)?;
+        let worst = compare_case(id, case, measured, &mut wrong)?;
         types.entry(model_type.to_owned()).or_default().add(&worst);
         kinds.entry(allowance.kind).or_default().add(&worst);
         let stated = allowance.worst_percent;
@@ -71,7 +71,7 @@ pub fn run(args: &Args) -> Result<()> {
             wrong.push(format!("{id}: {:.2} % from its estimate; the code says at most {stated} %", worst.of_estimate));
         }
     }
-    let table = table(&types, &kinds);
+    let table = worst_table(&types, &kinds);
     print!("{table}");
     ensure!(wrong.is_empty(), "{}", wrong.join("\n"));
     if !args.check {
@@ -83,7 +83,7 @@ pub fn run(args: &Args) -> Result<()> {
 }
 
 /// One job, with its parameters checked by their count and without.
-fn compare(id: &str, case: &Value, measured: &Value, wrong: &mut Vec<String>) -> Result<Worst> {
+fn compare_case(id: &str, case: &Value, measured: &Value, wrong: &mut Vec<String>) -> Result<Worst> {
     let figure = |key: &str| measured[key].as_u64().with_context(|| format!("case `{id}` has no `{key}`"));
     let (reserved, parameters) = (figure("peak_reserved_bytes")?, figure("param_count")?);
     let mut job = from_case(case)?;
@@ -95,7 +95,7 @@ fn compare(id: &str, case: &Value, measured: &Value, wrong: &mut Vec<String>) ->
         wrong.push(format!("{id}: built with {} parameters, the class has {parameters}", checked.parameter_count));
     }
     for estimate in [&checked, &unchecked] {
-        let (low, high) = held(estimate);
+        let (low, high) = held_bytes(estimate);
         if reserved < low || reserved > high {
             wrong.push(format!("{id}: {reserved} bytes reserved are not within {low} to {high}"));
         }
@@ -118,24 +118,24 @@ fn compare(id: &str, case: &Value, measured: &Value, wrong: &mut Vec<String>) ->
 }
 
 /// The range of what is reserved: that of the total, without the context.
-fn held(estimate: &Estimate) -> (u64, u64) {
+fn held_bytes(estimate: &Estimate) -> (u64, u64) {
     let (low, high) = (estimate.outside.low, estimate.outside.high);
     (estimate.range.0.saturating_sub(low), estimate.range.1.saturating_sub(high))
 }
 
-fn table(types: &BTreeMap<String, Worst>, kinds: &BTreeMap<&str, Worst>) -> String {
+fn worst_table(types: &BTreeMap<String, Worst>, kinds: &BTreeMap<&str, Worst>) -> String {
     let mut text = String::from("model type            jobs  allocated   reserved  of the estimate\n");
     for (name, worst) in types {
-        line(&mut text, name, worst);
+        worst_line(&mut text, name, worst);
     }
     text.push_str("\nkind\n");
     for (name, worst) in kinds {
-        line(&mut text, name, worst);
+        worst_line(&mut text, name, worst);
     }
     text
 }
 
-fn line(text: &mut String, name: &str, worst: &Worst) {
+fn worst_line(text: &mut String, name: &str, worst: &Worst) {
     let Worst { jobs, allocated, reserved, of_estimate } = worst;
     let _ = writeln!(text, "{name:<20}  {jobs:>4}  {allocated:>+8.2}%  {reserved:>+8.2}%  {of_estimate:>8.2}%");
 }

@@ -54,7 +54,7 @@ pub fn run(args: &Args) -> Result<()> {
         fs::create_dir_all(&folder).context("a temporary folder")?;
         let file = (row.make)(&folder).with_context(|| row.name)?;
         let size = file.metadata()?.len();
-        let taken = measure(args, row, &file, &folder)?;
+        let taken = measure_row(args, row, &file, &folder)?;
         let code = taken.code.unwrap_or(DIED);
         let mib = |bytes: u64| bytes as f64 / f64::from(1 << 20);
         let (size, peak, seconds) = (mib(size), mib(taken.bytes), taken.seconds);
@@ -69,7 +69,7 @@ pub fn run(args: &Args) -> Result<()> {
 }
 
 /// Runs a command under a process that tells what the kernel counted of its only child.
-fn measure(args: &Args, row: &Row, file: &Path, folder: &Path) -> Result<Taken> {
+fn measure_row(args: &Args, row: &Row, file: &Path, folder: &Path) -> Result<Taken> {
     let filled = |word: &&str| match *word {
         "{}" => file.display().to_string(),
         word => word.replace("{folder}", &folder.display().to_string()),
@@ -100,7 +100,7 @@ pub struct Measured {
 }
 
 /// Runs the command and ends as it did; the kernel counts in KiB.
-pub fn measured(args: &Measured) -> Result<()> {
+pub fn print_measured(args: &Measured) -> Result<()> {
     let (program, words) = args.command.split_first().context("a command")?;
     let status = Command::new(program).args(words).status()?;
     let used = getrusage(UsageWho::RUSAGE_CHILDREN)?;

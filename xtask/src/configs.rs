@@ -43,11 +43,11 @@ pub fn run(args: &Args) -> Result<()> {
     let kind = args
         .kind
         .as_deref()
-        .map(|name| Kind::find(name).ok_or_else(|| anyhow::anyhow!("no kind `{name}`")))
+        .map(|name| Kind::find_kind(name).ok_or_else(|| anyhow::anyhow!("no kind `{name}`")))
         .transpose()?;
     let mut count = Count::default();
-    for path in files(&args.folder)? {
-        one(&path, kind, args, &mut count);
+    for path in config_files(&args.folder)? {
+        read_one(&path, kind, args, &mut count);
     }
     println!(
         "{} configs read, {} answered ({} of them without an open caveat)",
@@ -57,24 +57,24 @@ pub fn run(args: &Args) -> Result<()> {
         println!("not read: {problem}");
     }
     println!("why the others are not:");
-    print(&count.reasons);
+    print_counts(&count.reasons);
     println!("keys that nobody knows:");
-    print(&count.unknown);
+    print_counts(&count.unknown);
     Ok(())
 }
 
-fn print(counts: &BTreeMap<String, usize>) {
+fn print_counts(counts: &BTreeMap<String, usize>) {
     let mut sorted: Vec<_> = counts.iter().collect();
     sorted.sort_by_key(|(text, count)| (std::cmp::Reverse(**count), text.as_str()));
     sorted.iter().for_each(|(text, count)| println!("  {count:>4}  {text}"));
 }
 
-fn files(folder: &Path) -> Result<Vec<PathBuf>> {
+fn config_files(folder: &Path) -> Result<Vec<PathBuf>> {
     let mut found = Vec::new();
     for entry in fs::read_dir(folder)? {
         let path = entry?.path();
         if path.is_dir() {
-            found.extend(files(&path)?);
+            found.extend(config_files(&path)?);
         } else if path
             .extension()
             .is_some_and(|end| ["yaml", "yml", "json", "toml", "sh", "py", "ipynb"].iter().any(|known| end == *known))
@@ -86,7 +86,7 @@ fn files(folder: &Path) -> Result<Vec<PathBuf>> {
     Ok(found)
 }
 
-fn one(path: &Path, kind: Option<Kind>, args: &Args, count: &mut Count) {
+fn read_one(path: &Path, kind: Option<Kind>, args: &Args, count: &mut Count) {
     let (name, Ok(text)) = (path.display().to_string(), fs::read_to_string(path)) else { return };
     let read = read_files(&[(kind, ConfigText { name: &name, text: &text })]);
     let reading = match read {
@@ -98,7 +98,7 @@ fn one(path: &Path, kind: Option<Kind>, args: &Args, count: &mut Count) {
     for read in reading.keys().filter(|read| read.became == Became::NotUnderstood) {
         *count.unknown.entry(read.key.clone()).or_default() += 1;
     }
-    match answer(&reading, args.model.as_deref()) {
+    match answer_for(&reading, args.model.as_deref()) {
         Ok(is_sure) => {
             count.answered += 1;
             count.surely += usize::from(is_sure);
@@ -115,9 +115,9 @@ fn one(path: &Path, kind: Option<Kind>, args: &Args, count: &mut Count) {
 }
 
 /// Whether the estimate has no open caveat, or in words why there is none.
-fn answer(reading: &Reading, model: Option<&str>) -> Result<bool, String> {
+fn answer_for(reading: &Reading, model: Option<&str>) -> Result<bool, String> {
     let base = model.map_or_else(JobSource::new, |model| JobSource::new().set(keys::MODEL, model));
-    let source = reading.source(base).map_err(|error| error.problem)?;
+    let source = reading.as_source(base).map_err(|error| error.problem)?;
     let resolved = source.resolve(&[]).map_err(|error| error.problem)?;
     let answer = estimate(&resolved.job).map_err(|error| error.to_string())?;
     Ok(answer.caveats.iter().all(|caveat| !caveat.open))

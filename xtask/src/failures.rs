@@ -68,7 +68,7 @@ struct Sample {
 
 /// Writes the document, or checks it.
 pub fn run(args: &Args) -> Result<()> {
-    let document = document(&args.samples)?;
+    let document = failures_page(&args.samples)?;
     let path = &args.out;
     if !args.check {
         return fs::write(path, document).with_context(|| path.display().to_string());
@@ -78,8 +78,8 @@ pub fn run(args: &Args) -> Result<()> {
     Ok(())
 }
 
-fn document(folder: &Path) -> Result<String> {
-    let samples = samples(folder)?;
+fn failures_page(folder: &Path) -> Result<String> {
+    let samples = read_samples(folder)?;
     let mut text =
         format!("{INTRODUCTION}\n## Classes\n\n| class | what happened | weight | samples |\n|---|---|---|---|\n");
     for (class, name, title) in CLASSES {
@@ -99,14 +99,14 @@ fn document(folder: &Path) -> Result<String> {
     Ok(text)
 }
 
-fn samples(folder: &Path) -> Result<Vec<Sample>> {
+fn read_samples(folder: &Path) -> Result<Vec<Sample>> {
     let entries = fs::read_dir(folder).with_context(|| folder.display().to_string())?;
     let mut paths = entries.map(|entry| Ok(entry?.path())).collect::<Result<Vec<PathBuf>>>()?;
     paths.sort();
-    paths.iter().map(|path| sample(path).with_context(|| path.display().to_string())).collect()
+    paths.iter().map(|path| read_sample(path).with_context(|| path.display().to_string())).collect()
 }
 
-fn sample(path: &Path) -> Result<Sample> {
+fn read_sample(path: &Path) -> Result<Sample> {
     let file = fs::read_to_string(path)?;
     let (header, text) = file.split_once("---\n").context("no header")?;
     let value = |key: &str| {
@@ -121,13 +121,13 @@ fn sample(path: &Path) -> Result<Sample> {
         class: value("class")?,
         form: value("form")?,
         source: value("source")?,
-        text: cell(&found.text),
+        text: table_cell(&found.text),
         signature: found.signature,
     })
 }
 
 /// The line as a table's cell: short, and without what ends a cell or code.
-fn cell(text: &str) -> String {
+fn table_cell(text: &str) -> String {
     let text = printable(text).replace('|', "\\|").replace('`', "'");
     let short: String = text.chars().take(150).collect();
     if short.len() < text.len() { format!("{short}...") } else { short }

@@ -66,7 +66,7 @@ fn main() -> Result<()> {
         Command::Configs(args) => configs::run(&args),
         Command::Architectures(args) => architectures::run(&args),
         Command::Bounds(args) => bounds::run(&args),
-        Command::Measured(args) => bounds::measured(&args),
+        Command::Measured(args) => bounds::print_measured(&args),
         Command::Timelines(args) => timelines::run(&args),
         Command::Verdicts(args) => verdicts::run(&args),
         Command::Presets(args) => presets::run(&args),

@@ -26,7 +26,7 @@ pub fn run(args: &Args) -> Result<()> {
         let mut answer = Value::Null;
         for _ in 0..args.runs.max(1) {
             let started = Instant::now();
-            answer = estimate(args, preset.name).with_context(|| preset.name.to_owned())?;
+            answer = estimate_preset(args, preset.name).with_context(|| preset.name.to_owned())?;
             best = best.min(started.elapsed().as_secs_f64());
         }
         let total = answer["total_bytes"].as_u64().context("no `total_bytes` in the answer")?;
@@ -42,7 +42,7 @@ pub fn run(args: &Args) -> Result<()> {
     Ok(())
 }
 
-fn estimate(args: &Args, model: &str) -> Result<Value> {
+fn estimate_preset(args: &Args, model: &str) -> Result<Value> {
     let output = Command::new(&args.binary)
         .args(["estimate", model, "--json"])
         .output()

@@ -28,7 +28,7 @@ pub fn read_json(path: &Path) -> Result<Value> {
 }
 
 /// The cases of a case file.
-pub fn cases(path: &Path) -> Result<Vec<Value>> {
+pub fn read_cases(path: &Path) -> Result<Vec<Value>> {
     match read_json(path)? {
         Value::Array(cases) => Ok(cases),
         _ => bail!("{} is not a list of cases", path.display()),
@@ -36,7 +36,7 @@ pub fn cases(path: &Path) -> Result<Vec<Value>> {
 }
 
 /// The figures by case id; with or without the wrapping `cases` object.
-pub fn truth(path: &Path) -> Result<Map<String, Value>> {
+pub fn read_truth(path: &Path) -> Result<Map<String, Value>> {
     match read_json(path)? {
         Value::Object(mut file) => match file.remove("cases") {
             Some(Value::Object(cases)) => Ok(cases),
@@ -48,6 +48,6 @@ pub fn truth(path: &Path) -> Result<Map<String, Value>> {
 }
 
 /// A case's id.
-pub fn id(case: &Value) -> &str {
+pub fn case_id(case: &Value) -> &str {
     case.get("id").and_then(Value::as_str).unwrap_or("case")
 }

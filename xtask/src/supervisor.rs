@@ -32,8 +32,8 @@ pub struct Args {
 /// Measures and holds against the bars.
 pub fn run(args: &Args) -> Result<()> {
     let home = std::env::temp_dir().join(format!("tonnage-supervisor-{}", std::process::id()));
-    let alone = median(args.starts, || started(&mut Command::new("date")))?;
-    let guarded = median(args.starts, || started(tonnage(args, &home).args(["--", "date"])))?;
+    let alone = median_of(args.starts, || start_seconds(&mut Command::new("date")))?;
+    let guarded = median_of(args.starts, || start_seconds(tonnage_command(args, &home).args(["--", "date"])))?;
     let (core, bytes) = beside_a_job(args, &home)?;
     fs::remove_dir_all(&home).context("the runs of this measurement")?;
     let added = guarded - alone;
@@ -44,21 +44,21 @@ pub fn run(args: &Args) -> Result<()> {
     Ok(())
 }
 
-fn tonnage(args: &Args, home: &PathBuf) -> Command {
+fn tonnage_command(args: &Args, home: &PathBuf) -> Command {
     let mut command = Command::new(&args.tonnage);
     command.arg("run").env("TONNAGE_HOME", home).stderr(Stdio::null());
     command
 }
 
 /// The least disturbed of several: the median, in milliseconds.
-fn median(times: usize, mut measure: impl FnMut() -> Result<f64>) -> Result<f64> {
+fn median_of(times: usize, mut measure: impl FnMut() -> Result<f64>) -> Result<f64> {
     let mut found = (0..times.max(1)).map(|_| measure()).collect::<Result<Vec<_>>>()?;
     found.sort_by(f64::total_cmp);
     Ok(found[found.len() / 2])
 }
 
 /// Milliseconds until the command says the time, in nanoseconds since 1970.
-fn started(command: &mut Command) -> Result<f64> {
+fn start_seconds(command: &mut Command) -> Result<f64> {
     let began = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH)?.as_nanos();
     let output = command.arg("+%s%N").output()?;
     let said: u128 = String::from_utf8(output.stdout)?.trim().parse().context("`date +%s%N` says no time")?;
@@ -68,14 +68,14 @@ fn started(command: &mut Command) -> Result<f64> {
 /// Share of a core and resident bytes of supervisor, guardian and keeper, beside a job that says a step a second.
 fn beside_a_job(args: &Args, home: &PathBuf) -> Result<(f64, u64)> {
     let script = format!("for i in $(seq {}); do echo step $i/{}; sleep 1; done", args.seconds + 4, args.seconds);
-    let mut run = tonnage(args, home).args(["--", "sh", "-c", &script]).stdout(Stdio::null()).spawn()?;
+    let mut run = tonnage_command(args, home).args(["--", "sh", "-c", &script]).stdout(Stdio::null()).spawn()?;
     // Its start is measured apart.
     sleep(Duration::from_secs(2));
-    let pids = own(&run);
+    let pids = own_processes(&run);
     ensure!(pids.len() == 3, "supervisor, guardian and keeper are three processes: {pids:?}");
-    let (before, began) = (ticks(&pids), Instant::now());
+    let (before, began) = (cpu_ticks(&pids), Instant::now());
     sleep(Duration::from_secs(args.seconds));
-    let used = ticks(&pids) - before;
+    let used = cpu_ticks(&pids) - before;
     let bytes = pids.iter().filter_map(|pid| proportional_bytes(*pid)).sum();
     let core = used as f64 / TICKS / began.elapsed().as_secs_f64();
     run.wait()?;
@@ -83,7 +83,7 @@ fn beside_a_job(args: &Args, home: &PathBuf) -> Result<(f64, u64)> {
 }
 
 /// The supervisor, its guardian and the guardian's keeper.
-fn own(run: &Child) -> Vec<u32> {
+fn own_processes(run: &Child) -> Vec<u32> {
     let mut pids = vec![run.id()];
     for _ in 0..2 {
         let last = pids[pids.len() - 1];
@@ -100,14 +100,15 @@ fn proportional_bytes(pid: u32) -> Option<u64> {
     Some(line.trim().strip_suffix("kB")?.trim().parse::<u64>().ok()? << 10)
 }
 
-fn ticks(pids: &[u32]) -> u64 {
-    let of =
-        |pid: &u32| Some(fields(*pid)?.get(11..13)?.iter().filter_map(|field| field.parse::<u64>().ok()).sum::<u64>());
+fn cpu_ticks(pids: &[u32]) -> u64 {
+    let of = |pid: &u32| {
+        Some(stat_fields(*pid)?.get(11..13)?.iter().filter_map(|field| field.parse::<u64>().ok()).sum::<u64>())
+    };
     pids.iter().filter_map(of).sum()
 }
 
 /// Fields of `/proc/PID/stat` after the name.
-fn fields(pid: u32) -> Option<Vec<String>> {
+fn stat_fields(pid: u32) -> Option<Vec<String>> {
     let text = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
     Some(text.get(text.rfind(')')? + 1..)?.split_whitespace().map(str::to_owned).collect())
 }

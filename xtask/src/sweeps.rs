@@ -26,8 +26,8 @@ struct Sweep {
 
 /// Prints the best of some runs of each, beside its bar.
 pub fn run(args: &Args) -> Result<()> {
-    for sweep in [table(), ten_thousand(), large_model(false), large_model(true)] {
-        let times: Vec<Duration> = (0..args.runs.max(1)).map(|_| time(args, &sweep)).collect::<Result<_>>()?;
+    for sweep in [table_sweep(), ten_thousand(), large_model(false), large_model(true)] {
+        let times: Vec<Duration> = (0..args.runs.max(1)).map(|_| time_sweep(args, &sweep)).collect::<Result<_>>()?;
         let best = times.into_iter().min().unwrap_or_default();
         let share = best.as_secs_f64() / sweep.bar.as_secs_f64();
         println!("{:40} {:>8.2} s of {:>5.1} s: {share:.2}", sweep.name, best.as_secs_f64(), sweep.bar.as_secs_f64());
@@ -36,7 +36,7 @@ pub fn run(args: &Args) -> Result<()> {
 }
 
 /// Seven GPUs and seven batches of a job with a judge.
-fn table() -> Sweep {
+fn table_sweep() -> Sweep {
     let arguments = "fit examples/grpo-7b-judge-14b.toml --gpus b200,h200,h100,a100-80,a100-40,l40s,rtx-4090 \
                      --rows 1,4,8,16,32,64,128 --no-largest --json";
     Sweep {
@@ -73,7 +73,7 @@ fn large_model(prune: bool) -> Sweep {
     }
 }
 
-fn time(args: &Args, sweep: &Sweep) -> Result<Duration> {
+fn time_sweep(args: &Args, sweep: &Sweep) -> Result<Duration> {
     let started = Instant::now();
     let status = Command::new(&args.binary)
         .args(&sweep.arguments)

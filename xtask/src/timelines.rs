@@ -23,8 +23,8 @@ pub struct Args {
 /// Writes a timeline for every case that can be simulated, and says which cannot.
 pub fn run(args: &Args) -> Result<()> {
     fs::create_dir_all(&args.out)?;
-    for case in &reference::cases(&args.cases)? {
-        let id = reference::id(case);
+    for case in &reference::read_cases(&args.cases)? {
+        let id = reference::case_id(case);
         let simulated = job::from_case(case).map_err(anyhow::Error::from).and_then(|job| Ok(step::simulate(&job)?));
         match simulated {
             Ok(simulation) => {

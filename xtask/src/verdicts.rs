@@ -52,9 +52,9 @@ pub fn run(args: &Args) -> Result<()> {
     let mut tally = Tally::default();
     for cases in case_files(&args.truth)? {
         let name = cases.file_name().unwrap_or_default().to_string_lossy().replace("cases.json", "");
-        let truth = reference::truth(&args.truth.join(format!("{name}truth.json")))?;
-        for case in &reference::cases(&cases)? {
-            let id = reference::id(case);
+        let truth = reference::read_truth(&args.truth.join(format!("{name}truth.json")))?;
+        for case in &reference::read_cases(&cases)? {
+            let id = reference::case_id(case);
             verdict_of_case(case, &truth[id], &args.timelines, &mut tally).with_context(|| id.to_owned())?;
         }
     }
@@ -86,9 +86,11 @@ fn verdict_of_case(case: &Value, truth: &Value, timelines: &[PathBuf], tally: &m
     let measured: Figures = serde::Deserialize::deserialize(truth)?;
     let job = job::from_case(case)?;
     let simulated = SimulatedJob::new(&job)?;
-    let recorded = recording(reference::id(case), timelines)?;
+    let recorded = recorded_requests(reference::case_id(case), timelines)?;
     let need = match &recorded {
-        Some(requests) => smallest(&job, requests, measured.peak_allocated_bytes, measured.peak_reserved_bytes),
+        Some(requests) => {
+            smallest_capacity(&job, requests, measured.peak_allocated_bytes, measured.peak_reserved_bytes)
+        }
         None if simulated.replay_peaks()? == (measured.peak_allocated_bytes, measured.peak_reserved_bytes) => {
             simulated.least_reserved()?
         }
@@ -106,10 +108,10 @@ fn verdict_of_case(case: &Value, truth: &Value, timelines: &[PathBuf], tally: &m
     };
     tally.case(recorded.is_some(), width);
     let mut before = None;
-    for (usable, context) in gpus(need, job.gpu.multiprocessors) {
+    for (usable, context) in gpus_around(need, job.gpu.multiprocessors) {
         let verdict = simulated.brief_on(&with_memory(&job, usable))?.verdict;
         tally.verdict(&verdict, usable >= need + context, usable >= measured.peak_reserved_bytes + context);
-        let rank = Some(rank(&verdict));
+        let rank = Some(verdict_rank(&verdict));
         if rank < before {
             bail!("with more memory it stops fitting, at {usable} bytes");
         }
@@ -119,7 +121,7 @@ fn verdict_of_case(case: &Value, truth: &Value, timelines: &[PathBuf], tally: &m
 }
 
 /// Sizes of GPUs around what a case needs, smallest first, each with the context that it turns out to have.
-fn gpus(need: u64, multiprocessors: u64) -> Vec<(u64, u64)> {
+fn gpus_around(need: u64, multiprocessors: u64) -> Vec<(u64, u64)> {
     let mut random = Random(need);
     let mut thousandths: Vec<u64> = AROUND.map(|percent| percent * 1000).collect();
     thousandths.extend((0..RANDOM).map(|_| random.between(AROUND.start() * 1000, AROUND.end() * 1000)));
@@ -133,7 +135,7 @@ fn gpus(need: u64, multiprocessors: u64) -> Vec<(u64, u64)> {
 }
 
 /// The better the higher.
-const fn rank(verdict: &Verdict) -> u8 {
+const fn verdict_rank(verdict: &Verdict) -> u8 {
     match verdict {
         Verdict::DoesNotFit(_) => 0,
         Verdict::Tight { .. } => 1,
@@ -146,7 +148,7 @@ fn with_memory(job: &JobSpec, usable_bytes: u64) -> Gpu {
 }
 
 /// The smallest capacity on which recorded events go through.
-fn smallest(job: &JobSpec, requests: &[Request], allocated: u64, reserved: u64) -> u64 {
+fn smallest_capacity(job: &JobSpec, requests: &[Request], allocated: u64, reserved: u64) -> u64 {
     let goes_through = |grains: u64| {
         let mut allocator = CachingAllocator::new(job.allocator.clone(), Some(grains * GRAIN));
         replay(&mut allocator, requests.iter().copied()).is_ok()
@@ -164,7 +166,7 @@ fn smallest(job: &JobSpec, requests: &[Request], allocated: u64, reserved: u64) 
     high * GRAIN
 }
 
-fn recording(id: &str, folders: &[PathBuf]) -> Result<Option<Vec<Request>>> {
+fn recorded_requests(id: &str, folders: &[PathBuf]) -> Result<Option<Vec<Request>>> {
     for path in folders.iter().flat_map(|folder| [".jsonl", ".jsonl.gz"].map(|end| folder.join(format!("{id}{end}")))) {
         if !path.exists() {
             continue;

@@ -49,18 +49,18 @@ pub struct Args {
 pub fn run(args: &Args) -> Result<()> {
     let folder = std::env::temp_dir().join(format!("tonnage-walk-{}", std::process::id()));
     std::fs::create_dir_all(&folder)?;
-    let walked = walk(args, &folder);
+    let walked = walk_calls(args, &folder);
     std::fs::remove_dir_all(&folder)?;
     let (calls, outcomes) = walked?;
-    print(args, &calls, &outcomes);
+    print_outcomes(args, &calls, &outcomes);
     let failed = outcomes.values().filter(|outcome| outcome.fault.is_some()).count();
     ensure!(failed == 0, "{failed} of {} calls were not answered within their bounds", outcomes.len());
     Ok(())
 }
 
-fn walk(args: &Args, folder: &Path) -> Result<(Vec<Call>, BTreeMap<usize, Outcome>)> {
+fn walk_calls(args: &Args, folder: &Path) -> Result<(Vec<Call>, BTreeMap<usize, Outcome>)> {
     let wanted = |call: &Call| args.only.as_ref().is_none_or(|only| call.text().contains(only.as_str()));
-    let calls = jobs::calls(folder)?.into_iter().filter(wanted);
+    let calls = jobs::make_calls(folder)?.into_iter().filter(wanted);
     let calls: Vec<Call> = calls.skip(args.offset).step_by(args.every.max(1)).collect();
     let bounds = Bounds { seconds: args.seconds, bytes: args.mib << 20 };
     let (next, outcomes) = (AtomicUsize::new(0), Mutex::new(BTreeMap::new()));
@@ -82,7 +82,7 @@ fn walk(args: &Args, folder: &Path) -> Result<(Vec<Call>, BTreeMap<usize, Outcom
     Ok((calls, outcomes.into_inner().unwrap_or_default()))
 }
 
-fn print(args: &Args, calls: &[Call], outcomes: &BTreeMap<usize, Outcome>) {
+fn print_outcomes(args: &Args, calls: &[Call], outcomes: &BTreeMap<usize, Outcome>) {
     let row = |(at, outcome): (&usize, &Outcome)| {
         let fault = outcome.fault.as_deref().unwrap_or("");
         println!("{:7.2} s {:6} MiB  {}  {fault}", outcome.seconds, outcome.bytes >> 20, calls[*at].text());

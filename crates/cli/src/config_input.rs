@@ -43,7 +43,7 @@ pub fn typed_configs(matches: &ArgMatches) -> Result<Typed, clap::Error> {
         let mut kind = None;
         let mut any = false;
         for word in words {
-            match Kind::find(word) {
+            match Kind::find_kind(word) {
                 Some(found) if kind.is_none() => kind = Some(found),
                 _ if is_file(word) => {
                     files.push((kind.take(), word.clone()));

@@ -89,7 +89,7 @@ pub fn read_job(args: &JobArgs) -> Result<(JobSource, Option<Reading>), Failure>
     let typed = std::mem::take(&mut source.overrides);
     source = gather_source(source.with(reading.changes()).with(&typed), &[])?;
     source.overrides = typed;
-    Ok((reading.source(source)?, Some(reading)))
+    Ok((reading.as_source(source)?, Some(reading)))
 }
 
 /// A job that was recorded; its configs are read again.

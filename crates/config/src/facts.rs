@@ -4,7 +4,7 @@ use serde_json::Value;
 use tonnage_core::job::{LeftOpen, Origin, Override, Place, keys};
 
 use crate::rule::Became;
-use crate::tree::{is_null, plain};
+use crate::tree::{is_null, plain_text};
 
 /// A dtype of weights or of autocast.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -19,7 +19,7 @@ pub enum Dtype {
 
 impl Dtype {
     /// The dtype that a word means: `bfloat16`, `torch.bfloat16`, `bf16`.
-    pub fn of(word: &str) -> Option<Self> {
+    pub fn of_word(word: &str) -> Option<Self> {
         match word.trim().trim_start_matches("torch.").to_lowercase().as_str() {
             "float32" | "fp32" | "float" | "full" => Some(Self::Fp32),
             "bfloat16" | "bf16" => Some(Self::Bf16),
@@ -72,10 +72,10 @@ pub struct Facts {
 
 impl Facts {
     /// Sets a key of the job to what `value` says.
-    pub fn set(&mut self, key: &'static str, value: &Value, place: Option<&Place>) -> Became {
+    pub fn set_key(&mut self, key: &'static str, value: &Value, place: Option<&Place>) -> Became {
         let text = match value {
-            Value::Array(items) => items.iter().map(plain).collect::<Vec<_>>().join(","),
-            other => plain(other),
+            Value::Array(items) => items.iter().map(plain_text).collect::<Vec<_>>().join(","),
+            other => plain_text(other),
         };
         self.set_text(key, text, place);
         Became::Used(key)
@@ -101,7 +101,7 @@ impl Facts {
     }
 
     /// Sets a key of the job that no file says, for this reason.
-    pub fn imply(&mut self, key: &'static str, value: impl ToString, why: &str) {
+    pub fn imply_key(&mut self, key: &'static str, value: impl ToString, why: &str) {
         if !self.is_set(key) {
             self.sets.push(Override::new(key, value, Origin::Default(why.to_owned())));
         }
@@ -109,39 +109,39 @@ impl Facts {
 
     /// Whether a key of the job is set.
     pub fn is_set(&self, key: &str) -> bool {
-        self.value(key).is_some()
+        self.value_of(key).is_some()
     }
 
     /// What a key of the job is set to.
-    pub fn value(&self, key: &str) -> Option<&str> {
+    pub fn value_of(&self, key: &str) -> Option<&str> {
         self.sets.iter().find(|given| given.key == key).map(|given| given.value.as_str())
     }
 
     /// The whole number that a key of the job is set to.
-    pub fn size(&self, key: &str) -> Option<u64> {
-        self.value(key)?.parse().ok()
+    pub fn size_of(&self, key: &str) -> Option<u64> {
+        self.value_of(key)?.parse().ok()
     }
 
     /// Takes the name of a file that belongs to the job; `what` it is.
-    pub fn named(&mut self, said: &crate::rule::Said<'_>, what: &'static str) -> Became {
-        let name = plain(said.value);
+    pub fn became_named(&mut self, said: &crate::rule::Said<'_>, what: &'static str) -> Became {
+        let name = plain_text(said.value);
         if is_null(said.value) {
             return Became::NoMemory(crate::rule::OFF);
         }
-        if self.given.iter().any(|given| base(given) == base(&name)) {
+        if self.given.iter().any(|given| base_name(given) == base_name(&name)) {
             return Became::Used(keys::PARALLEL);
         }
         self.wanted.push(name.clone());
-        Became::Refused(format!("{what} `{}` was not given: give the file too, with --from", brief(&name)))
+        Became::Refused(format!("{what} `{}` was not given: give the file too, with --from", brief_text(&name)))
     }
 
     /// Takes a dtype of the weights.
     pub fn take_weights(&mut self, value: &Value, place: Option<&Place>) -> Became {
-        let word = plain(value);
-        let weights = match Dtype::of(&word) {
+        let word = plain_text(value);
+        let weights = match Dtype::of_word(&word) {
             _ if is_null(value) || word == "auto" => Weights::Published,
             Some(dtype) => Weights::As(dtype),
-            None => return Became::Refused(format!("weights of dtype `{}` are not simulated", brief(&word))),
+            None => return Became::Refused(format!("weights of dtype `{}` are not simulated", brief_text(&word))),
         };
         self.weights = Some((weights, place.cloned()));
         Became::Used(keys::PRECISION)
@@ -168,10 +168,10 @@ fn is_said(origin: &Origin) -> bool {
     !matches!(origin, Origin::Default(_))
 }
 
-fn base(path: &str) -> &str {
+fn base_name(path: &str) -> &str {
     path.rsplit(['/', '\\']).next().unwrap_or_default()
 }
 
-fn brief(text: &str) -> String {
-    crate::text::brief(text)
+fn brief_text(text: &str) -> String {
+    crate::text::brief_text(text)
 }

@@ -6,9 +6,9 @@ use crate::facts::Facts;
 use crate::kinds::{
     accelerate, axolotl, deepspeed, grpo, launch, llama_factory, openrlhf, peft, python, torchtitan, trainer, trl, verl,
 };
-use crate::rule::{KeyRead, Table, walk};
+use crate::rule::{KeyRead, Table, walk_entries};
 use crate::text::{command, json, toml, yaml};
-use crate::tree::{Entry, Node, find};
+use crate::tree::{Entry, Node, find_entry};
 
 /// A program whose configs are read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -67,7 +67,7 @@ pub const KINDS: &[(Kind, &str, &str)] = &[
 
 impl Kind {
     /// The kind called `name`.
-    pub fn find(name: &str) -> Option<Self> {
+    pub fn find_kind(name: &str) -> Option<Self> {
         let plain = |text: &str| text.to_lowercase().replace(['_', ' '], "-");
         let name = match plain(name).as_str() {
             "unsloth" | "notebook" => "python".to_owned(),
@@ -150,7 +150,7 @@ pub(crate) fn parse(kind: Option<Kind>, text: ConfigText<'_>) -> Result<Parsed, 
     let parsed =
         |kind, entries| Parsed { kind, name: name.to_owned(), entries, launcher: Vec::new(), calls: Vec::new() };
     if kind == Some(Kind::Python) || kind.is_none() && is_python(name) {
-        let calls = crate::text::python::read(name, text, python::is_wanted)?;
+        let calls = crate::text::python::read_python(name, text, python::is_wanted)?;
         if calls.is_empty() {
             let problem = format!("{name}: no call of a trainer's config is in it");
             let hint = "looked for are SFTConfig, TrainingArguments, LoraConfig, FastLanguageModel.from_pretrained and their like";
@@ -159,7 +159,7 @@ pub(crate) fn parse(kind: Option<Kind>, text: ConfigText<'_>) -> Result<Parsed, 
         return Ok(Parsed { calls, ..parsed(Kind::Python, Vec::new()) });
     }
     if is_command(name) {
-        let command = command::read(name, text)?;
+        let command = command::read_command(name, text)?;
         let kind = kind.or_else(|| kind_of_program(&command.program, &command.arguments));
         let kind =
             kind.ok_or_else(|| not_guessed(name, &format!("`{}` is no program that is known", command.program)))?;
@@ -167,13 +167,13 @@ pub(crate) fn parse(kind: Option<Kind>, text: ConfigText<'_>) -> Result<Parsed, 
         return Ok(Parsed { launcher: command.launched_with, ..parsed(kind, entries) });
     }
     let entries = if name.to_lowercase().ends_with(".toml") {
-        toml::read(name, text)?
+        toml::read_toml(name, text)?
     } else if name.to_lowercase().ends_with(".json") {
-        json::read(name, text)?
+        json::read_json(name, text)?
     } else {
-        yaml::read(name, text)?
+        yaml::read_yaml(name, text)?
     };
-    match kind.or_else(|| guess(&entries)) {
+    match kind.or_else(|| guess_kind(&entries)) {
         Some(kind) => Ok(parsed(kind, entries)),
         None => Err(not_guessed(name, "its keys are those of no trainer, or of several")),
     }
@@ -200,11 +200,11 @@ fn kind_of_program(program: &str, arguments: &[Entry]) -> Option<Kind> {
     }
     let file = program.rsplit('/').next().unwrap_or_default();
     match file {
-        _ if find(arguments, "finetuning_type").is_some() => Some(Kind::LlamaFactory),
+        _ if find_entry(arguments, "finetuning_type").is_some() => Some(Kind::LlamaFactory),
         "sft.py" => Some(Kind::TrlSft),
         "dpo.py" => Some(Kind::TrlDpo),
         "grpo.py" => Some(Kind::TrlGrpo),
-        _ => guess(arguments),
+        _ => guess_kind(arguments),
     }
 }
 
@@ -220,9 +220,9 @@ const SIGNS: &[(Kind, &[&str])] = &[
 ];
 
 /// The kind by keys.
-pub(crate) fn guess(entries: &[Entry]) -> Option<Kind> {
+pub(crate) fn guess_kind(entries: &[Entry]) -> Option<Kind> {
     let has = |key: &str| {
-        find(entries, key).is_some() || entries.iter().any(|entry| entry.key.starts_with(&format!("{key}.")))
+        find_entry(entries, key).is_some() || entries.iter().any(|entry| entry.key.starts_with(&format!("{key}.")))
     };
     if let Some((kind, _)) = SIGNS.iter().find(|(_, keys)| keys.iter().any(|key| has(key))) {
         return Some(*kind);
@@ -252,11 +252,11 @@ pub(crate) fn guess(entries: &[Entry]) -> Option<Kind> {
 }
 
 /// Tables written out with dots.
-fn flattened(entries: &[Entry], path: &str) -> Vec<Entry> {
+fn flatten_entries(entries: &[Entry], path: &str) -> Vec<Entry> {
     let below = |entry: &Entry| {
         let key = format!("{path}{}", entry.key);
         match &entry.node {
-            Node::Table(below) if !below.is_empty() => flattened(below, &format!("{key}.")),
+            Node::Table(below) if !below.is_empty() => flatten_entries(below, &format!("{key}.")),
             _ => vec![Entry { key, ..entry.clone() }],
         }
     };
@@ -271,41 +271,41 @@ pub(crate) fn read_all(facts: &mut Facts, parsed: &[Parsed]) -> Vec<(Kind, Strin
     for at in order {
         let Some(file) = parsed.get(at) else { continue };
         let mut keys = Vec::new();
-        walk(facts, &file.launcher, &[Table::of(launch::ROWS)], &mut keys);
-        let kind = one(facts, file, &mut keys);
+        walk_entries(facts, &file.launcher, &[Table::of(launch::ROWS)], &mut keys);
+        let kind = read_one(facts, file, &mut keys);
         read.push((at, kind, file.name.clone(), keys));
     }
     read.sort_by_key(|(at, ..)| *at);
     read.into_iter().map(|(_, kind, name, keys)| (kind, name, keys)).collect()
 }
 
-fn one(facts: &mut Facts, file: &Parsed, keys: &mut Vec<KeyRead>) -> Kind {
-    let kind = match (file.kind, trl::guess(&file.entries)) {
+fn read_one(facts: &mut Facts, file: &Parsed, keys: &mut Vec<KeyRead>) -> Kind {
+    let kind = match (file.kind, trl::guess_trainer(&file.entries)) {
         (Kind::Trl, trl::Trainer::Dpo) => Kind::TrlDpo,
         (Kind::Trl, trl::Trainer::Grpo) => Kind::TrlGrpo,
         (Kind::Trl, trl::Trainer::Sft) => Kind::TrlSft,
         (kind, _) => kind,
     };
     if kind == Kind::Python {
-        python::read(facts, &file.calls, keys);
+        python::read_calls(facts, &file.calls, keys);
         return kind;
     }
-    let flat = if kind == Kind::Verl { flattened(&file.entries, "") } else { Vec::new() };
-    walk(facts, if kind == Kind::Verl { &flat } else { &file.entries }, &kind.tables(), keys);
+    let flat = if kind == Kind::Verl { flatten_entries(&file.entries, "") } else { Vec::new() };
+    walk_entries(facts, if kind == Kind::Verl { &flat } else { &file.entries }, &kind.tables(), keys);
     match kind {
-        Kind::Trl | Kind::TrlSft => trl::finish(facts, trl::Trainer::Sft, true),
-        Kind::TrlDpo => trl::finish(facts, trl::Trainer::Dpo, true),
-        Kind::TrlGrpo => trl::finish(facts, trl::Trainer::Grpo, true),
-        Kind::Axolotl => axolotl::finish(facts, &file.entries),
-        Kind::LlamaFactory => llama_factory::finish(facts, &file.entries),
-        Kind::Torchtitan => torchtitan::finish(facts, &file.entries),
-        Kind::Verl => verl::finish(facts),
-        Kind::OpenRlhf => openrlhf::finish(facts),
-        Kind::Trainer => facts.imply(tonnage_core::job::keys::FRAMEWORK, "trainer", "the config is transformers'"),
+        Kind::Trl | Kind::TrlSft => trl::finish_trl(facts, trl::Trainer::Sft, true),
+        Kind::TrlDpo => trl::finish_trl(facts, trl::Trainer::Dpo, true),
+        Kind::TrlGrpo => trl::finish_trl(facts, trl::Trainer::Grpo, true),
+        Kind::Axolotl => axolotl::finish_axolotl(facts, &file.entries),
+        Kind::LlamaFactory => llama_factory::finish_factory(facts, &file.entries),
+        Kind::Torchtitan => torchtitan::finish_titan(facts, &file.entries),
+        Kind::Verl => verl::finish_verl(facts),
+        Kind::OpenRlhf => openrlhf::finish_openrlhf(facts),
+        Kind::Trainer => facts.imply_key(tonnage_core::job::keys::FRAMEWORK, "trainer", "the config is transformers'"),
         Kind::Accelerate | Kind::DeepSpeed | Kind::Peft | Kind::Python => {}
     }
     if matches!(kind, Kind::Trl | Kind::TrlSft | Kind::TrlDpo | Kind::TrlGrpo | Kind::Trainer | Kind::LlamaFactory) {
-        trainer::finish(facts, &file.entries);
+        trainer::finish_trainer(facts, &file.entries);
     }
     kind
 }

@@ -80,8 +80,8 @@ pub fn read_objects(objects: &[Object<'_>]) -> Result<Reading, JobError> {
     let mut files = Vec::new();
     for object in objects {
         let mut keys = Vec::new();
-        let class = kinds::python::known(object.class);
-        kinds::python::live(&mut facts, class, &tree::entries_of(object.attributes, None), &mut keys);
+        let class = kinds::python::known_class(object.class);
+        kinds::python::live_object(&mut facts, class, &tree::entries_of(object.attributes, None), &mut keys);
         files.push(FileRead { kind: Kind::Python, name: class.to_owned(), keys });
     }
     Ok(Reading { files, facts })

@@ -6,7 +6,7 @@ use tonnage_core::job::{Allowance, JobError, JobErrorKind, JobSource, LeftOpen, 
 use crate::facts::{Dtype, Facts, Weights};
 use crate::kind::Kind;
 use crate::rule::{Became, KeyRead};
-use crate::text::brief;
+use crate::text::brief_text;
 
 /// What runs what cannot be estimated.
 pub const REHEARSE: &str = "`tonnage rehearse --gpu h100 -- python your_script.py` runs your own script without a GPU and says what it \
@@ -47,7 +47,7 @@ impl Reading {
 
     /// The model that the files name.
     pub fn model(&self) -> Option<&str> {
-        self.facts.value(keys::MODEL)
+        self.facts.value_of(keys::MODEL)
     }
 
     /// What the files set, each with where it stands; the precision, which depends on the model, is not among it.
@@ -60,12 +60,12 @@ impl Reading {
     ///
     /// # Errors
     /// When the files contradict each other, say what no estimate can have, or a value that its key does not take.
-    pub fn source(&self, base: JobSource) -> Result<JobSource, JobError> {
-        self.check()?;
+    pub fn as_source(&self, base: JobSource) -> Result<JobSource, JobError> {
+        self.check_keys()?;
         let mut sets = self.facts.sets.clone();
         let is_set = |key: &str| base.overrides.iter().chain(&base.pinned).any(|given| given.key == key);
         if !is_set(keys::PRECISION) {
-            sets.extend(self.precision(&base)?);
+            sets.extend(self.precision_said(&base)?);
         }
         for given in &sets {
             if let (Origin::JobFile(place), Err(error)) = (&given.origin, given.check()) {
@@ -77,7 +77,7 @@ impl Reading {
         Ok(source.left_open(self.left_open()))
     }
 
-    fn check(&self) -> Result<(), JobError> {
+    fn check_keys(&self) -> Result<(), JobError> {
         if let Some((problem, place)) = self.facts.conflicts.first() {
             let hint = "the trainer refuses what differs, or takes one of them: say it once";
             return Err(JobError::new(problem).at_place(place.clone()).hint(hint));
@@ -98,7 +98,7 @@ impl Reading {
     }
 
     /// The precision that weights and autocast come to, where a file says anything of either.
-    fn precision(&self, base: &JobSource) -> Result<Option<Override>, JobError> {
+    fn precision_said(&self, base: &JobSource) -> Result<Option<Override>, JobError> {
         let (weights, autocast) = (&self.facts.weights, &self.facts.autocast);
         let place =
             autocast.as_ref().filter(|(dtype, _)| dtype.is_some()).or(autocast.as_ref()).and_then(|(_, at)| at.clone());
@@ -108,11 +108,11 @@ impl Reading {
             autocast => autocast.as_ref().and_then(|(dtype, _)| *dtype),
         };
         // Under DeepSpeed the weights themselves are of the dtype, beside masters in fp32.
-        let under_deepspeed = self.facts.value(keys::PARALLEL) == Some("deepspeed");
+        let under_deepspeed = self.facts.value_of(keys::PARALLEL) == Some("deepspeed");
         let dtype = match weights {
             _ if under_deepspeed => autocast.unwrap_or(Dtype::Fp32),
             Some((Weights::As(dtype), _)) => *dtype,
-            _ => published(self.facts.value(keys::MODEL), base)?,
+            _ => published_dtype(self.facts.value_of(keys::MODEL), base)?,
         };
         let autocast = autocast.filter(|_| !under_deepspeed);
         let precision = match (dtype, autocast) {
@@ -151,8 +151,8 @@ impl Reading {
     fn not_understood(&self) -> Option<LeftOpen> {
         let unknown: Vec<&KeyRead> = self.keys().filter(|read| read.became == Became::NotUnderstood).collect();
         let named = |read: &&KeyRead| match &read.place {
-            Some(place) => format!("`{}` ({}:{})", brief(&read.key), place.file, place.line),
-            None => format!("`{}`", brief(&read.key)),
+            Some(place) => format!("`{}` ({}:{})", brief_text(&read.key), place.file, place.line),
+            None => format!("`{}`", brief_text(&read.key)),
         };
         let mut names = unknown.iter().take(MOST_NAMED).map(named).collect::<Vec<_>>().join(", ");
         if unknown.len() > MOST_NAMED {
@@ -229,7 +229,7 @@ impl FileRead {
 }
 
 /// The dtype in which `from_pretrained` loads the job's model.
-fn published(named: Option<&str>, base: &JobSource) -> Result<Dtype, JobError> {
+fn published_dtype(named: Option<&str>, base: &JobSource) -> Result<Dtype, JobError> {
     let of_model = |given: &&Override| given.key == keys::MODEL || given.key.starts_with("model.");
     let mut probe = base.clone();
     probe.overrides = base.overrides.iter().filter(of_model).cloned().collect();

@@ -4,7 +4,7 @@ use serde_json::Value;
 use tonnage_core::job::{Allowance, Place};
 
 use crate::facts::Facts;
-use crate::tree::{Entry, Node, find, is_null, is_on, same};
+use crate::tree::{Entry, Node, find_entry, is_null, is_on, same_key};
 
 /// What became of a key of a config.
 #[derive(Clone, Debug, PartialEq)]
@@ -45,7 +45,7 @@ impl Table {
     /// What becomes of `key`.
     fn rule(&self, key: &str) -> Option<Rule> {
         let row = self.rows.iter().find(|(name, _)| is_called(name, key)).map(|(_, rule)| *rule);
-        let is_free = |(_, names): &&Free| names.split_ascii_whitespace().any(|name| same(name, key));
+        let is_free = |(_, names): &&Free| names.split_ascii_whitespace().any(|name| same_key(name, key));
         row.or_else(|| self.free.iter().find(is_free).map(|(why, _)| Rule::Free(why)))
     }
 
@@ -90,7 +90,7 @@ pub struct Said<'a> {
 impl Said<'_> {
     /// The value of a key beside this one.
     pub fn other(&self, key: &str) -> Option<Value> {
-        find(self.beside, key).map(|entry| entry.node.value())
+        find_entry(self.beside, key).map(|entry| entry.node.value())
     }
 
     /// Whether a key beside this one switches something on.
@@ -100,7 +100,7 @@ impl Said<'_> {
 
     /// The value as a text without quotes, in small letters.
     pub fn word(&self) -> String {
-        crate::tree::plain(self.value).trim().to_lowercase()
+        crate::tree::plain_text(self.value).trim().to_lowercase()
     }
 }
 
@@ -121,8 +121,8 @@ pub struct KeyRead {
 pub const OFF: &str = "it is off, as it is where nobody says it";
 
 /// Reads all `entries` by the first row of `tables` that has their key.
-pub fn walk(facts: &mut Facts, entries: &[Entry], tables: &[Table], read: &mut Vec<KeyRead>) {
-    Walk { file: entries, read }.table(facts, entries, tables, "");
+pub fn walk_entries(facts: &mut Facts, entries: &[Entry], tables: &[Table], read: &mut Vec<KeyRead>) {
+    Walk { file: entries, read }.walk_table(facts, entries, tables, "");
 }
 
 struct Walk<'a> {
@@ -131,16 +131,16 @@ struct Walk<'a> {
 }
 
 impl Walk<'_> {
-    fn table(&mut self, facts: &mut Facts, entries: &[Entry], tables: &[Table], path: &str) {
+    fn walk_table(&mut self, facts: &mut Facts, entries: &[Entry], tables: &[Table], path: &str) {
         for entry in entries {
             let key = format!("{path}{}", entry.key);
             match (tables.iter().find_map(|table| table.rule(&entry.key)), &entry.node) {
                 (Some(Rule::Inside(rows) | Rule::InsideOr(rows, _)), Node::Table(below)) => {
-                    self.table(facts, below, &[Table::of(rows)], &format!("{key}."));
+                    self.walk_table(facts, below, &[Table::of(rows)], &format!("{key}."));
                 }
                 // A key of nobody's with keys below it: each of them is named.
                 (None, Node::Table(below)) if !below.is_empty() => {
-                    self.table(facts, below, &[], &format!("{key}."));
+                    self.walk_table(facts, below, &[], &format!("{key}."));
                 }
                 (rule, node) => {
                     let value = node.value();
@@ -156,7 +156,7 @@ impl Walk<'_> {
 
 /// Whether a row is about a key; `data.*` is about all that begin so.
 fn is_called(row: &str, key: &str) -> bool {
-    row.strip_suffix('*').map_or_else(|| same(row, key), |begin| key.starts_with(begin))
+    row.strip_suffix('*').map_or_else(|| same_key(row, key), |begin| key.starts_with(begin))
 }
 
 impl Rule {
@@ -164,7 +164,7 @@ impl Rule {
     pub(crate) fn of(self, facts: &mut Facts, said: &Said<'_>) -> Became {
         match self {
             Self::Sets(_) if is_null(said.value) => Became::NoMemory(OFF),
-            Self::Sets(key) => facts.set(key, said.value, said.place),
+            Self::Sets(key) => facts.set_key(key, said.value, said.place),
             Self::Free(why) => Became::NoMemory(why),
             Self::Notes(..) | Self::Refuses(_) if !is_on(said.value) => Became::NoMemory(OFF),
             Self::Notes(sentence, allowance) => Became::Noted(sentence.to_owned(), allowance),

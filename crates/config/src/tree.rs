@@ -36,7 +36,7 @@ impl Node {
     }
 
     /// The node of a value without places.
-    pub fn of(value: &Value, place: Option<&Place>) -> Self {
+    pub fn of_value(value: &Value, place: Option<&Place>) -> Self {
         match value {
             Value::Object(entries) => Self::Table(entries_of(entries, place)),
             other => Self::Value(other.clone()),
@@ -49,18 +49,18 @@ pub fn entries_of(object: &Map<String, Value>, place: Option<&Place>) -> Vec<Ent
     let entry = |(key, value): (&String, &Value)| Entry {
         key: key.clone(),
         place: place.cloned(),
-        node: Node::of(value, place),
+        node: Node::of_value(value, place),
     };
     object.iter().map(entry).collect()
 }
 
 /// The entry called `key`, whether with `-` or `_`.
-pub fn find<'a>(entries: &'a [Entry], key: &str) -> Option<&'a Entry> {
-    entries.iter().find(|entry| same(&entry.key, key))
+pub fn find_entry<'a>(entries: &'a [Entry], key: &str) -> Option<&'a Entry> {
+    entries.iter().find(|entry| same_key(&entry.key, key))
 }
 
 /// Whether two keys differ in nothing but `-` and `_`.
-pub fn same(one: &str, other: &str) -> bool {
+pub fn same_key(one: &str, other: &str) -> bool {
     let plain = |byte: u8| if byte == b'-' { b'_' } else { byte };
     one.len() == other.len() && one.bytes().zip(other.bytes()).all(|(one, other)| plain(one) == plain(other))
 }
@@ -89,7 +89,7 @@ pub fn is_null(value: &Value) -> bool {
 }
 
 /// A value as it would stand in a job file; texts without quotes.
-pub fn plain(value: &Value) -> String {
+pub fn plain_text(value: &Value) -> String {
     match value {
         Value::String(text) => text.clone(),
         other => other.to_string(),

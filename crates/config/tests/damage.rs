@@ -15,7 +15,7 @@ fn run(kind: Kind, name: &str, text: &str) {
             let sum = tally.used + tally.no_memory + tally.noted + tally.refused + tally.not_understood;
             assert_eq!(sum, reading.files[0].keys.len());
             let _ = reading.to_json();
-            let _ = reading.source(JobSource::model("gpt2")).map(|source| source.resolve(&[]).is_ok());
+            let _ = reading.as_source(JobSource::model("gpt2")).map(|source| source.resolve(&[]).is_ok());
         }
     }
 }
@@ -24,7 +24,7 @@ fn seeds() -> Vec<(Kind, String, String)> {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../testdata/configs");
     let mut seeds = Vec::new();
     for kind in fs::read_dir(&folder).unwrap().map(|entry| entry.unwrap().path()).filter(|path| path.is_dir()) {
-        let of = Kind::find(&kind.file_name().unwrap().to_string_lossy()).unwrap();
+        let of = Kind::find_kind(&kind.file_name().unwrap().to_string_lossy()).unwrap();
         let mut files: Vec<_> = fs::read_dir(&kind).unwrap().map(|entry| entry.unwrap().path()).collect();
         files.sort();
         for file in files.into_iter().take(3) {

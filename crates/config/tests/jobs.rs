@@ -10,7 +10,7 @@ fn reading(files: &[(&str, &str)]) -> Result<Reading, JobError> {
 }
 
 fn job(files: &[(&str, &str)]) -> Result<Resolved, JobError> {
-    reading(files)?.source(JobSource::new())?.resolve(&[])
+    reading(files)?.as_source(JobSource::new())?.resolve(&[])
 }
 
 fn said(resolved: &Resolved, key: &str) -> String {
@@ -62,7 +62,7 @@ fn files_of_one_job_are_read_together() {
     // A file that is named and not given is asked for.
     let alone = reading(&[("train.yaml", &named)]).unwrap();
     assert_eq!(alone.wanted(), ["configs/ds.json"]);
-    assert!(alone.source(JobSource::new()).is_err());
+    assert!(alone.as_source(JobSource::new()).is_err());
 }
 
 #[test]
@@ -76,7 +76,7 @@ fn files_that_contradict_each_other_are_refused() {
 #[test]
 fn what_is_typed_goes_before_what_a_config_says() {
     let typed = JobSource::new().set("seq_len", 64).set("precision", "fp32");
-    let resolved = reading(&[("sft.yaml", SFT)]).unwrap().source(typed).unwrap().resolve(&[]).unwrap();
+    let resolved = reading(&[("sft.yaml", SFT)]).unwrap().as_source(typed).unwrap().resolve(&[]).unwrap();
     assert_eq!((said(&resolved, "seq_len"), said(&resolved, "precision")), ("64".to_owned(), "\"fp32\"".to_owned()));
 }
 
@@ -86,7 +86,7 @@ fn a_key_that_nobody_knows_keeps_a_job_from_surely_fitting() {
     let unknown: Vec<_> =
         reading.keys().filter(|read| read.became == Became::NotUnderstood).map(|read| read.key.as_str()).collect();
     assert_eq!(unknown, ["extra_heads"]);
-    let source = reading.source(JobSource::new()).unwrap();
+    let source = reading.as_source(JobSource::new()).unwrap();
     assert!(
         source.left_open.iter().any(|left| left.allowance == Allowance::Unknown && left.text.contains("extra_heads"))
     );
@@ -114,7 +114,7 @@ fn objects_of_python_are_read_by_their_attributes() {
     let objects = [("SFTConfig", &arguments), ("LoraConfig", &lora), ("model", &model)];
     let objects = objects.map(|(class, attributes)| Object { class, attributes });
     let reading = read_objects(&objects).unwrap();
-    let resolved = reading.source(JobSource::model("Qwen/Qwen2.5-0.5B")).unwrap().resolve(&[]).unwrap();
+    let resolved = reading.as_source(JobSource::model("Qwen/Qwen2.5-0.5B")).unwrap().resolve(&[]).unwrap();
     let keys = ["precision", "lora.r", "seq_len", "framework"].map(|key| said(&resolved, key));
     assert_eq!(keys, ["\"bf16-amp\"", "8", "256", "\"trl\""]);
     let unknown = json!({"x": 1});
@@ -125,7 +125,7 @@ fn objects_of_python_are_read_by_their_attributes() {
 fn of_objects(objects: &[(&str, serde_json::Value)]) -> Result<Resolved, JobError> {
     let objects = objects.iter().map(|(class, value)| Object { class, attributes: value.as_object().unwrap() });
     let reading = read_objects(&objects.collect::<Vec<_>>()).unwrap();
-    reading.source(JobSource::model("Qwen/Qwen2.5-0.5B"))?.resolve(&[])
+    reading.as_source(JobSource::model("Qwen/Qwen2.5-0.5B"))?.resolve(&[])
 }
 
 #[test]
@@ -218,7 +218,7 @@ fn a_notebooks_keywords_are_read_and_names_followed() {
 #[test]
 fn every_kind_has_a_name_and_no_key_of_a_table_twice() {
     for (kind, name, what) in tonnage_config::KINDS {
-        assert_eq!(Kind::find(name), Some(*kind));
+        assert_eq!(Kind::find_kind(name), Some(*kind));
         assert!(!what.is_empty());
         let mut seen = std::collections::BTreeSet::new();
         for table in kind.tables() {

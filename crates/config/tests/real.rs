@@ -12,7 +12,7 @@ fn folder() -> PathBuf {
 fn configs() -> Vec<(Kind, String, String)> {
     let mut configs = Vec::new();
     for kind in fs::read_dir(folder()).unwrap().map(|entry| entry.unwrap().path()).filter(|path| path.is_dir()) {
-        let of = Kind::find(&kind.file_name().unwrap().to_string_lossy()).unwrap();
+        let of = Kind::find_kind(&kind.file_name().unwrap().to_string_lossy()).unwrap();
         for file in fs::read_dir(&kind).unwrap().map(|entry| entry.unwrap().path()) {
             let name = file.strip_prefix(folder()).unwrap().to_string_lossy().into_owned();
             configs.push((of, name, fs::read_to_string(&file).unwrap()));

@@ -6,14 +6,14 @@ use crate::cause::FailureCause;
 use crate::diagnosis::Located;
 use crate::exception::Raiser;
 use crate::finding::Tone;
-use crate::text::has;
+use crate::text::has_phrase;
 use tonnage_core::failure::{Class, Strength};
 
 /// Findings further apart than this many lines are two events: whoever wrote so much in between was alive.
 const SAME_EVENT: u64 = 1000;
 
 /// The root, of the rank that is named where one is.
-pub(crate) fn choose<'a>(causes: &[Located<'a>], named: Option<u32>) -> Option<Located<'a>> {
+pub(crate) fn choose_cause<'a>(causes: &[Located<'a>], named: Option<u32>) -> Option<Located<'a>> {
     let causes: Vec<Located<'a>> = causes.iter().filter(|found| !is_ended(found, causes)).copied().collect();
     let causes = causes.as_slice();
     let strength = causes.iter().map(Located::strength).max()?;
@@ -21,7 +21,7 @@ pub(crate) fn choose<'a>(causes: &[Located<'a>], named: Option<u32>) -> Option<L
     let strongest = last_events(&strongest);
     let several = is_of_several(causes);
     let mut candidates: Vec<Located<'a>> =
-        processes(&strongest).into_iter().filter_map(|process| of_process(&process, several, strength)).collect();
+        by_process(&strongest).into_iter().filter_map(|process| of_process(&process, several, strength)).collect();
     let of_rank = |found: &Located<'a>| named.is_some() && found.rank() == named;
     if candidates.iter().any(of_rank) {
         candidates.retain(of_rank);
@@ -53,7 +53,7 @@ pub(crate) fn last_events<'a>(findings: &[Located<'a>]) -> Vec<Located<'a>> {
 }
 
 /// Those of the event in which the root stands, and of what came after it; of other logs all.
-pub(crate) fn since<'a>(root: &Located<'a>, causes: &[Located<'a>]) -> Vec<Located<'a>> {
+pub(crate) fn causes_since<'a>(root: &Located<'a>, causes: &[Located<'a>]) -> Vec<Located<'a>> {
     let same = |found: &&Located<'a>| std::ptr::eq(found.source, root.source);
     let up_to: Vec<Located<'a>> =
         causes.iter().filter(same).filter(|found| found.finding.line <= root.finding.line).copied().collect();
@@ -73,7 +73,7 @@ fn is_of_several(causes: &[Located<'_>]) -> bool {
 }
 
 /// The findings of each log and rank, in the order of lines.
-fn processes<'a>(findings: &[Located<'a>]) -> Vec<Vec<Located<'a>>> {
+fn by_process<'a>(findings: &[Located<'a>]) -> Vec<Vec<Located<'a>>> {
     let mut all: Vec<Vec<Located<'a>>> = Vec::new();
     for found in findings {
         let same = |process: &&mut Vec<Located<'a>>| {
@@ -109,8 +109,8 @@ fn of_process<'a>(findings: &[Located<'a>], several: bool, strength: Strength) -
     }
     let outweighs = if known.finding.line < thrown.finding.line {
         // What was only logged was caught; a traceback before another one of the same process was too.
-        let caught = !matches!(known.finding.tone, Tone::Said) || raises(known.class());
-        caught && !follows(&thrown) && !(several && matches!(known.finding.tone, Tone::Raised { .. }))
+        let caught = !matches!(known.finding.tone, Tone::Said) || raises_exception(known.class());
+        caught && !follows_another(&thrown) && !(several && matches!(known.finding.tone, Tone::Raised { .. }))
     } else {
         !is_generic(&thrown)
     };
@@ -140,7 +140,7 @@ fn end_of_chain<'a>(raised: &[Located<'a>], first: &Located<'a>) -> Located<'a> 
 }
 
 /// Classes whose messages are exceptions' where they are fatal: a line without a traceback was logged by who caught it.
-pub(crate) const fn raises(class: Class) -> bool {
+pub(crate) const fn raises_exception(class: Class) -> bool {
     matches!(
         class,
         Class::GpuMemory
@@ -164,7 +164,7 @@ fn is_generic(found: &Located<'_>) -> bool {
 }
 
 /// Whether an exception is what comes of an error that was swallowed, or of a wrapper.
-fn follows(found: &Located<'_>) -> bool {
+fn follows_another(found: &Located<'_>) -> bool {
     const AFTERMATH: &[&str] = &[
         "'NoneType' object",
         "referenced before assignment",
@@ -175,7 +175,7 @@ fn follows(found: &Located<'_>) -> bool {
         "DNN library initialization failed",
     ];
     let FailureCause::Raised(exception) = &found.finding.cause else { return false };
-    exception.is_generic() || AFTERMATH.iter().any(|words| has(&exception.message, words))
+    exception.is_generic() || AFTERMATH.iter().any(|words| has_phrase(&exception.message, words))
 }
 
 /// Whether `other` came before `first`: by the clock between logs, by the line within one; where neither tells, what is

@@ -2,7 +2,7 @@
 //! was.
 
 use crate::cause::FailureCause;
-use crate::choice::{choose, last_events, raises, since};
+use crate::choice::{causes_since, choose_cause, last_events, raises_exception};
 use crate::exception::Raiser;
 use crate::finding::{Finding, Scan, Tone};
 use crate::phase::Phase;
@@ -106,7 +106,7 @@ impl Located<'_> {
         // A job that had ended well before a destructor raised has ended well.
         let after_the_end = of_thread && !scan.successes.is_empty();
         // What is fatal as an exception alone was caught where a line without a traceback says it.
-        let caught = matches!(self.finding.tone, Tone::Said) && raises(self.class());
+        let caught = matches!(self.finding.tone, Tone::Said) && raises_exception(self.class());
         let needed = if aside { 1 } else { RISING - usize::from(caught) };
         ended_well
             || after_the_end
@@ -115,14 +115,14 @@ impl Located<'_> {
             || goes_on
             || self.is_habit()
             || self.is_outlived()
-            || rising(steps) >= needed
+            || rising_steps(steps) >= needed
     }
 
     /// Whether the only process of the log wrote on and on for minutes after it, and of nothing worse: who raised it
     /// caught it.
     fn is_outlived(&self) -> bool {
         let (scan, own) = (&self.source.scan, self.finding);
-        let is_exception = matches!(own.tone, Tone::Raised { .. }) || raises(self.class());
+        let is_exception = matches!(own.tone, Tone::Raised { .. }) || raises_exception(self.class());
         let alone = scan.findings.iter().all(|it| it.rank.is_none());
         let later = scan.findings.iter().any(|it| it.last_line > own.last_line && it.strength() > Strength::Warning);
         let time = own.stamp.zip(scan.last_stamp).map_or(0, |(then, last)| then.seconds_to(last));
@@ -140,7 +140,7 @@ const OUTLIVED_SECONDS: u32 = 120;
 const HABIT: u64 = 64;
 
 /// How many of the steps are larger than those before; one of less than half begins another epoch.
-fn rising<'a>(steps: impl Iterator<Item = &'a Progress>) -> usize {
+fn rising_steps<'a>(steps: impl Iterator<Item = &'a Progress>) -> usize {
     let (mut steps_seen, mut epochs_seen, mut count) = (None, None, (0, 0));
     for step in steps {
         let (seen, count) =
@@ -198,21 +198,21 @@ pub fn diagnose(sources: &[Source]) -> Diagnosis<'_> {
         live.into_iter().partition(|found| found.strength() > Strength::Warning);
     let mut setting = Setting::default();
     sources.iter().for_each(|source| setting.join(&source.scan.setting));
-    let ranks = Ranks::of(sources, &causes, &setting);
-    let named = ranks::named(&last_events(&causes), &setting, sources);
+    let ranks = Ranks::of_sources(sources, &causes, &setting);
+    let named = ranks::rank_named(&last_events(&causes), &setting, sources);
     let quiet = Diagnosis { warnings, survived, earlier, setting, ..Diagnosis::default() };
-    let Some(root) = choose(&causes, named) else { return quiet };
+    let Some(root) = choose_cause(&causes, named) else { return quiet };
     let rest = causes.iter().copied().filter(|found| !found.is(&root));
     let (others, echoes) = rest.partition(|found: &Located<'_>| found.strength() > Strength::Death);
     Diagnosis {
-        first_rank: ranks::first(&root, &since(&root, &causes), named, &ranks, &quiet.setting, sources),
+        first_rank: ranks::first_failed(&root, &causes_since(&root, &causes), named, &ranks, &quiet.setting, sources),
         others,
         echoes,
         ranks,
         phase: root.finding.phase(),
         step: root.finding.step(),
-        node: node(&root, &causes),
-        gpu: gpu(&root),
+        node: failed_node(&root, &causes),
+        gpu: failed_gpu(&root),
         lines_after: root.source.scan.lines.saturating_sub(last_line(&root, &causes)),
         root: Some(root),
         ..quiet
@@ -226,26 +226,26 @@ fn last_line(root: &Located<'_>, causes: &[Located<'_>]) -> u64 {
 }
 
 /// The machine of the worker that failed, as its launcher names it.
-fn node(root: &Located<'_>, causes: &[Located<'_>]) -> Option<String> {
+fn failed_node(root: &Located<'_>, causes: &[Located<'_>]) -> Option<String> {
     let host = |found: &Located<'_>| match &found.finding.cause {
         FailureCause::WorkerFailed(worker) => worker.host.clone(),
         _ => None,
     };
     let of_line = || {
         let text = root.finding.text.as_str();
-        let slurm = crate::text::after(text, " ON ").and_then(|rest| rest.split(' ').next());
-        let srun = crate::text::after(text, "srun: error: ").and_then(|rest| rest.split(':').next());
-        slurm.filter(|_| crate::text::has(text, "CANCELLED AT")).or(srun).map(str::to_owned)
+        let slurm = crate::text::text_after(text, " ON ").and_then(|rest| rest.split(' ').next());
+        let srun = crate::text::text_after(text, "srun: error: ").and_then(|rest| rest.split(':').next());
+        slurm.filter(|_| crate::text::has_phrase(text, "CANCELLED AT")).or(srun).map(str::to_owned)
     };
     host(root).or_else(of_line).or_else(|| causes.iter().find_map(host)).filter(|node| !node.is_empty())
 }
 
 /// `PCI:0000:44:00` of the driver's lines.
-fn gpu(root: &Located<'_>) -> Option<String> {
+fn failed_gpu(root: &Located<'_>) -> Option<String> {
     let text = root.finding.text.as_str();
     let hardware = matches!(root.class(), Class::Xid | Class::GpuHardware);
     let starts = ["(PCI:", "NVRM: GPU at PCI:", "NVRM: GPU ", "NVRM: The NVIDIA GPU ", "handle for GPU"];
-    let name = starts.iter().find_map(|start| crate::text::after(text, start)).filter(|_| hardware)?;
+    let name = starts.iter().find_map(|start| crate::text::text_after(text, start)).filter(|_| hardware)?;
     let end =
         name.find(|character: char| !character.is_ascii_hexdigit() && !":.".contains(character)).unwrap_or(name.len());
     let name = name.get(..end)?.trim_end_matches([':', '.']);

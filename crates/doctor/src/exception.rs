@@ -1,6 +1,6 @@
 //! [`Exception`]: what a program raised, where, in which phase; told apart from what launchers and victims raise.
 
-use crate::text::has;
+use crate::text::has_phrase;
 
 /// A place in a program.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -121,8 +121,8 @@ impl Exception {
         matches!(
             self.short_name(),
             "RuntimeError" | "Exception" | "SystemExit" | "Exit" | "CalledProcessError" | "error"
-        ) || has(&self.message, "aught ")
-            || has(&self.message, "root error(s) found")
+        ) || has_phrase(&self.message, "aught ")
+            || has_phrase(&self.message, "root error(s) found")
     }
 }
 
@@ -155,9 +155,9 @@ impl Files {
         let file = file.replace('\\', "/");
         let shared = ["multiprocessing/synchronize.py", "multiprocessing/heap.py", "multiprocessing/shared_memory.py"];
         Self {
-            shared_memory: shared.iter().any(|part| has(&file, part)),
-            launcher: LAUNCHER_FILES.iter().any(|part| has(&file, part)),
-            pipe: PIPES.iter().any(|part| has(&file, part)),
+            shared_memory: shared.iter().any(|part| has_phrase(&file, part)),
+            launcher: LAUNCHER_FILES.iter().any(|part| has_phrase(&file, part)),
+            pipe: PIPES.iter().any(|part| has_phrase(&file, part)),
         }
     }
 }
@@ -171,13 +171,13 @@ fn raiser(name: &str, message: &str, files: &Files) -> Raiser {
     // A notebook's head states the name alone.
     let of_command = short == "CalledProcessError" && (files.launcher || message.is_empty() || names_a_launch(message));
     // A launcher of launchers (colossalai run) says that it could not run one.
-    let of_launch = short == "Error" && has(message, "failed to run ") && names_a_launch(message);
+    let of_launch = short == "Error" && has_phrase(message, "failed to run ") && names_a_launch(message);
     // What else a launcher raises is its own: a flag that is missing, a file of hosts that cannot be read.
     if ends(LAUNCHERS) || of_command || of_launch || (files.launcher && matches!(short, "SystemExit" | "Exit")) {
         return Raiser::Launcher;
     }
-    let peer = ["Connection closed by peer", "Connection reset by peer"].iter().any(|words| has(message, words));
-    let of_ranks = files.pipe || ["gloo/", "c10d", "TCPStore"].iter().any(|words| has(message, words));
+    let peer = ["Connection closed by peer", "Connection reset by peer"].iter().any(|words| has_phrase(message, words));
+    let of_ranks = files.pipe || ["gloo/", "c10d", "TCPStore"].iter().any(|words| has_phrase(message, words));
     let cut = files.pipe
         && matches!(
             short,
@@ -188,7 +188,7 @@ fn raiser(name: &str, message: &str, files: &Files) -> Raiser {
                 | "FileNotFoundError"
                 | "OSError"
         );
-    if cut || (peer && of_ranks) || ends(VICTIMS) || VICTIMS_WORDS.iter().any(|words| has(message, words)) {
+    if cut || (peer && of_ranks) || ends(VICTIMS) || VICTIMS_WORDS.iter().any(|words| has_phrase(message, words)) {
         return Raiser::Victim;
     }
     Raiser::Program
@@ -199,7 +199,7 @@ fn names_a_launch(message: &str) -> bool {
     let tools =
         ["ninja", "nvcc", "gcc", "g++", "'git'", "cmake", "'pip'", "'-m', 'pip'", "ldconfig", "which", "setup.py"];
     let launches = ["python", "torchrun", "accelerate", "deepspeed", "train"];
-    !tools.iter().any(|tool| has(message, tool)) && launches.iter().any(|launch| has(message, launch))
+    !tools.iter().any(|tool| has_phrase(message, tool)) && launches.iter().any(|launch| has_phrase(message, launch))
 }
 
 /// Ends of the names of exceptions that need no colon to be recognised.
@@ -208,7 +208,7 @@ const ENDS: &[&str] =
 
 /// The exception that a line states: its name and what it says. `strict` where nothing but its form says that it is
 /// one: then only names that end as exceptions' do.
-pub(crate) fn stated(text: &str, strict: bool) -> Option<(&str, &str)> {
+pub(crate) fn exception_stated(text: &str, strict: bool) -> Option<(&str, &str)> {
     let (name, message) = match text.split_once(':') {
         // Pages that tidy quotation marks take the blank away.
         Some((name, message)) if message.is_empty() || message.starts_with([' ', '\t', '\'', '‘', '“']) => {
@@ -253,7 +253,7 @@ pub(crate) fn is_library(file: &str) -> bool {
         "Lib/importlib/",
     ]
     .iter()
-    .any(|part| has(&file, part))
+    .any(|part| has_phrase(&file, part))
 }
 
 #[cfg(test)]
@@ -305,8 +305,8 @@ mod tests {
             ("http://host", false, false),
         ];
         for (text, strict, is) in cases {
-            assert_eq!(stated(text, strict).is_some(), is, "{text}");
+            assert_eq!(exception_stated(text, strict).is_some(), is, "{text}");
         }
-        assert_eq!(stated("MyShape: x is wrong", true), None);
+        assert_eq!(exception_stated("MyShape: x is wrong", true), None);
     }
 }

@@ -6,7 +6,7 @@ use crate::phase::Phase;
 use crate::progress::Progress;
 use crate::setting::Setting;
 use crate::stamp::Stamp;
-use crate::text::has;
+use crate::text::has_phrase;
 use crate::traceback::Ended;
 use tonnage_core::failure::{Class, Strength};
 
@@ -127,7 +127,7 @@ impl Finding {
     pub fn strength(&self) -> Strength {
         let strength = self.cause.strength();
         match self.tone {
-            Tone::Warned if has(&self.text, "Warning: ") => Strength::Warning,
+            Tone::Warned if has_phrase(&self.text, "Warning: ") => Strength::Warning,
             Tone::Warned => strength.min(Strength::Ending),
             _ => strength,
         }
@@ -167,10 +167,16 @@ impl Finding {
 impl Tone {
     /// As the line's words tell: Python's warnings, loggers' levels.
     pub(crate) fn of_line(text: &str) -> Self {
-        let head = text.get(..text.len().min(200)).unwrap_or_else(|| crate::traceback::cut(text, 200));
-        let python = has(head, "UserWarning: ") || has(head, "FutureWarning: ") || has(head, "RuntimeWarning: ");
-        let level = has(head, "WARNING") || has(head, "[WARN") || has(head, "Warning: caught") || has(head, " WARN ");
-        let glog = has(head, "[W") && head.get(..40).is_some_and(|head| has(head, "[W") && has(head, ":"));
+        let head = text.get(..text.len().min(200)).unwrap_or_else(|| crate::traceback::cut_text(text, 200));
+        let python = has_phrase(head, "UserWarning: ")
+            || has_phrase(head, "FutureWarning: ")
+            || has_phrase(head, "RuntimeWarning: ");
+        let level = has_phrase(head, "WARNING")
+            || has_phrase(head, "[WARN")
+            || has_phrase(head, "Warning: caught")
+            || has_phrase(head, " WARN ");
+        let glog = has_phrase(head, "[W")
+            && head.get(..40).is_some_and(|head| has_phrase(head, "[W") && has_phrase(head, ":"));
         let glog = glog || is_glog_warning(head);
         let caught = [
             "caught ",
@@ -185,13 +191,13 @@ impl Tone {
             "recovered",
         ]
         .iter()
-        .any(|word| has(text, word))
-            && !has(text, " in DataLoader worker");
+        .any(|word| has_phrase(text, word))
+            && !has_phrase(text, " in DataLoader worker");
         // These warn of what they die of.
         let means_it =
             ["NCCL WARN", "tensorflow/", "_bfc) ran out", "tsl/", "Killed", "ran out of memory with exception"]
                 .iter()
-                .any(|word| has(text, word));
+                .any(|word| has_phrase(text, word));
         if (python || level || glog || caught) && !means_it { Self::Warned } else { Self::Said }
     }
 }

@@ -7,7 +7,7 @@ use crate::phase::Phase;
 use crate::prefix;
 use crate::progress::Progress;
 use crate::stamp::Stamp;
-use crate::text::has;
+use crate::text::has_phrase;
 
 /// Bytes of lines that are remembered: a deep traceback and some steps before it.
 const REMEMBERED: usize = 24 << 10;
@@ -68,7 +68,7 @@ impl History {
 }
 
 /// What a job that will fail at line `number` had said.
-pub(crate) fn around(before: &str, number: u64, own: &str) -> Around {
+pub(crate) fn lines_around(before: &str, number: u64, own: &str) -> Around {
     let mut around = Around { stamp: Stamp::of_line(own), ..Around::default() };
     for (text, line) in before.lines().rev().zip((1..number).rev()) {
         let text = text.rsplit('\r').next().unwrap_or(text);
@@ -77,14 +77,14 @@ pub(crate) fn around(before: &str, number: u64, own: &str) -> Around {
             around.stamp = Stamp::of_line(text);
         }
         if around.context.len() < SHOWN && !text.trim().is_empty() {
-            around.context.push(crate::traceback::cut(text.trim_end(), LONGEST_SHOWN).to_owned());
+            around.context.push(crate::traceback::cut_text(text.trim_end(), LONGEST_SHOWN).to_owned());
         }
         if around.steps.len() < STEPS_KEPT
-            && let Some(step) = progress(text, line)
+            && let Some(step) = progress_at(text, line)
         {
             around.steps.push(step);
         }
-        around.phase = around.phase.or_else(|| phase(text).filter(|_| around.steps.is_empty()));
+        around.phase = around.phase.or_else(|| phase_in(text).filter(|_| around.steps.is_empty()));
     }
     around.steps.reverse();
     around.context.reverse();
@@ -92,23 +92,29 @@ pub(crate) fn around(before: &str, number: u64, own: &str) -> Around {
 }
 
 /// The steps that the lines state, the last of which is line `last`.
-pub(crate) fn steps(before: &str, last: u64) -> Vec<Progress> {
+pub(crate) fn steps_before(before: &str, last: u64) -> Vec<Progress> {
     let numbered = before.lines().rev().zip((1..=last).rev());
-    let mut steps: Vec<Progress> =
-        numbered.filter_map(|(text, line)| progress(text.rsplit('\r').next().unwrap_or(text), line)).take(64).collect();
+    let mut steps: Vec<Progress> = numbered
+        .filter_map(|(text, line)| progress_at(text.rsplit('\r').next().unwrap_or(text), line))
+        .take(64)
+        .collect();
     steps.reverse();
     steps
 }
 
-fn progress(text: &str, line: u64) -> Option<Progress> {
+fn progress_at(text: &str, line: u64) -> Option<Progress> {
     let may = text.len() < 4000
-        && (has(text, "%|") || has(text, "oss") || has(text, "tep") || has(text, "poch") || has(text, "iter"));
-    let stripped = may.then(|| prefix::strip(text))?;
+        && (has_phrase(text, "%|")
+            || has_phrase(text, "oss")
+            || has_phrase(text, "tep")
+            || has_phrase(text, "poch")
+            || has_phrase(text, "iter"));
+    let stripped = may.then(|| prefix::strip_prefixes(text))?;
     Progress::of_line(stripped.text, line, stripped.rank.or_else(|| prefix::named_rank(stripped.text)))
 }
 
 /// What a trainer says before it does something else than steps.
-fn phase(text: &str) -> Option<Phase> {
+fn phase_in(text: &str) -> Option<Phase> {
     const SAYS: &[(Phase, &[&str])] = &[
         (
             Phase::Save,
@@ -144,7 +150,7 @@ fn phase(text: &str) -> Option<Phase> {
             ],
         ),
     ];
-    SAYS.iter().find(|(_, words)| words.iter().any(|word| has(text, word))).map(|(phase, _)| *phase)
+    SAYS.iter().find(|(_, words)| words.iter().any(|word| has_phrase(text, word))).map(|(phase, _)| *phase)
 }
 
 #[cfg(test)]
@@ -168,7 +174,7 @@ mod tests {
     #[test]
     fn steps_times_and_phases_before_a_line_are_found() {
         let before = "[2024-05-06 10:11:13,345] start\nstep 11/500 loss 2.0\nstep 12/500 loss 1.9\nSaving model checkpoint to x\n";
-        let around = around(before, 5, "RuntimeError: x");
+        let around = lines_around(before, 5, "RuntimeError: x");
         assert_eq!(around.stamp.and_then(|stamp| stamp.day), Some(506));
         assert_eq!(around.steps.iter().map(|step| (step.line, step.step)).collect::<Vec<_>>(), [(2, 11), (3, 12)]);
         assert_eq!((around.phase, around.context.len()), (Some(Phase::Save), 2));

@@ -6,8 +6,8 @@
 use tonnage_core::failure::Class;
 
 use crate::cause::FailureCause;
-use crate::exception::stated as exception;
-use crate::text::{after, before, has};
+use crate::exception::exception_stated as exception;
+use crate::text::{has_phrase, text_after, text_before};
 use crate::wording;
 
 /// Lines of a log's end that are read; what follows them is a launcher's or a shell's.
@@ -132,23 +132,23 @@ const LINES: &[(Class, &str)] = &[
 ];
 
 /// What a line says if it is among a log's last words.
-pub(crate) fn stated(text: &str) -> Option<FailureCause> {
+pub(crate) fn stated_cause(text: &str) -> Option<FailureCause> {
     if let Some((class, _)) = LINES.iter().find(|(_, line)| text == *line) {
-        return Some(wording::cause(*class));
+        return Some(wording::cause_of(*class));
     }
     let said = |row: &&Row| {
-        text.starts_with(row.starts) && text.ends_with(row.ends) && (row.has.is_empty() || has(text, row.has))
+        text.starts_with(row.starts) && text.ends_with(row.ends) && (row.has.is_empty() || has_phrase(text, row.has))
     };
     let row = ROWS.iter().find(said).filter(|_| text.len() <= LONGEST && !text.contains('`'))?;
-    Some(wording::cause(row.class))
+    Some(wording::cause_of(row.class))
 }
 
 /// What a line speaks of that is among a log's very last: by its words, where it is no step, no advice and no report
 /// that all is well. `at` counts from the end.
-pub(crate) fn spoken(text: &str, at: usize) -> Option<FailureCause> {
+pub(crate) fn spoken_cause(text: &str, at: usize) -> Option<FailureCause> {
     // NCCL warns of what it dies of.
     let is_talk = text.contains('`')
-        || (TALKS.iter().any(|words| has(text, words)) && !has(text, "NCCL WARN"))
+        || (TALKS.iter().any(|words| has_phrase(text, words)) && !has_phrase(text, "NCCL WARN"))
         || text.ends_with('?');
     let is_error = is_error(text);
     let is_grave = is_error || at < VERY_LAST;
@@ -159,7 +159,7 @@ pub(crate) fn spoken(text: &str, at: usize) -> Option<FailureCause> {
 pub(crate) fn goes_on(text: &str) -> bool {
     const LIVES: &[&str] =
         &[" INFO ", "[INFO", "INFO:", "aved ", "aving ", "started", "omplete", "inished", "oaded ", "one."];
-    LIVES.iter().any(|words| has(text, words))
+    LIVES.iter().any(|words| has_phrase(text, words))
 }
 
 /// Lines that call themselves errors and mean nothing, or are a launcher's report of what others say.
@@ -187,7 +187,7 @@ pub(crate) fn is_noise(text: &str) -> bool {
         "Nothing to sync",
         "already completing or completed",
     ];
-    text.ends_with(" FAILED") || NOISE.iter().any(|words| has(text, words))
+    text.ends_with(" FAILED") || NOISE.iter().any(|words| has_phrase(text, words))
 }
 
 /// Whether a line that calls itself an error says only that another one stands elsewhere.
@@ -208,14 +208,14 @@ pub(crate) fn is_empty_error(text: &str) -> bool {
         "Error executing job with overrides",
         "containerExitType",
     ];
-    EMPTY.iter().any(|words| has(text, words))
+    EMPTY.iter().any(|words| has_phrase(text, words))
 }
 
 /// What a logger says of an exception behind its own words: `CRITICAL [root] Uncaught ValueError: x`.
-pub(crate) fn logged(text: &str) -> Option<(&str, &str)> {
+pub(crate) fn logged_words(text: &str) -> Option<(&str, &str)> {
     const LEVELS: &[&str] = &["CRITICAL", "FATAL", "ERROR", "Uncaught ", "Unhandled exception"];
     const BEFORE: &[&str] = &["Uncaught ", "] ", " - ", " | ", "exception: ", "ERROR: "];
-    let level = LEVELS.iter().any(|level| has(text, level));
+    let level = LEVELS.iter().any(|level| has_phrase(text, level));
     let behind = |words: &&str| exception(text.rsplit_once(*words)?.1, true).filter(|(_, said)| !said.is_empty());
     if level && text.len() <= LONGEST { BEFORE.iter().find_map(behind) } else { None }
 }
@@ -241,24 +241,24 @@ pub(crate) fn is_error(text: &str) -> bool {
     // Losses are errors too, and numbers.
     let stated = ["Error: ", "error: ", "fatal: "].iter().any(|words| {
         let own =
-            words.starts_with('E') || before(text, words).is_some_and(|head| !head.ends_with(char::is_alphabetic));
-        let words = after(text, words).filter(|_| own);
+            words.starts_with('E') || text_before(text, words).is_some_and(|head| !head.ends_with(char::is_alphabetic));
+        let words = text_after(text, words).filter(|_| own);
         words.is_some_and(|said| said.starts_with(|c: char| !c.is_ascii_digit() && !"-+.[(".contains(c)))
     });
     // `hipErrorNoDevice: text`
-    let named = text.split_once(": ").is_some_and(|(name, _)| has(name, "rror") && !name.contains(' '));
+    let named = text.split_once(": ").is_some_and(|(name, _)| has_phrase(name, "rror") && !name.contains(' '));
     text.len() <= LONGEST
         && (stated
             || named
-            || (text.starts_with("Error ") && has(text, " at line "))
+            || (text.starts_with("Error ") && has_phrase(text, " at line "))
             || has_level(text)
-            || LEVELS.iter().any(|level| has(text, level)))
-        && !ANSWERS.iter().any(|answer| has(text, answer))
-        && !begins(text)
+            || LEVELS.iter().any(|level| has_phrase(text, level)))
+        && !ANSWERS.iter().any(|answer| has_phrase(text, answer))
+        && !begins_line(text)
 }
 
 /// Whether a line says that something begins; some write so at any level.
-fn begins(text: &str) -> bool {
+fn begins_line(text: &str) -> bool {
     let said = text.rsplit_once(':').map_or(text, |(_, said)| said).trim_start();
     ["Starting ", "Loading ", "Running ", "Beginning ", "Started ", "Using "].iter().any(|word| said.starts_with(word))
 }
@@ -269,7 +269,7 @@ fn has_level(text: &str) -> bool {
         && text
             .get(1..6)
             .is_some_and(|day| day.ends_with(' ') && day.bytes().take(4).all(|byte| byte.is_ascii_digit()));
-    glog || [": E ", ": F "].iter().any(|level| text.get(..40).is_some_and(|head| has(head, level)))
+    glog || [": E ", ": F "].iter().any(|level| text.get(..40).is_some_and(|head| has_phrase(head, level)))
 }
 
 /// Whether a line speaks of an error though it has no level: enough for the very last.
@@ -278,7 +278,9 @@ pub(crate) fn may_be_error(text: &str) -> bool {
         &[" error,", "rror code", " failed", "ailed to ", "FAILED: ", " aborted", "borting", "timed out", "times out"];
     const ANSWERS: &[&str] =
         &["0 failed", "no fail", "0 error", "no error", "ignored", "gnoring", "retry", "etrying", "Warning", "WARN"];
-    text.len() <= LONGEST && WORDS.iter().any(|word| has(text, word)) && !ANSWERS.iter().any(|answer| has(text, answer))
+    text.len() <= LONGEST
+        && WORDS.iter().any(|word| has_phrase(text, word))
+        && !ANSWERS.iter().any(|answer| has_phrase(text, answer))
 }
 
 #[cfg(test)]

@@ -1,6 +1,6 @@
 //! [`Life`]: signs that a job lives: steps around findings and at the end; good ends and new starts wherever they stand.
 
-use crate::history::steps;
+use crate::history::steps_before;
 use crate::last_words::is_error;
 use crate::line::Line;
 use crate::progress::{Progress, is_restart, is_success, is_tests_end};
@@ -52,7 +52,7 @@ impl Life {
 
     /// Whether the line is the log's first one, written again: then another run may have begun.
     fn begins_again(&mut self, line: &Line, number: u64) {
-        let is_opening = |opening: &String| !opening.is_empty() && letters(&line.text) == *opening;
+        let is_opening = |opening: &String| !opening.is_empty() && letters_of(&line.text) == *opening;
         let stamp = || line.stamp.or_else(|| Stamp::of_line(&line.text));
         let known = self.new_runs.iter().any(|(known, _)| *known == number);
         if !known && self.opening.as_ref().is_some_and(is_opening) && self.new_runs.len() < MOST_WORDS {
@@ -68,7 +68,7 @@ impl Life {
             self.begins_again(line, number);
             // Tests may print tracebacks.
             if is_tests_end(&line.text) {
-                keep(&mut self.successes, number);
+                keep_first(&mut self.successes, number);
             }
         }
     }
@@ -76,9 +76,9 @@ impl Life {
     /// A line with words that trainers and launchers use when all is well or starts anew.
     pub(crate) fn words(&mut self, line: &Line, number: u64) {
         if is_restart(line) {
-            keep(&mut self.restarts, number);
+            keep_first(&mut self.restarts, number);
         } else if is_success(line) {
-            keep(&mut self.successes, number);
+            keep_first(&mut self.successes, number);
         }
     }
 
@@ -88,7 +88,7 @@ impl Life {
         for (text, number) in before.lines().rev().zip((1..=last).rev()).take(READ) {
             let line = Line::new(text.as_bytes());
             if is_success(&line) {
-                keep(&mut self.successes, number);
+                keep_first(&mut self.successes, number);
             }
         }
     }
@@ -102,7 +102,7 @@ impl Life {
 
     /// With the steps of the log's last lines, `lines` being their number.
     pub(crate) fn finish(mut self, tail: &str, lines: u64) -> Seen {
-        steps(tail, lines).into_iter().for_each(|step| self.step(step));
+        steps_before(tail, lines).into_iter().for_each(|step| self.step(step));
         if self.opening.as_ref().is_some_and(|opening| !opening.is_empty()) {
             let numbered = tail.lines().rev().zip((1..=lines).rev());
             numbered.for_each(|(text, number)| self.begins_again(&Line::new(text.as_bytes()), number));
@@ -118,16 +118,16 @@ fn opening(head: &[u8]) -> String {
     let first = text.lines().find(|line| !line.trim().is_empty()).unwrap_or_default();
     let line = Line::new(first.as_bytes());
     let has_time = line.stamp.is_some() || Stamp::of_line(&line.text).is_some();
-    let found = letters(&line.text);
+    let found = letters_of(&line.text);
     let is_usable = has_time && found.len() >= SHORTEST_OPENING && !is_error(&line.text);
     if is_usable { found } else { String::new() }
 }
 
-fn letters(text: &str) -> String {
+fn letters_of(text: &str) -> String {
     text.chars().take(LONGEST_OPENING).filter(|letter| letter.is_alphabetic()).collect()
 }
 
-fn keep(lines: &mut Vec<u64>, number: u64) {
+fn keep_first(lines: &mut Vec<u64>, number: u64) {
     if lines.len() >= MOST_WORDS {
         lines.pop();
     }

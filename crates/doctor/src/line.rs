@@ -27,8 +27,8 @@ impl Line {
     /// Reads bytes without terminal codes and line end.
     pub(crate) fn new(clean: &[u8]) -> Self {
         let text = String::from_utf8_lossy(clean);
-        let unpacked = prefix::unpacked(&text);
-        let stripped = prefix::strip(unpacked.as_deref().unwrap_or(&text));
+        let unpacked = prefix::unpack_line(&text);
+        let stripped = prefix::strip_prefixes(unpacked.as_deref().unwrap_or(&text));
         let rank = stripped.rank.or_else(|| prefix::named_rank(stripped.text));
         let is_cut = stripped.text.len() < text.len();
         let stamp = is_cut.then(|| Stamp::of_line(&text)).flatten();

@@ -1,6 +1,6 @@
 //! [`Phase`]: what a program was doing when it died, by the functions and the code of a traceback's frames.
 
-use crate::text::has;
+use crate::text::has_phrase;
 
 /// What the program did when it died.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -111,5 +111,5 @@ pub(crate) fn phase_of_code(code: &str) -> Option<Phase> {
         (Phase::Eval, &["evaluate(", ".validate("]),
         (Phase::Load, &["from_pretrained(", "load_dataset(", "load_state_dict("]),
     ];
-    CALLS.iter().find(|(_, calls)| calls.iter().any(|call| has(code, call))).map(|(phase, _)| *phase)
+    CALLS.iter().find(|(_, calls)| calls.iter().any(|call| has_phrase(code, call))).map(|(phase, _)| *phase)
 }

@@ -2,7 +2,7 @@
 
 use std::borrow::Cow;
 
-use crate::text::{find, integer_after};
+use crate::text::{find_phrase, integer_after};
 
 /// Prefixes that may stand one behind the other.
 const MOST: usize = 5;
@@ -21,18 +21,18 @@ type Prefix = fn(&str) -> Option<(Option<u32>, &str)>;
 /// The prefixes that may begin with a byte.
 const fn prefixes(first: u8) -> &'static [Prefix] {
     match first {
-        b'[' => &[bracketed, kubernetes, stamped],
+        b'[' => &[bracketed_prefix, kubernetes, stamped],
         b'(' => &[process],
-        b'0'..=b'9' => &[labelled, compose, container_runtime, stamped, kaggle, host],
+        b'0'..=b'9' => &[labelled_prefix, compose, container_runtime, stamped, kaggle, host_prefix],
         b'A'..=b'Z' => &[compose, logger, journal],
-        b'r' => &[ranked, compose, host, replica],
-        b'a'..=b'z' => &[compose, host, replica],
+        b'r' => &[ranked_prefix, compose, host_prefix, replica_prefix],
+        b'a'..=b'z' => &[compose, host_prefix, replica_prefix],
         _ => &[compose],
     }
 }
 
 /// Removes what stands before the text of `line`.
-pub(crate) fn strip(line: &str) -> Stripped<'_> {
+pub(crate) fn strip_prefixes(line: &str) -> Stripped<'_> {
     let mut rank = None;
     let mut rest = line;
     for _ in 0..MOST {
@@ -51,17 +51,17 @@ const RECORDED: &[&str] = &["\"data\"", "\"log\"", "\"msg\"", "\"message\"", "\"
 
 /// A record of a line, `{"log":"text\n","stream":"stderr",...}`: the text. Only records that say when or how grave are
 /// logs; others are data.
-pub(crate) fn unpacked(line: &str) -> Option<Cow<'_, str>> {
+pub(crate) fn unpack_line(line: &str) -> Option<Cow<'_, str>> {
     // Kaggle's records are a list.
     let record = line.trim_start_matches(['[', ',', ' ', '\t']).strip_prefix('{')?;
     let of_log = ["\"stream\"", "\"time", "\"ts\"", "\"level", "\"severity", "\"@timestamp\""];
     if !record.trim_end_matches([']', ' ', '\r']).ends_with('}')
-        || !of_log.iter().any(|key| find(record, key).is_some())
+        || !of_log.iter().any(|key| find_phrase(record, key).is_some())
     {
         return None;
     }
     let text = RECORDED.iter().find_map(|key| {
-        let value = record.get(find(record, key)? + key.len()..)?.trim_start().strip_prefix(':')?;
+        let value = record.get(find_phrase(record, key)? + key.len()..)?.trim_start().strip_prefix(':')?;
         value.trim_start().strip_prefix('"')
     })?;
     let quotes = memchr::memchr_iter(b'"', text.as_bytes());
@@ -71,14 +71,14 @@ pub(crate) fn unpacked(line: &str) -> Option<Cow<'_, str>> {
             .is_some_and(|before| before.iter().rev().take_while(|byte| **byte == b'\\').count() % 2 == 0)
     };
     let end = quotes.into_iter().find(is_end)?;
-    let plain = unescaped(text.get(..end)?);
+    let plain = unescape_text(text.get(..end)?);
     let plain = plain.trim_end_matches('\n');
     // A whole traceback is read as it stands.
     (!plain.contains('\n')).then(|| plain.to_owned().into())
 }
 
 /// The text of a JSON string.
-pub(crate) fn unescaped(text: &str) -> String {
+pub(crate) fn unescape_text(text: &str) -> String {
     let mut plain = String::with_capacity(text.len());
     let mut characters = text.chars();
     while let Some(character) = characters.next() {
@@ -103,7 +103,7 @@ pub(crate) fn unescaped(text: &str) -> String {
 
 /// `[rank3]:`, `[default0]:`, `[3]:`, `[1,3]<stderr>:`: a role and a rank (torchrun's `{role}{rank}` and PyTorch's own
 /// excepthook), or MPI's job and rank; SageMaker writes `[1,mpirank:3,algo-1]<stderr>:`.
-fn bracketed(text: &str) -> Option<(Option<u32>, &str)> {
+fn bracketed_prefix(text: &str) -> Option<(Option<u32>, &str)> {
     let (inside, after) = text.strip_prefix('[')?.split_once(']')?;
     let after = after.strip_prefix("<stderr>").or_else(|| after.strip_prefix("<stdout>")).unwrap_or(after);
     let after = after.strip_prefix(':')?;
@@ -121,7 +121,7 @@ fn bracketed(text: &str) -> Option<(Option<u32>, &str)> {
 }
 
 /// `rank3: `, as pages show `[rank3]: `, and ParlAI's `rank:  3 | `.
-fn ranked(text: &str) -> Option<(Option<u32>, &str)> {
+fn ranked_prefix(text: &str) -> Option<(Option<u32>, &str)> {
     let rest = text.strip_prefix("rank")?;
     let (number, after) = match rest.strip_prefix(':') {
         Some(rest) => rest.split_once('|')?,
@@ -132,7 +132,7 @@ fn ranked(text: &str) -> Option<(Option<u32>, &str)> {
 }
 
 /// `trainer/0 [3]:text`: TorchX's role and replica before its rank.
-fn replica(text: &str) -> Option<(Option<u32>, &str)> {
+fn replica_prefix(text: &str) -> Option<(Option<u32>, &str)> {
     let (role, after) = text.split_once(' ')?;
     let (name, number) = role.split_once('/')?;
     let is_role = name.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'_');
@@ -140,7 +140,7 @@ fn replica(text: &str) -> Option<(Option<u32>, &str)> {
 }
 
 /// `node-1: text`, `10.0.0.1: text`: pdsh's, which DeepSpeed starts its nodes with.
-fn host(text: &str) -> Option<(Option<u32>, &str)> {
+fn host_prefix(text: &str) -> Option<(Option<u32>, &str)> {
     let (name, after) = text.split_at_checked(memchr::memchr(b':', text.as_bytes())?)?;
     // Exceptions have a capital.
     let is_byte = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || b"-.".contains(&byte);
@@ -162,7 +162,7 @@ fn kaggle(text: &str) -> Option<(Option<u32>, &str)> {
 const HIGHEST_BARE: u32 = 1023;
 
 /// What `srun --label` puts before a line: the task's number and a colon.
-fn labelled(text: &str) -> Option<(Option<u32>, &str)> {
+fn labelled_prefix(text: &str) -> Option<(Option<u32>, &str)> {
     let (number, after) = text.split_once(':')?;
     let short = (1..=5).contains(&number.len()) && number.bytes().all(|byte| byte.is_ascii_digit());
     let separated = after.is_empty() || after.starts_with(' ');
@@ -215,7 +215,7 @@ fn logger(text: &str) -> Option<(Option<u32>, &str)> {
     let is_time = bytes.get(2) == Some(&b'-') && bytes.get(8) == Some(&b':') && bytes.get(11) == Some(&b':');
     let place = rest.get(14..).filter(|_| is_time)?.trim_start();
     let (file, after) = place.split_once(']')?;
-    let is_file = find(file, ".py:").is_some() && file.len() < 80;
+    let is_file = find_phrase(file, ".py:").is_some() && file.len() < 80;
     is_file.then(|| (None, after.strip_prefix(' ').unwrap_or(after)))
 }
 
@@ -256,11 +256,11 @@ pub(crate) fn named_rank(text: &str) -> Option<u32> {
     if text.starts_with("srun: error: ") {
         return u32::try_from(integer_after(text, ": task ")?).ok();
     }
-    let text = text.get(find(text, "ank")?.saturating_sub(6)..).unwrap_or(text);
+    let text = text.get(find_phrase(text, "ank")?.saturating_sub(6)..).unwrap_or(text);
     let number = |phrase| integer_after(text, phrase);
     let rank = number("[rank").or_else(|| number("[Rank ")).or_else(|| number(" Rank "));
     // A logger's own words: `[root, rank=0]`.
-    let rank = rank.or_else(|| number(", rank=").filter(|_| find(text, "] ").is_some()));
+    let rank = rank.or_else(|| number(", rank=").filter(|_| find_phrase(text, "] ").is_some()));
     u32::try_from(rank.or_else(|| number(" on rank "))?).ok()
 }
 
@@ -296,7 +296,7 @@ mod tests {
             ("Feb 03 04:05:06 n7 kernel: text", None, 0, "Feb 03 04:05:06 n7 kernel: text"),
         ];
         for (raw, rank, indent, text) in cases {
-            let found = strip(raw);
+            let found = strip_prefixes(raw);
             assert_eq!((found.rank, found.indent, found.text), (rank, indent, text), "{raw}");
         }
     }
@@ -304,14 +304,14 @@ mod tests {
     #[test]
     fn records_of_docker_are_unpacked() {
         let line = r#"{"log":"  File \"a.py\", line 3\n","stream":"stderr","time":"2024-05-05T10:11:13Z"}"#;
-        assert_eq!(unpacked(line).as_deref(), Some("  File \"a.py\", line 3"));
+        assert_eq!(unpack_line(line).as_deref(), Some("  File \"a.py\", line 3"));
         let zap = r#"{"level": "error", "msg": "KeyError: \"a\"", "ts": 1.5}"#;
-        assert_eq!(unpacked(zap).as_deref(), Some("KeyError: \"a\""));
+        assert_eq!(unpack_line(zap).as_deref(), Some("KeyError: \"a\""));
         let kaggle = r#",{"stream_name":"stderr","time":12.5,"data":"KeyError: 'a'\n"}"#;
-        assert_eq!(unpacked(kaggle).as_deref(), Some("KeyError: 'a'"));
-        assert_eq!(unpacked("{\"loss\": 1}"), None);
+        assert_eq!(unpack_line(kaggle).as_deref(), Some("KeyError: 'a'"));
+        assert_eq!(unpack_line("{\"loss\": 1}"), None);
         // Data, not a log.
-        assert_eq!(unpacked("{\"message\": \"Killed\", \"label\": 1}"), None);
-        assert_eq!(unescaped("a\\u0041\\\\n\\t"), "aA\\n\t");
+        assert_eq!(unpack_line("{\"message\": \"Killed\", \"label\": 1}"), None);
+        assert_eq!(unescape_text("a\\u0041\\\\n\\t"), "aA\\n\t");
     }
 }

@@ -1,7 +1,7 @@
 //! What says that a job lives: steps that rise, a training that ended well, a launcher that starts it again.
 
 use crate::line::Line;
-use crate::text::{after, find, has, integer};
+use crate::text::{find_phrase, has_phrase, read_integer, text_after};
 
 /// A step that a line states.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -85,44 +85,44 @@ const METRICS: &[&str] =
 impl Progress {
     /// The progress that a line states.
     pub(crate) fn of_line(text: &str, line: u64, rank: Option<u32>) -> Option<Self> {
-        if let Some((step, of)) = bar(text) {
+        if let Some((step, of)) = read_bar(text) {
             return Some(Self { line, rank, step, of: Some(of), is_epoch: false });
         }
-        if !METRICS.iter().any(|metric| has(text, metric)) {
+        if !METRICS.iter().any(|metric| has_phrase(text, metric)) {
             return None;
         }
-        let number = |words: &[&str]| words.iter().find_map(|word| numbered(text, word));
+        let number = |words: &[&str]| words.iter().find_map(|word| numbered_step(text, word));
         if let Some((step, of)) = number(STEPS) {
             return Some(Self { line, rank, step, of, is_epoch: false });
         }
         // Epochs are stated in parts: thousandths keep their order.
-        let epoch = EPOCHS.iter().find_map(|word| thousandths(after(text, word)?))?;
+        let epoch = EPOCHS.iter().find_map(|word| thousandths(text_after(text, word)?))?;
         Some(Self { line, rank, step: epoch, of: None, is_epoch: true })
     }
 }
 
 /// `  5%|#  | 12/500 [01:11<1:10:03,  3.52s/it]`, where it counts steps.
-fn bar(text: &str) -> Option<(u64, u64)> {
-    let percent = find(text, "%|")?;
+fn read_bar(text: &str) -> Option<(u64, u64)> {
+    let percent = find_phrase(text, "%|")?;
     let words = text.get(..percent)?;
-    let counts = after(text.get(percent + 2..)?, "| ")?;
+    let counts = text_after(text.get(percent + 2..)?, "| ")?;
     let (done, rest) = counts.split_once('/')?;
-    let of = integer(rest)?;
-    let is_rate = has(rest, "it/s") || has(rest, "s/it");
-    if OTHER_BARS.iter().any(|other| has(words, other)) || !is_rate {
+    let of = read_integer(rest)?;
+    let is_rate = has_phrase(rest, "it/s") || has_phrase(rest, "s/it");
+    if OTHER_BARS.iter().any(|other| has_phrase(words, other)) || !is_rate {
         return None;
     }
     Some((done.trim().parse().ok()?, of))
 }
 
 /// `step 12/500`: the number behind `word`, and what it is of.
-fn numbered(text: &str, word: &str) -> Option<(u64, Option<u64>)> {
-    let at = find(text, word)?;
+fn numbered_step(text: &str, word: &str) -> Option<(u64, Option<u64>)> {
+    let at = find_phrase(text, word)?;
     let glued = text.get(..at)?.ends_with(|character: char| character.is_alphanumeric());
     let rest = text.get(at + word.len()..)?.trim_start_matches(['[', ' ']);
-    let step = integer(rest).filter(|_| !glued)?;
+    let step = read_integer(rest).filter(|_| !glued)?;
     let rest = rest.trim_start_matches(|character: char| character.is_ascii_digit()).trim_start();
-    Some((step, rest.strip_prefix('/').or_else(|| rest.strip_prefix("of ")).and_then(integer)))
+    Some((step, rest.strip_prefix('/').or_else(|| rest.strip_prefix("of ")).and_then(read_integer)))
 }
 
 fn thousandths(text: &str) -> Option<u64> {
@@ -136,21 +136,25 @@ fn thousandths(text: &str) -> Option<u64> {
 /// Whether the line says that the training ended well.
 pub(crate) fn is_success(line: &Line) -> bool {
     let text = line.text.as_str();
-    let quoted = text.contains('`') && !has(text, "`Trainer.fit` stopped: `max_");
+    let quoted = text.contains('`') && !has_phrase(text, "`Trainer.fit` stopped: `max_");
     let denied = [
         "not ", "if ", "after ", "until ", "when ", "before ", "will ", "n't ", "Failed", "failed", "FAILED", "Error",
         "once ",
     ]
     .iter()
-    .any(|word| has(text, word));
-    SUCCESSES.iter().any(|words| has(text, words)) && !quoted && (!denied || has(text, "'train_runtime':"))
+    .any(|word| has_phrase(text, word));
+    SUCCESSES.iter().any(|words| has_phrase(text, words))
+        && !quoted
+        && (!denied || has_phrase(text, "'train_runtime':"))
 }
 
 /// Whether the line ends a run of tests in which none failed, whatever they printed: unittest's and pytest's.
 pub(crate) fn is_tests_end(text: &str) -> bool {
     let inside = text.trim_matches('=').trim();
-    let passed = has(inside, " passed") && has(inside, " in ") && inside.ends_with(['s', ')']);
-    text == "OK" || text.starts_with("OK (skipped=") || (passed && !has(inside, "failed") && !has(inside, " error"))
+    let passed = has_phrase(inside, " passed") && has_phrase(inside, " in ") && inside.ends_with(['s', ')']);
+    text == "OK"
+        || text.starts_with("OK (skipped=")
+        || (passed && !has_phrase(inside, "failed") && !has_phrase(inside, " error"))
 }
 
 /// What trainers and launchers say when all went well.
@@ -180,7 +184,7 @@ pub(crate) const SUCCESSES: &[&str] = &[
 
 /// Whether the line says that the job was started again.
 pub(crate) fn is_restart(line: &Line) -> bool {
-    RESTARTS.iter().any(|words| has(&line.text, words)) && !line.text.contains('`')
+    RESTARTS.iter().any(|words| has_phrase(&line.text, words)) && !line.text.contains('`')
 }
 
 pub(crate) const RESTARTS: &[&str] = &[

@@ -1,7 +1,7 @@
 //! Whether a line that looks like a failure is only quoted: mail, Markdown, tables, code, git, data that is trained on.
 
 use crate::line::Line;
-use crate::text::{find, has, places};
+use crate::text::{find_phrase, has_phrase, places_of};
 
 /// Keys of a dataset's samples, as trainers and scripts print them.
 const SAMPLES: &[&str] = &[
@@ -50,7 +50,7 @@ pub(crate) enum Wrapped {
 
 impl Wrapped {
     /// By the first line that says anything.
-    pub(crate) fn of(head: &[u8]) -> Self {
+    pub(crate) fn of_first_line(head: &[u8]) -> Self {
         let first = head.split(|byte| *byte == b'\n').find(|line| !line.trim_ascii().is_empty()).unwrap_or_default();
         match first.trim_ascii() {
             [b'>', b' ', ..] | [b'>'] => Self::Mail,
@@ -93,7 +93,11 @@ pub(crate) fn by_itself(line: &Line) -> bool {
     let mark = text.starts_with(['>', '#', '`']) && !text.starts_with("> File \"")
         || text.starts_with("\"quoted\":")
         || is_table(text);
-    mark || has(text, "Ignoring this choice") || is_string(text) || is_sample(text) || is_blame(text) || is_grep(text)
+    mark || has_phrase(text, "Ignoring this choice")
+        || is_string(text)
+        || is_sample(text)
+        || is_blame(text)
+        || is_grep(text)
 }
 
 /// `| a | b |`; fairseq's `| WARNING: text` is none.
@@ -108,7 +112,7 @@ fn is_string(text: &str) -> bool {
 
 /// `{'text': 'RuntimeError: ...`: what is said is data.
 fn is_sample(text: &str) -> bool {
-    places(text, ":").any(|colon| is_sample_at(text, colon).unwrap_or(false))
+    places_of(text, ":").any(|colon| is_sample_at(text, colon).unwrap_or(false))
 }
 
 /// Whether a sample's key ends at the colon: `'text':` at the beginning of a record or behind another value.
@@ -126,7 +130,9 @@ fn is_blame(text: &str) -> bool {
     let Some((commit, rest)) = text.split_once(' ') else { return false };
     let commit = commit.trim_start_matches('^');
     let is_commit = (7..=40).contains(&commit.len()) && commit.bytes().all(|byte| byte.is_ascii_hexdigit());
-    is_commit && find(rest, "(").is_some_and(|at| at < 60) && (has(rest, " +0") || has(rest, " -0") || has(rest, " +1"))
+    is_commit
+        && find_phrase(rest, "(").is_some_and(|at| at < 60)
+        && (has_phrase(rest, " +0") || has_phrase(rest, " -0") || has_phrase(rest, " +1"))
 }
 
 /// `docs/faq.md:12:text`
@@ -178,7 +184,7 @@ mod tests {
     #[test]
     fn what_is_put_around_a_whole_log_is_taken_off() {
         let inside = |head: &str, line: &str| {
-            String::from_utf8(Wrapped::of(head.as_bytes()).inside(line.as_bytes()).to_vec()).unwrap()
+            String::from_utf8(Wrapped::of_first_line(head.as_bytes()).inside(line.as_bytes()).to_vec()).unwrap()
         };
         assert_eq!(inside("\n> a\n> b\n", ">   b"), "  b");
         assert_eq!(inside("`a: b`\n", "`a: b`"), "a: b");

@@ -49,8 +49,9 @@ pub struct Ranks {
 }
 
 impl Ranks {
-    pub(crate) fn of(sources: &[Source], causes: &[Located<'_>], setting: &Setting) -> Self {
-        let mut ends: Vec<(u32, End)> = causes.iter().filter_map(|found| Some((found.rank()?, end(found)?))).collect();
+    pub(crate) fn of_sources(sources: &[Source], causes: &[Located<'_>], setting: &Setting) -> Self {
+        let mut ends: Vec<(u32, End)> =
+            causes.iter().filter_map(|found| Some((found.rank()?, end_of(found)?))).collect();
         ends.sort_unstable();
         ends.dedup_by_key(|(rank, _)| *rank);
         if ends.is_empty() {
@@ -65,7 +66,7 @@ impl Ranks {
             ends.extend(silent);
             ends.sort_unstable();
         }
-        Self { ends, behind: behind(causes) }
+        Self { ends, behind: ranks_behind(causes) }
     }
 
     /// The ranks that ended so.
@@ -74,7 +75,7 @@ impl Ranks {
     }
 }
 
-fn end(found: &Located<'_>) -> Option<End> {
+fn end_of(found: &Located<'_>) -> Option<End> {
     Some(match (&found.finding.cause, found.class()) {
         (FailureCause::Raised(exception), _) if exception.raiser == Raiser::Launcher => return None,
         (FailureCause::Raised(exception), _) if exception.raiser == Raiser::Victim => End::Lost,
@@ -88,7 +89,7 @@ fn end(found: &Located<'_>) -> Option<End> {
 }
 
 /// The ranks whose collectives stopped earlier than others' of the same group: none where all stopped at the same.
-fn behind(causes: &[Located<'_>]) -> Vec<u32> {
+fn ranks_behind(causes: &[Located<'_>]) -> Vec<u32> {
     let measures: [fn(&Collective) -> Option<u64>; 3] =
         [|it| it.last_enqueued, |it| it.sequence, |it| it.last_completed];
     measures.iter().map(|measure| behind_by(causes, *measure)).find(|ranks| !ranks.is_empty()).unwrap_or_default()
@@ -130,7 +131,7 @@ fn is_of_several_nodes(setting: &Setting, sources: &[Source]) -> bool {
 }
 
 /// The rank that a launcher's summary names as the first to fail.
-pub(crate) fn named(causes: &[Located<'_>], setting: &Setting, sources: &[Source]) -> Option<u32> {
+pub(crate) fn rank_named(causes: &[Located<'_>], setting: &Setting, sources: &[Source]) -> Option<u32> {
     let several = is_of_several_nodes(setting, sources);
     let of = |found: &Located<'_>| match &found.finding.cause {
         FailureCause::WorkerFailed(worker) if worker.first && !(worker.is_local && several) => {
@@ -149,7 +150,7 @@ pub(crate) fn named(causes: &[Located<'_>], setting: &Setting, sources: &[Source
 }
 
 /// The rank that failed first, where anything names it.
-pub(crate) fn first(
+pub(crate) fn first_failed(
     root: &Located<'_>,
     causes: &[Located<'_>],
     named: Option<u32>,
@@ -169,17 +170,19 @@ pub(crate) fn first(
     let is_victim = matches!(&root.finding.cause, FailureCause::Raised(it) if it.raiser == Raiser::Victim);
     // A CUDA call that failed is the rank's own.
     let words = ["unhandled cuda error", "NCCL WARN Cuda failure"];
-    let is_own = words.iter().any(|words| text::has(&root.finding.text, words));
+    let is_own = words.iter().any(|words| text::has_phrase(&root.finding.text, words));
     let lost = matches!(root.class(), Class::NcclTimeout | Class::Unreachable);
     if is_victim || lost || (root.class() == Class::NcclError && !is_own) {
         let one = |ranks: &[u32]| (ranks.len() == 1).then(|| ranks[0]);
-        return one(&ranks.behind).or_else(|| summary(causes, several)).or_else(|| one(&silent_logs(sources, causes)));
+        return one(&ranks.behind)
+            .or_else(|| rank_summary(causes, several))
+            .or_else(|| one(&silent_logs(sources, causes)));
     }
     if root.rank().is_some() && !(several && root.finding.rank.is_none() && is_local_name(root.source)) {
-        return alone(root, causes).then(|| root.rank()).flatten();
+        return is_alone(root, causes).then(|| root.rank()).flatten();
     }
     let own = worker_rank(root, several).filter(|_| !speaks_of_several(causes));
-    own.or_else(|| only(root, causes)).or_else(|| summary(causes, several))
+    own.or_else(|| only_rank(root, causes)).or_else(|| rank_summary(causes, several))
 }
 
 /// Whether a class is of what a scheduler or a person does to all ranks at once.
@@ -200,13 +203,13 @@ const fn is_of_the_job(class: Class) -> bool {
 fn speaks_of_several(causes: &[Located<'_>]) -> bool {
     let lists = |found: &&Located<'_>| {
         matches!(&found.finding.cause, FailureCause::WorkerFailed(worker) if worker.rank.is_none() && worker.exit_code > 0)
-            && text::has(&found.finding.text, ": tasks ")
+            && text::has_phrase(&found.finding.text, ": tasks ")
     };
     causes.iter().any(|found| lists(&found))
 }
 
 /// The one rank that states the same, where the root itself names none.
-fn only(root: &Located<'_>, causes: &[Located<'_>]) -> Option<u32> {
+fn only_rank(root: &Located<'_>, causes: &[Located<'_>]) -> Option<u32> {
     let same = causes.iter().filter(|found| found.class() == root.class());
     let mut ranks: Vec<u32> = same.filter_map(Located::rank).collect();
     ranks.sort_unstable();
@@ -215,7 +218,7 @@ fn only(root: &Located<'_>, causes: &[Located<'_>]) -> Option<u32> {
 }
 
 /// Whether no other rank states the same, or all of them later by the clock.
-fn alone(root: &Located<'_>, causes: &[Located<'_>]) -> bool {
+fn is_alone(root: &Located<'_>, causes: &[Located<'_>]) -> bool {
     let same =
         |found: &&Located<'_>| found.class() == root.class() && found.rank().is_some() && found.rank() != root.rank();
     causes.iter().filter(same).all(|found| match (root.finding.stamp, found.finding.stamp) {
@@ -238,7 +241,7 @@ fn silent_logs(sources: &[Source], causes: &[Located<'_>]) -> Vec<u32> {
 }
 
 /// The rank of a launcher's line about one worker, where it speaks of one alone.
-fn summary(causes: &[Located<'_>], several: bool) -> Option<u32> {
+fn rank_summary(causes: &[Located<'_>], several: bool) -> Option<u32> {
     let mut ranks: Vec<u32> = causes.iter().filter_map(|found| worker_rank(found, several)).collect();
     ranks.dedup();
     ranks.first().copied().filter(|_| ranks.len() == 1 && !speaks_of_several(causes))

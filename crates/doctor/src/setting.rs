@@ -1,6 +1,6 @@
 //! [`Setting`]: on what and with what the job ran, as far as its log shows: advice names what is there.
 
-use crate::text::has;
+use crate::text::has_phrase;
 
 /// The framework whose flags are advised.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -93,12 +93,12 @@ impl Setting {
     /// Learns from a part of a log.
     pub(crate) fn learn(&mut self, text: &str) {
         for (framework, words) in FRAMEWORKS {
-            if !self.frameworks.contains(framework) && words.iter().any(|word| has(text, word)) {
+            if !self.frameworks.contains(framework) && words.iter().any(|word| has_phrase(text, word)) {
                 self.frameworks.push(*framework);
             }
         }
         self.frameworks.sort_by_key(|framework| FRAMEWORKS.iter().position(|row| row.0 == *framework));
-        let any = |words: &[&str]| words.iter().any(|word| has(text, word));
+        let any = |words: &[&str]| words.iter().any(|word| has_phrase(text, word));
         self.windows |= any(&["C:\\", "D:\\", "E:\\", "F:\\", "G:\\", "C:/Users", "WinError", "Scripts\\", ".dll\""]);
         self.amd |= any(&["HIP error", "HIP out of memory", "rocm", "ROCm", "hipError", "HSA_", "amdgpu"]);
         self.apple |= any(&["MPS backend", "mps:0", "MPSNDArray", "/Users/", "Invalid buffer size: "]);
@@ -146,8 +146,8 @@ impl Setting {
 
 /// PyTorch's own message advises the setting: that it stands there does not mean that it was set.
 fn advised_only(text: &str) -> bool {
-    let all = crate::text::places(text, "expandable_segments:True").count();
-    let advised = crate::text::places(text, "CONF=expandable_segments:True to avoid").count();
+    let all = crate::text::places_of(text, "expandable_segments:True").count();
+    let advised = crate::text::places_of(text, "CONF=expandable_segments:True to avoid").count();
     all > 0 && all == advised
 }
 

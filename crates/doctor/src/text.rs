@@ -17,23 +17,23 @@ const UNITS: &[(&str, u64)] = &[
 ];
 
 /// The text without blanks: where a terminal broke a line no longer matters.
-pub(crate) fn compact(text: &str) -> String {
+pub(crate) fn without_space(text: &str) -> String {
     text.split_whitespace().collect()
 }
 
 /// Whether `phrase` stands in `text`.
-pub(crate) fn has(text: &str, phrase: &str) -> bool {
-    find(text, phrase).is_some()
+pub(crate) fn has_phrase(text: &str, phrase: &str) -> bool {
+    find_phrase(text, phrase).is_some()
 }
 
 /// Where the first `phrase` stands; nothing stands at the beginning.
-pub(crate) fn find(text: &str, phrase: &str) -> Option<usize> {
-    if phrase.is_empty() { Some(0) } else { places(text, phrase).next() }
+pub(crate) fn find_phrase(text: &str, phrase: &str) -> Option<usize> {
+    if phrase.is_empty() { Some(0) } else { places_of(text, phrase).next() }
 }
 
 /// Every place where `phrase` stands: its rarest byte is looked for. On lines this is several times as fast as searches
 /// that prepare themselves first.
-pub(crate) fn places(text: &str, phrase: &str) -> impl Iterator<Item = usize> {
+pub(crate) fn places_of(text: &str, phrase: &str) -> impl Iterator<Item = usize> {
     let (offset, byte) = rarest(phrase.as_bytes());
     let stands = move |at: usize| {
         let start = at.checked_sub(offset)?;
@@ -81,17 +81,17 @@ const fn commonness() -> [u8; 256] {
 }
 
 /// What follows the first `phrase`.
-pub(crate) fn after<'a>(text: &'a str, phrase: &str) -> Option<&'a str> {
-    find(text, phrase).and_then(|at| text.get(at + phrase.len()..))
+pub(crate) fn text_after<'a>(text: &'a str, phrase: &str) -> Option<&'a str> {
+    find_phrase(text, phrase).and_then(|at| text.get(at + phrase.len()..))
 }
 
 /// What precedes the first `phrase`.
-pub(crate) fn before<'a>(text: &'a str, phrase: &str) -> Option<&'a str> {
-    find(text, phrase).and_then(|at| text.get(..at))
+pub(crate) fn text_before<'a>(text: &'a str, phrase: &str) -> Option<&'a str> {
+    find_phrase(text, phrase).and_then(|at| text.get(..at))
 }
 
 /// The size that `text` begins with, blanks between number and unit or not: `20.00 MiB`, `14285187448 bytes`.
-pub(crate) fn size(text: &str) -> Option<u64> {
+pub(crate) fn read_size(text: &str) -> Option<u64> {
     let text = text.trim_start();
     let digits = text.find(|character: char| !character.is_ascii_digit() && character != '.').unwrap_or(text.len());
     let (number, rest) = text.split_at_checked(digits)?;
@@ -122,12 +122,12 @@ pub(crate) fn size_at_end(text: &str) -> Option<u64> {
 
 /// The size before `phrase`.
 pub(crate) fn size_before(text: &str, phrase: &str) -> Option<u64> {
-    size_at_end(before(text, phrase)?)
+    size_at_end(text_before(text, phrase)?)
 }
 
 /// The size after `phrase`.
 pub(crate) fn size_after(text: &str, phrase: &str) -> Option<u64> {
-    size(after(text, phrase)?)
+    read_size(text_after(text, phrase)?)
 }
 
 /// `number` (digits, at most one point) times `scale`, rounded down; exact where floats are not.
@@ -143,7 +143,7 @@ fn scaled(number: &str, scale: u64) -> Option<u64> {
 }
 
 /// The integer that `text` begins with.
-pub(crate) fn integer(text: &str) -> Option<u64> {
+pub(crate) fn read_integer(text: &str) -> Option<u64> {
     let text = text.trim_start();
     let end = text.find(|character: char| !character.is_ascii_digit()).unwrap_or(text.len());
     text.get(..end)?.parse().ok()
@@ -151,15 +151,15 @@ pub(crate) fn integer(text: &str) -> Option<u64> {
 
 /// The integer after `phrase`.
 pub(crate) fn integer_after(text: &str, phrase: &str) -> Option<u64> {
-    integer(after(text, phrase)?)
+    read_integer(text_after(text, phrase)?)
 }
 
 /// The integer, perhaps negative, after `phrase`.
 pub(crate) fn signed_after(text: &str, phrase: &str) -> Option<i64> {
-    let text = after(text, phrase)?.trim_start();
+    let text = text_after(text, phrase)?.trim_start();
     match text.strip_prefix('-') {
-        Some(digits) => i64::try_from(integer(digits)?).ok().map(|number| -number),
-        None => i64::try_from(integer(text)?).ok(),
+        Some(digits) => i64::try_from(read_integer(digits)?).ok().map(|number| -number),
+        None => i64::try_from(read_integer(text)?).ok(),
     }
 }
 
@@ -182,7 +182,7 @@ mod tests {
             ("", None),
         ];
         for (text, bytes) in cases {
-            assert_eq!(size(text), bytes, "{text}");
+            assert_eq!(read_size(text), bytes, "{text}");
         }
     }
 
@@ -205,9 +205,9 @@ mod tests {
         let text = "aab XaXab, ab:aXb";
         for phrase in ["aab", "XaX", "ab", "b,", ":", "aXb", "aab XaXab, ab:aXb"] {
             let expected: Vec<usize> = (0..text.len()).filter(|at| text[*at..].starts_with(phrase)).collect();
-            assert_eq!(places(text, phrase).collect::<Vec<_>>(), expected, "{phrase}");
+            assert_eq!(places_of(text, phrase).collect::<Vec<_>>(), expected, "{phrase}");
         }
-        assert_eq!((find("abc", ""), places("", "a").count()), (Some(0), 0));
+        assert_eq!((find_phrase("abc", ""), places_of("", "a").count()), (Some(0), 0));
     }
 
     #[test]

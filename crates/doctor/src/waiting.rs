@@ -6,7 +6,7 @@ use crate::history::Around;
 use crate::line::Line;
 use crate::signature::{Reading, SIGNATURES};
 use crate::stamp::Stamp;
-use crate::traceback::cut;
+use crate::traceback::cut_text;
 
 /// Lines after which a message is over, whoever wrote them.
 const LONGEST_WAIT: usize = 256;
@@ -92,7 +92,7 @@ impl Waiting {
     /// Reads the message with one more line.
     fn add(&mut self, line: &str) -> bool {
         self.text.push('\n');
-        self.text.push_str(cut(line, LONGEST_EVIDENCE));
+        self.text.push_str(cut_text(line, LONGEST_EVIDENCE));
         let Some(signature) = SIGNATURES.get(self.signature) else { return true };
         let Some(reading) = (signature.read)(&self.text) else { return false };
         self.best = reading.cause.or(self.best.take());

@@ -7,7 +7,7 @@ use tonnage_core::failure::Class;
 
 use crate::cause::{Collective, FailureCause, Worker};
 use crate::memory::GpuMemory;
-use crate::text::has;
+use crate::text::has_phrase;
 
 /// A longer text is read up to here.
 const READ: usize = 1500;
@@ -308,7 +308,7 @@ const ROWS: &[Row] = &[
 /// What an exception's words speak of, where its name and place say nothing but that it was raised.
 pub(crate) fn of_exception(name: &str, message: &str) -> Option<FailureCause> {
     let small = small(&format!("{name}: {message}"));
-    ROWS.iter().find(|row| row.is_raised && row.speaks(&small)).map(|row| cause(row.class))
+    ROWS.iter().find(|row| row.is_raised && row.speaks(&small)).map(|row| cause_of(row.class))
 }
 
 /// What a line speaks of that is among a log's last words; where nothing else says that it is an error, the words
@@ -323,21 +323,21 @@ pub(crate) fn of_line(text: &str, is_error: bool) -> Option<FailureCause> {
         opens || rest.ends_with(*word) || small.contains(&format!(": {word}"))
     };
     let is_stated = row.groups.iter().flat_map(|words| *words).any(stated);
-    (is_error || is_stated).then(|| cause(row.class))
+    (is_error || is_stated).then(|| cause_of(row.class))
 }
 
 fn small(text: &str) -> String {
-    crate::traceback::cut(text, READ).to_lowercase()
+    crate::traceback::cut_text(text, READ).to_lowercase()
 }
 
 impl Row {
     fn speaks(&self, small: &str) -> bool {
-        self.groups.iter().all(|words| words.iter().any(|word| has(small, word)))
+        self.groups.iter().all(|words| words.iter().any(|word| has_phrase(small, word)))
     }
 }
 
 /// A cause of the class, of which nothing else is known.
-pub(crate) fn cause(class: Class) -> FailureCause {
+pub(crate) fn cause_of(class: Class) -> FailureCause {
     match class {
         Class::GpuMemory => FailureCause::GpuMemory(GpuMemory { backend: "CUDA", ..GpuMemory::default() }),
         Class::HostMemory => FailureCause::HostMemory { requested: None, resident: None, pid: None },

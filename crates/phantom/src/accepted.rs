@@ -30,7 +30,7 @@ macro_rules! creates {
             // SAFETY: a place for the handle by the API's contract.
             match unsafe { $crate::boundary::Slot::new(object) } {
                 Ok(place) => {
-                    place.put($crate::state::streams().handle());
+                    place.put($crate::state::lock_streams().handle());
                     0
                 }
                 Err(_) => $null,

@@ -25,7 +25,7 @@ static AT_LOAD: extern "C" fn() = at_load;
 
 #[cfg(not(test))]
 extern "C" fn at_load() {
-    if let Err(problem) = start() {
+    if let Err(problem) = start_announcing() {
         eprintln!("tonnage phantom: {problem}");
         // SAFETY: `_exit` ends the process without running code of a half-started one.
         unsafe { sys::_exit(REFUSED) }
@@ -33,7 +33,7 @@ extern "C" fn at_load() {
 }
 
 #[cfg(not(test))]
-fn start() -> Result<(), String> {
+fn start_announcing() -> Result<(), String> {
     let variable = |name: &str| std::env::var(name).ok();
     if !config::switch("TONNAGE_PHANTOM_ALLOW_REAL_DRIVER", &variable)? {
         refuse_beside(DRIVER_FILES)?;
@@ -41,7 +41,7 @@ fn start() -> Result<(), String> {
     let config = state::load()?;
     let quiet = config::switch("TONNAGE_PHANTOM_QUIET", &variable)?;
     if !quiet && variable("TONNAGE_PHANTOM_ANNOUNCED").is_none() {
-        eprintln!("{}", announcement(&config.machine));
+        eprintln!("{}", announcement_of(&config.machine));
         // SAFETY: the loader runs this before `main`, when the process has a single thread.
         unsafe { std::env::set_var("TONNAGE_PHANTOM_ANNOUNCED", "1") }
     }
@@ -66,7 +66,7 @@ fn first_on(path: Option<String>, folder: &str) -> Option<String> {
     }
 }
 
-fn announcement(devices: &[crate::device::Device]) -> String {
+fn announcement_of(devices: &[crate::device::Device]) -> String {
     let names: Vec<String> = devices.iter().map(memory_of).collect();
     format!(
         "tonnage phantom: no GPU computes here; kernels do nothing and results are meaningless; attention is \
@@ -119,15 +119,15 @@ mod tests {
     #[test]
     fn the_announcement_says_phantom() {
         let config = crate::config::Config::read(|_| None).unwrap();
-        assert!(announcement(&config.machine).contains("Phantom NVIDIA H200 (tonnage), 143771 MiB"));
+        assert!(announcement_of(&config.machine).contains("Phantom NVIDIA H200 (tonnage), 143771 MiB"));
         let text = "name=x,total=196608000000,stands_for=24576000000";
         let config =
             crate::config::Config::read(|name| (name == "TONNAGE_PHANTOM_DEVICES").then(|| text.to_owned())).unwrap();
-        let said = announcement(&config.machine);
+        let said = announcement_of(&config.machine);
         assert!(
             said.ends_with("Phantom x (tonnage), 23437 MiB, given 187500 MiB so that the whole peak is seen"),
             "{said}"
         );
-        assert!(announcement(&[]).ends_with("none"));
+        assert!(announcement_of(&[]).ends_with("none"));
     }
 }

@@ -60,7 +60,7 @@ pub unsafe fn read<T: Copy>(place: *const T) -> Result<T> {
 }
 
 /// A driver function's answer.
-pub fn code(result: Result) -> c_int {
+pub fn code_of(result: Result) -> c_int {
     match result {
         Ok(()) => 0,
         Err(error) => error.0,
@@ -68,11 +68,11 @@ pub fn code(result: Result) -> c_int {
 }
 
 /// A runtime function's answer; errors are remembered for `cudaGetLastError`.
-pub fn report(result: Result) -> c_int {
+pub fn report_code(result: Result) -> c_int {
     if let Err(error) = result {
         LAST_ERROR.set(error.0);
     }
-    code(result)
+    code_of(result)
 }
 
 pub fn last_error() -> c_int {

@@ -127,18 +127,18 @@ struct Fields {
 impl Fields {
     fn set(&mut self, key: &str, value: &str) -> Result<(), String> {
         match key {
-            "name" => self.product = Some(name(value)?),
-            "total" => self.total = Some(number(key, value)?),
-            "stands_for" => self.stands_for = Some(number(key, value)?),
-            "usable" => self.usable = Some(number(key, value)?),
-            "context" => self.context = Some(number(key, value)?),
-            "cc" => self.compute_capability = Some(capability(value)?),
-            "sms" => self.multiprocessors = Some(positive(key, value)?),
-            "l2" => self.l2_cache = Some(positive(key, value)?),
-            "smem" => self.shared_memory = Some(positive(key, value)?),
-            "threads" => self.threads = Some(positive(key, value)?),
-            "uuid" => self.uuid = Some(hexadecimal(value)?),
-            "count" => self.count = Some(number(key, value)?),
+            "name" => self.product = Some(parse_name(value)?),
+            "total" => self.total = Some(parse_number(key, value)?),
+            "stands_for" => self.stands_for = Some(parse_number(key, value)?),
+            "usable" => self.usable = Some(parse_number(key, value)?),
+            "context" => self.context = Some(parse_number(key, value)?),
+            "cc" => self.compute_capability = Some(parse_capability(value)?),
+            "sms" => self.multiprocessors = Some(parse_positive(key, value)?),
+            "l2" => self.l2_cache = Some(parse_positive(key, value)?),
+            "smem" => self.shared_memory = Some(parse_positive(key, value)?),
+            "threads" => self.threads = Some(parse_positive(key, value)?),
+            "uuid" => self.uuid = Some(parse_hexadecimal(value)?),
+            "count" => self.count = Some(parse_number(key, value)?),
             _ => return Err(format!("no such key: {key:?}")),
         }
         Ok(())
@@ -174,7 +174,7 @@ impl Fields {
     }
 }
 
-fn name(value: &str) -> Result<String, String> {
+fn parse_name(value: &str) -> Result<String, String> {
     let printable = value.chars().all(|c| c.is_ascii_graphic() || c == ' ');
     if printable && (1..=64).contains(&value.len()) {
         Ok(value.to_owned())
@@ -183,18 +183,18 @@ fn name(value: &str) -> Result<String, String> {
     }
 }
 
-fn number<T: std::str::FromStr>(key: &str, value: &str) -> Result<T, String> {
+fn parse_number<T: std::str::FromStr>(key: &str, value: &str) -> Result<T, String> {
     value.parse().map_err(|_| format!("{key}={value:?} is not a number in range"))
 }
 
-fn positive(key: &str, value: &str) -> Result<i32, String> {
-    number(key, value)
+fn parse_positive(key: &str, value: &str) -> Result<i32, String> {
+    parse_number(key, value)
         .ok()
         .filter(|&n: &i32| n >= 2048 || (n > 0 && key != "smem"))
         .ok_or_else(|| format!("{key}={value:?} is out of range"))
 }
 
-fn capability(value: &str) -> Result<(i32, i32), String> {
+fn parse_capability(value: &str) -> Result<(i32, i32), String> {
     let (major, minor) = value.split_once('.').ok_or_else(|| format!("cc={value:?} is not like 9.0"))?;
     match (major.parse(), minor.parse()) {
         (Ok(major @ 5..=15), Ok(minor @ 0..=9)) => Ok((major, minor)),
@@ -202,7 +202,7 @@ fn capability(value: &str) -> Result<(i32, i32), String> {
     }
 }
 
-fn hexadecimal(value: &str) -> Result<[u8; 16], String> {
+fn parse_hexadecimal(value: &str) -> Result<[u8; 16], String> {
     let digits: String = value.chars().filter(|&c| c != '-').collect();
     match u128::from_str_radix(&digits, 16) {
         Ok(number) if digits.len() == 32 && digits.bytes().all(|c| c.is_ascii_hexdigit()) => Ok(number.to_be_bytes()),

@@ -228,7 +228,7 @@ needs_nothing! {
 unsafe extern "C" fn cusparseCreateCsr(matrix: *mut usize, rows: i64, columns: i64, entries: i64) -> c_int {
     // SAFETY: a place for the handle by the API's contract.
     let Ok(place) = (unsafe { Slot::new(matrix) }) else { return INVALID_VALUE };
-    let handle = state::streams().handle();
+    let handle = state::lock_streams().handle();
     SHAPES.lock().unwrap_or_else(PoisonError::into_inner).insert(handle, (rows, columns, entries));
     place.put(handle);
     0

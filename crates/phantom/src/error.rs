@@ -34,7 +34,7 @@ impl Error {
 pub type Result<T = ()> = std::result::Result<T, Error>;
 
 /// The name and the text of a code, as the runtime gives them.
-pub fn describe(code: i32) -> Option<(&'static CStr, &'static CStr)> {
+pub fn describe_error(code: i32) -> Option<(&'static CStr, &'static CStr)> {
     let at = ERRORS.binary_search_by_key(&code, |&(code, _, _)| code).ok()?;
     Some((ERRORS[at].1, ERRORS[at].2))
 }
@@ -45,9 +45,9 @@ mod tests {
 
     #[test]
     fn texts_are_the_runtimes() {
-        assert_eq!(describe(2), Some((c"cudaErrorMemoryAllocation", c"out of memory")));
-        assert_eq!(describe(101), Some((c"cudaErrorInvalidDevice", c"invalid device ordinal")));
-        assert_eq!(describe(12345), None);
+        assert_eq!(describe_error(2), Some((c"cudaErrorMemoryAllocation", c"out of memory")));
+        assert_eq!(describe_error(101), Some((c"cudaErrorInvalidDevice", c"invalid device ordinal")));
+        assert_eq!(describe_error(12345), None);
         assert!(ERRORS.is_sorted_by_key(|&(code, _, _)| code));
     }
 }

@@ -39,23 +39,23 @@ pub fn config() -> &'static Config {
     })
 }
 
-pub fn memory() -> MutexGuard<'static, Memory> {
+pub fn lock_memory() -> MutexGuard<'static, Memory> {
     MEMORY.get_or_init(|| Mutex::new(Memory::without_ledger(config()))).lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-pub fn streams() -> MutexGuard<'static, Streams> {
+pub fn lock_streams() -> MutexGuard<'static, Streams> {
     STREAMS.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// The device with this number.
-pub fn device(ordinal: i32) -> Result<(usize, &'static Device)> {
+pub fn device_at(ordinal: i32) -> Result<(usize, &'static Device)> {
     let index = usize::try_from(ordinal).map_err(|_| Error::INVALID_DEVICE)?;
     let device = config().devices.get(index).ok_or(Error::INVALID_DEVICE)?;
     Ok((index, device))
 }
 
 /// This thread's device; there is none on a machine without devices.
-pub fn current() -> Result<usize> {
+pub fn current_device() -> Result<usize> {
     let index = CURRENT.get();
     if index < config().devices.len() { Ok(index) } else { Err(Error::NO_DEVICE) }
 }

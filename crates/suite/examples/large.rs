@@ -70,7 +70,7 @@ fn kept(folder: &Path) -> (SuiteFolder, Plan) {
         plan.runs.push(tonnage_suite::plan::PlannedRun { id, configuration: at, seed });
     }
     let suite = SuiteFolder::new(&folder.join("home"), "large");
-    suite.keep(&plan).expect("kept");
+    suite.keep_plan(&plan).expect("kept");
     (suite, plan)
 }
 
@@ -85,7 +85,7 @@ fn fill(suite: &SuiteFolder, plan: &Plan) {
             seconds: 60.0,
             measured_bytes: Some(4 << 30),
             predicted_bytes: Some(5 << 30),
-            configuration: plan.configuration(run).name.clone(),
+            configuration: plan.planned_of(run).name.clone(),
             total_bytes: Some(6 << 30),
             ..Ended::default()
         };

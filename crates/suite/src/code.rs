@@ -5,7 +5,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-use crate::identity::{hex, sha256};
+use crate::identity::{hex_of, sha256};
 
 /// Files of a folder beyond this are no code.
 const MOST_FILES: usize = 20_000;
@@ -25,7 +25,7 @@ pub struct Version {
 ///
 /// # Errors
 /// When a named file cannot be read.
-pub fn version(named: &[String], command: &[String], folder: &Path) -> Result<Version, String> {
+pub fn code_version(named: &[String], command: &[String], folder: &Path) -> Result<Version, String> {
     if !named.is_empty() {
         return of_files(&named.iter().map(|name| folder.join(name)).collect::<Vec<_>>()).map(|(id, files)| Version {
             said: format!("{files} named files, {}", &id[..12]),
@@ -48,19 +48,19 @@ pub fn version(named: &[String], command: &[String], folder: &Path) -> Result<Ve
 
 /// The commit, and a hash of the difference to it. What git does not track is not seen.
 fn of_git(place: &Path) -> Option<Version> {
-    let commit = String::from_utf8(git(place, &["rev-parse", "HEAD"])?).ok()?.trim().to_owned();
-    let difference = git(place, &["diff", "--no-ext-diff", "--no-color", "HEAD"])?;
+    let commit = String::from_utf8(run_git(place, &["rev-parse", "HEAD"])?).ok()?.trim().to_owned();
+    let difference = run_git(place, &["diff", "--no-ext-diff", "--no-color", "HEAD"])?;
     if difference.is_empty() {
         return Some(Version { said: format!("git {}", commit.get(..12)?), id: format!("git:{commit}") });
     }
-    let dirty = hex(&sha256(&difference));
+    let dirty = hex_of(&sha256(&difference));
     Some(Version {
         said: format!("git {} with changes {}", commit.get(..12)?, &dirty[..8]),
         id: format!("git:{commit}+{dirty}"),
     })
 }
 
-fn git(place: &Path, words: &[&str]) -> Option<Vec<u8>> {
+fn run_git(place: &Path, words: &[&str]) -> Option<Vec<u8>> {
     let output = Command::new("git").arg("-C").arg(place).args(words).stdin(Stdio::null()).output().ok()?;
     output.status.success().then_some(output.stdout)
 }
@@ -69,7 +69,7 @@ fn git(place: &Path, words: &[&str]) -> Option<Vec<u8>> {
 fn of_files(places: &[PathBuf]) -> Result<(String, usize), String> {
     let mut files = Vec::new();
     for place in places {
-        collect(place, &mut files)?;
+        collect_files(place, &mut files)?;
     }
     let (mut said, mut bytes) = (Vec::new(), 0);
     for (at, file) in files.iter().enumerate() {
@@ -83,11 +83,11 @@ fn of_files(places: &[PathBuf]) -> Result<(String, usize), String> {
         );
         said.extend_from_slice(&sha256(&content));
     }
-    Ok((hex(&sha256(&said)), files.len()))
+    Ok((hex_of(&sha256(&said)), files.len()))
 }
 
 /// Plain files below `place` in the order of their names; caches of Python and hidden ones are no code.
-fn collect(place: &Path, files: &mut Vec<PathBuf>) -> Result<(), String> {
+fn collect_files(place: &Path, files: &mut Vec<PathBuf>) -> Result<(), String> {
     let wrong = |error: std::io::Error| format!("{}: {error}", place.display());
     let kind = fs::symlink_metadata(place).map_err(wrong)?;
     if !kind.is_dir() {
@@ -104,7 +104,7 @@ fn collect(place: &Path, files: &mut Vec<PathBuf>) -> Result<(), String> {
         let name = path.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
         !name.starts_with('.') && name != "__pycache__" && !path.is_symlink()
     };
-    entries.iter().filter(|path| is_code(path)).take(MOST_FILES + 1).try_for_each(|path| collect(path, files))
+    entries.iter().filter(|path| is_code(path)).take(MOST_FILES + 1).try_for_each(|path| collect_files(path, files))
 }
 
 #[cfg(test)]
@@ -119,7 +119,7 @@ mod tests {
         fs::write(folder.join("src/m.py"), "a").unwrap();
         let command = ["python".to_owned(), "t.py".to_owned()];
         let of = |named: &[&str]| {
-            version(&named.iter().map(|name| (*name).to_owned()).collect::<Vec<_>>(), &command, &folder)
+            code_version(&named.iter().map(|name| (*name).to_owned()).collect::<Vec<_>>(), &command, &folder)
         };
         let (script, named) = (of(&[]).unwrap(), of(&["src"]).unwrap());
         fs::write(folder.join("src/__pycache__/m.pyc"), "b").unwrap();

@@ -8,7 +8,7 @@ use toml::Value;
 use tonnage_core::job::{JobError, Override};
 use tonnage_core::plan::suite::{self, MOST_CONFIGURATIONS};
 
-use crate::file::{Axes, Settings, SuiteFile, Table, number, text};
+use crate::file::{Axes, Settings, SuiteFile, Table, text_number, value_text};
 
 /// What is compared: runs of it differ in nothing but the seed.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -49,7 +49,7 @@ impl Typed {
     pub fn read(words: &[String], groups: &[String]) -> Result<Self, JobError> {
         let axis = |word: &String| {
             let given = Override::assignment(word)?;
-            let values = listed(&given.value);
+            let values = listed_values(&given.value);
             match values.is_empty() {
                 true => {
                     Err(JobError::new(format!("`{word}` names no value")).hint("write it as `key=value` or `key=a,b`"))
@@ -74,7 +74,7 @@ impl Typed {
     /// Takes out the one value that was typed for `key`.
     pub fn take_one(&mut self, key: &str) -> Option<String> {
         let at = self.axes.iter().position(|(name, values)| name == key && values.len() == 1)?;
-        self.axes.remove(at).1.first().map(text)
+        self.axes.remove(at).1.first().map(value_text)
     }
 }
 
@@ -82,7 +82,7 @@ impl Typed {
 pub const ALL: &str = "all";
 
 /// The values of a list without brackets; commas in quotes, brackets and braces part nothing.
-fn listed(typed: &str) -> Vec<Value> {
+fn listed_values(typed: &str) -> Vec<Value> {
     let mut parts = vec![String::new()];
     let (mut depth, mut quote) = (0i32, None);
     for letter in typed.chars() {
@@ -116,14 +116,14 @@ fn listed(typed: &str) -> Vec<Value> {
 ///
 /// # Errors
 /// When there are too many, two have one name, or a group is not there.
-pub fn expand(file: &SuiteFile, typed: &Typed) -> Result<Vec<Configuration>, JobError> {
+pub fn expand_file(file: &SuiteFile, typed: &Typed) -> Result<Vec<Configuration>, JobError> {
     let mut all: Vec<Configuration> = Vec::new();
     for table in &file.tables {
         let room = MOST_CONFIGURATIONS - all.len();
         all.extend(of_table(file, table, typed, room)?);
     }
     distinct_names(&all)?;
-    chosen(all, &typed.groups)
+    choose_groups(all, &typed.groups)
 }
 
 /// The configurations of one table.
@@ -134,8 +134,8 @@ fn of_table(file: &SuiteFile, table: &Table, typed: &Typed, room: usize) -> Resu
     let axes: Axes =
         table.axes.iter().chain(of_matrix).filter(|(key, _)| !is_typed(key)).chain(&typed.axes).cloned().collect();
     let excluded: Vec<&Settings> = file.exclude.iter().chain(&table.exclude).collect();
-    let mut combinations = product(&axes, room)?;
-    combinations.retain(|values| !excluded.iter().any(|rule| matches(rule, values)));
+    let mut combinations = axes_product(&axes, room)?;
+    combinations.retain(|values| !excluded.iter().any(|rule| matches_rule(rule, values)));
     // A key with one value tells no configuration from another, unless the table has no name.
     let varied: Vec<&str> = axes
         .iter()
@@ -144,26 +144,27 @@ fn of_table(file: &SuiteFile, table: &Table, typed: &Typed, room: usize) -> Resu
         .collect();
     let made = combinations.into_iter().map(|values| {
         let shown = values.iter().filter(|(key, _)| varied.contains(&key.as_str()));
-        configuration(file, table, &values, shown.cloned().collect())
+        make_configuration(file, table, &values, shown.cloned().collect())
     });
     Ok(made.collect())
 }
 
-fn configuration(file: &SuiteFile, table: &Table, values: &Settings, shown: Settings) -> Configuration {
+fn make_configuration(file: &SuiteFile, table: &Table, values: &Settings, shown: Settings) -> Configuration {
     let (of_command, of_job): (Vec<_>, Vec<_>) = values.iter().cloned().partition(|(key, _)| file.is_parameter(key));
     let (set_command, set_job): (Vec<_>, Vec<_>) =
         file.set.iter().cloned().partition(|(key, _)| file.is_parameter(key));
     let parameters = file.parameters.iter().chain(&set_command).chain(&of_command).cloned().collect();
     let shared: Vec<Override> =
-        set_job.iter().filter(|(key, _)| of_job.iter().all(|(other, _)| other != key)).map(change).collect();
+        set_job.iter().filter(|(key, _)| of_job.iter().all(|(other, _)| other != key)).map(as_override).collect();
     let seeds = match (&table.seeds, &file.seeds, table.count) {
         (Some(seeds), _, _) | (None, Some(seeds), _) => seeds.clone(),
         (None, None, count) => (0..count.unwrap_or(1)).collect(),
     };
     // Naming a model sets its fields anew: it comes first.
-    let (models, others): (Vec<_>, Vec<_>) = of_job.iter().map(change).partition(|change| change.key == keys::MODEL);
+    let (models, others): (Vec<_>, Vec<_>) =
+        of_job.iter().map(as_override).partition(|change| change.key == keys::MODEL);
     Configuration {
-        name: name(table.name.as_deref(), &shown),
+        name: configuration_name(table.name.as_deref(), &shown),
         groups: table.name.iter().chain(&table.groups).cloned().collect(),
         shared: shared.len(),
         changes: shared.into_iter().chain(models).chain(others).collect(),
@@ -175,13 +176,14 @@ fn configuration(file: &SuiteFile, table: &Table, values: &Settings, shown: Sett
     }
 }
 
-fn change((key, value): &(String, Value)) -> Override {
-    suite::set_key(key, &text(value))
+fn as_override((key, value): &(String, Value)) -> Override {
+    suite::set_key(key, &value_text(value))
 }
 
-fn name(table: Option<&str>, shown: &Settings) -> String {
+fn configuration_name(table: Option<&str>, shown: &Settings) -> String {
     let short = |key: &str| key.strip_prefix("model.").unwrap_or(key).to_owned();
-    let values: Vec<String> = shown.iter().map(|(key, value)| format!("{}={}", short(key), text(value))).collect();
+    let values: Vec<String> =
+        shown.iter().map(|(key, value)| format!("{}={}", short(key), value_text(value))).collect();
     match (table, values.is_empty()) {
         (Some(name), true) => name.to_owned(),
         (Some(name), false) => format!("{name} {}", values.join(" ")),
@@ -190,12 +192,12 @@ fn name(table: Option<&str>, shown: &Settings) -> String {
     }
 }
 
-fn matches(rule: &Settings, values: &Settings) -> bool {
-    rule.iter().all(|(key, value)| values.iter().any(|(other, of)| other == key && text(of) == text(value)))
+fn matches_rule(rule: &Settings, values: &Settings) -> bool {
+    rule.iter().all(|(key, value)| values.iter().any(|(other, of)| other == key && value_text(of) == value_text(value)))
 }
 
 /// Every combination of the axes' values.
-fn product(axes: &Axes, room: usize) -> Result<Vec<Settings>, JobError> {
+fn axes_product(axes: &Axes, room: usize) -> Result<Vec<Settings>, JobError> {
     let count = axes.iter().try_fold(1usize, |count, (_, values)| count.checked_mul(values.len()));
     if count.is_none_or(|count| count > room) {
         return Err(JobError::new(format!("more than {MOST_CONFIGURATIONS} configurations")).hint("give fewer values"));
@@ -221,7 +223,7 @@ fn distinct_names(all: &[Configuration]) -> Result<(), JobError> {
 }
 
 /// Those of the groups, in the order of the file.
-fn chosen(all: Vec<Configuration>, groups: &[String]) -> Result<Vec<Configuration>, JobError> {
+fn choose_groups(all: Vec<Configuration>, groups: &[String]) -> Result<Vec<Configuration>, JobError> {
     let known = |group: &String| all.iter().any(|one| one.is_of(group));
     if let Some(unknown) = groups.iter().find(|group| !known(group)) {
         let mut there: Vec<&str> = all.iter().flat_map(|one| one.groups.iter().map(String::as_str)).collect();
@@ -255,19 +257,19 @@ impl Configuration {
     }
 
     /// Applies the rules of the world size and holds the constraints; `job` says the value of a key of the job with changes.
-    fn settle(&mut self, file: &SuiteFile, job: &Lookup<'_>) -> Result<(), JobError> {
-        let world_size = self.value(keys::WORLD_SIZE, job).and_then(|text| number(&text)).unwrap_or(1.0) as u64;
+    fn settle_one(&mut self, file: &SuiteFile, job: &Lookup<'_>) -> Result<(), JobError> {
+        let world_size = self.value(keys::WORLD_SIZE, job).and_then(|text| text_number(&text)).unwrap_or(1.0) as u64;
         for (key, _) in &file.scaling.rules {
             let base = match self.parameters.get(key) {
                 Some(value) => Some(value.clone()),
                 None => job(&self.changes, key).map(|text| read(&text)),
             };
             let Some(base) = base.filter(|_| !self.set.contains(key)) else { continue };
-            let scaled = file.scaling.apply(key, &base, world_size).map_err(|error| self.placed(error))?;
+            let scaled = file.scaling.apply_to(key, &base, world_size).map_err(|error| self.placed(error))?;
             let Some(scaled) = scaled else { continue };
             match self.parameters.get_mut(key) {
                 Some(value) => *value = scaled.value,
-                None => self.changes.push(suite::set_key(key, &text(&scaled.value))),
+                None => self.changes.push(suite::set_key(key, &value_text(&scaled.value))),
             }
             self.rules.push(scaled.said);
         }
@@ -276,7 +278,7 @@ impl Configuration {
 
     /// A key's value, of the command or of the job.
     pub fn value(&self, key: &str, job: &Lookup<'_>) -> Option<String> {
-        self.parameters.get(key).map(text).or_else(|| job(&self.changes, key))
+        self.parameters.get(key).map(value_text).or_else(|| job(&self.changes, key))
     }
 }
 
@@ -284,16 +286,16 @@ impl Configuration {
 pub type Lookup<'a> = dyn Fn(&[Override], &str) -> Option<String> + 'a;
 
 fn read(written: &str) -> Value {
-    listed(written).into_iter().next().unwrap_or_else(|| Value::String(written.to_owned()))
+    listed_values(written).into_iter().next().unwrap_or_else(|| Value::String(written.to_owned()))
 }
 
 /// Applies the rules of the world size to all, and holds every constraint.
 ///
 /// # Errors
 /// When a rule has nothing to scale, or a constraint does not hold; with the configuration and its line.
-pub fn settle(all: &mut [Configuration], file: &SuiteFile, job: &Lookup<'_>) -> Result<(), JobError> {
+pub fn settle_all(all: &mut [Configuration], file: &SuiteFile, job: &Lookup<'_>) -> Result<(), JobError> {
     for one in all.iter_mut() {
-        one.settle(file, job)?;
+        one.settle_one(file, job)?;
     }
     for constraint in &file.constraints {
         constraint.check()?;
@@ -301,7 +303,7 @@ pub fn settle(all: &mut [Configuration], file: &SuiteFile, job: &Lookup<'_>) -> 
         for one in all.iter() {
             let (value, said) = constraint.value(one, job).map_err(|error| one.placed(error))?;
             let expected = *first.get_or_insert(value);
-            if let Some(broken) = constraint.broken(value, expected) {
+            if let Some(broken) = constraint.broken_by(value, expected) {
                 let error = JobError::new(format!("{said} is {value}, {broken}"));
                 return Err(one.placed(error.hint("change the configuration, or the [[constraint]]")));
             }
@@ -328,7 +330,7 @@ impl crate::file::Constraint {
             let text = one.value(key, job).ok_or_else(|| {
                 JobError::new(format!("a [[constraint]] names `{key}`, which is no parameter and no key of the job"))
             })?;
-            let value = number(&text).ok_or_else(|| JobError::new(format!("`{key}` = {text} is no number")))?;
+            let value = text_number(&text).ok_or_else(|| JobError::new(format!("`{key}` = {text} is no number")))?;
             numbers.push((format!("`{key}` {value}"), value));
         }
         let said: Vec<&str> = numbers.iter().map(|(said, _)| said.as_str()).collect();
@@ -338,7 +340,7 @@ impl crate::file::Constraint {
     }
 
     /// How `value` breaks it.
-    fn broken(&self, value: f64, first: f64) -> Option<String> {
+    fn broken_by(&self, value: f64, first: f64) -> Option<String> {
         let is_said = self.is.is_some() || self.at_least.is_some() || self.at_most.is_some();
         match self {
             Self { is: Some(is), .. } if value != *is => Some(format!("it must be {is}")),
@@ -351,8 +353,8 @@ impl crate::file::Constraint {
 }
 
 /// The suite as `tonnage cost` prices it: what changes the job, each configuration as often as it has seeds.
-pub fn priced(file: &SuiteFile, all: &[Configuration]) -> suite::Suite {
-    let shared = file.set.iter().filter(|(key, _)| !file.is_parameter(key)).map(change).collect();
+pub fn priced_suite(file: &SuiteFile, all: &[Configuration]) -> suite::Suite {
+    let shared = file.set.iter().filter(|(key, _)| !file.is_parameter(key)).map(as_override).collect();
     let one = |one: &Configuration| suite::Configuration {
         name: one.name.clone(),
         changes: one.changes[one.shared..].to_vec(),

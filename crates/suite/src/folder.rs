@@ -17,7 +17,7 @@ use crate::plan::Plan;
 const LOOKS: Duration = Duration::from_secs(1);
 
 /// This machine's name.
-pub fn host() -> String {
+pub fn host_name() -> String {
     fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default().trim().to_owned()
 }
 
@@ -45,7 +45,7 @@ impl SuiteFolder {
     ///
     /// # Errors
     /// When it cannot be written.
-    pub fn keep(&self, plan: &Plan) -> Result<(), RunError> {
+    pub fn keep_plan(&self, plan: &Plan) -> Result<(), RunError> {
         create_private_folder(&self.path.join("runs"))?;
         let path = self.path.join("plan.json");
         let text = serde_json::to_vec(plan).map_err(|error| RunError::damaged(&path, error))?;
@@ -56,7 +56,7 @@ impl SuiteFolder {
     ///
     /// # Errors
     /// When there is none.
-    pub fn plan(&self) -> Result<Plan, RunError> {
+    pub fn read_plan(&self) -> Result<Plan, RunError> {
         let path = self.path.join("plan.json");
         let text = fs::read(&path).map_err(|error| RunError::file(&path, error))?;
         serde_json::from_slice(&text).map_err(|error| RunError::damaged(&path, error))
@@ -66,7 +66,7 @@ impl SuiteFolder {
     ///
     /// # Errors
     /// When the lock file cannot be opened.
-    pub fn lock(&self) -> Result<Option<Lock>, RunError> {
+    pub fn lock_folder(&self) -> Result<Option<Lock>, RunError> {
         create_private_folder(&self.path)?;
         let until = Instant::now() + LOOKS;
         loop {
@@ -94,7 +94,7 @@ impl SuiteFolder {
     }
 
     /// All suites below `root`, the one that something happened to last at the end.
-    pub fn all(root: &Path) -> Vec<Self> {
+    pub fn all_suites(root: &Path) -> Vec<Self> {
         let entries = fs::read_dir(root.join("suites")).into_iter().flatten().flatten();
         let named = entries.filter_map(|entry| entry.file_name().into_string().ok());
         let mut all: Vec<Self> =

@@ -26,12 +26,12 @@ impl Makes<'_> {
     pub fn identity(&self) -> String {
         // Of texts and numbers nothing can fail to be written.
         let text = serde_json::to_string(self).unwrap_or_default();
-        hex(&sha256(text.as_bytes()))[..16].to_owned()
+        hex_of(&sha256(text.as_bytes()))[..16].to_owned()
     }
 }
 
 /// The digest in hexadecimal digits.
-pub fn hex(digest: &[u8]) -> String {
+pub fn hex_of(digest: &[u8]) -> String {
     digest.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
@@ -68,14 +68,14 @@ pub fn sha256(message: &[u8]) -> [u8; 32] {
     padded.resize(end, 0);
     padded[end - 8..].copy_from_slice(&(message.len() as u64 * 8).to_be_bytes());
     for block in padded.chunks_exact(64) {
-        compress(&mut state, block, &CONSTANTS);
+        compress_block(&mut state, block, &CONSTANTS);
     }
     let mut digest = [0; 32];
     digest.chunks_exact_mut(4).zip(state).for_each(|(bytes, word)| bytes.copy_from_slice(&word.to_be_bytes()));
     digest
 }
 
-fn compress(state: &mut [u32; 8], block: &[u8], constants: &[u32; 64]) {
+fn compress_block(state: &mut [u32; 8], block: &[u8], constants: &[u32; 64]) {
     let mut schedule = [0u32; 64];
     for (word, bytes) in schedule.iter_mut().zip(block.chunks_exact(4)) {
         *word = bytes.iter().fold(0, |word, byte| word << 8 | u32::from(*byte));
@@ -108,7 +108,7 @@ mod tests {
     /// NIST's examples, and lengths about the end of a block against Python's hashlib.
     #[test]
     fn digests_are_the_published_ones() {
-        let of = |text: &[u8]| hex(&sha256(text));
+        let of = |text: &[u8]| hex_of(&sha256(text));
         assert_eq!(of(b""), "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855");
         assert_eq!(of(b"abc"), "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad");
         let two = b"abcdbcdecdefdefgefghfghighijhijkijkljklmklmnlmnomnopnopq";

@@ -131,9 +131,9 @@ impl Journal {
     ///
     /// # Errors
     /// When it cannot be written.
-    pub fn note(&self, event: Event, state: &mut State) -> Result<(), RunError> {
-        self.append(event.clone())?;
-        state.take(event, now_ms());
+    pub fn note_event(&self, event: Event, state: &mut State) -> Result<(), RunError> {
+        self.append_event(event.clone())?;
+        state.take_event(event, now_ms());
         Ok(())
     }
 
@@ -141,7 +141,7 @@ impl Journal {
     ///
     /// # Errors
     /// When it cannot be written.
-    pub fn append(&self, event: Event) -> Result<(), RunError> {
+    pub fn append_event(&self, event: Event) -> Result<(), RunError> {
         self.append_all(vec![event])
     }
 
@@ -174,7 +174,7 @@ impl Journal {
     ///
     /// # Errors
     /// When it cannot be read.
-    pub fn state(&self) -> Result<State, RunError> {
+    pub fn read_state(&self) -> Result<State, RunError> {
         let mut text = Vec::new();
         match File::open(&self.path).and_then(|mut file| file.read_to_end(&mut text)) {
             Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
@@ -185,7 +185,7 @@ impl Journal {
         let mut state = State::default();
         for line in text.split(|byte| *byte == b'\n').filter(|line| !line.is_empty()) {
             match serde_json::from_slice::<Line>(line) {
-                Ok(line) => state.take(line.event, line.at_ms),
+                Ok(line) => state.take_event(line.event, line.at_ms),
                 Err(_) => state.unreadable += 1,
             }
         }
@@ -272,7 +272,7 @@ pub struct Link {
 }
 
 impl State {
-    fn take(&mut self, event: Event, at_ms: u64) {
+    fn take_event(&mut self, event: Event, at_ms: u64) {
         match event {
             Event::Opened { pid, host } => (self.runner, self.host, self.paused) = (Some(pid), host, None),
             Event::Started { id, run, gpus, bytes } => {
@@ -282,7 +282,7 @@ impl State {
             }
             Event::Ended { id, end } => {
                 if let Some(total) = end.total_bytes {
-                    self.peaks.entry((end.configuration.clone(), total)).or_default().note(&end);
+                    self.peaks.entry((end.configuration.clone(), total)).or_default().note_end(&end);
                 }
                 if let Some(run) = self.runs.get_mut(&id) {
                     run.refusals = if is_refusal(&end) { run.refusals + 1 } else { 0 };
@@ -295,7 +295,7 @@ impl State {
                 }
             }
             Event::Submitting { batch, link, gpus, metrics, ids } => {
-                ids.iter().for_each(|id| self.sending(id, &batch, at_ms));
+                ids.iter().for_each(|id| self.note_sending(id, &batch, at_ms));
                 let known = self.batches.entry(batch).or_insert(Batch { ids, gpus, metrics, links: Vec::new() });
                 known.links.push(Link { job: None, number: link, sent_ms: at_ms });
             }
@@ -303,7 +303,7 @@ impl State {
                 let links = self.batches.get_mut(&batch).into_iter().flat_map(|batch| &mut batch.links);
                 links.filter(|one| one.number == link).for_each(|one| one.job = Some(job));
             }
-            Event::Unsubmitted { batch, link, why } => self.unsubmitted(&batch, link, &why),
+            Event::Unsubmitted { batch, link, why } => self.note_unsubmitted(&batch, link, &why),
             Event::Paused { why } => self.paused = Some(why),
             Event::Unknown => {}
         }
@@ -315,8 +315,8 @@ impl State {
     }
 
     /// A run that is about to be sent with `batch`.
-    fn sending(&mut self, id: &str, batch: &str, at_ms: u64) {
-        let known = self.runs.remove(id).map(Self::alone);
+    fn note_sending(&mut self, id: &str, batch: &str, at_ms: u64) {
+        let known = self.runs.remove(id).map(Self::known_alone);
         // Whoever sends again what has failed begins to count anew.
         let is_missing = |known: &&RunState| known.end.as_ref().is_none_or(|end| end.outcome == Outcome::Stopped);
         let refusals = known.as_ref().filter(is_missing).map_or(0, |known| known.refusals);
@@ -326,12 +326,12 @@ impl State {
     }
 
     /// Without what it was before: one step back is enough.
-    fn alone(known: RunState) -> RunState {
+    fn known_alone(known: RunState) -> RunState {
         RunState { before: None, ..known }
     }
 
     /// A link that is not there; without the first one the runs are what they were before.
-    fn unsubmitted(&mut self, batch: &str, link: u32, why: &str) {
+    fn note_unsubmitted(&mut self, batch: &str, link: u32, why: &str) {
         if let Some(known) = self.batches.get_mut(batch) {
             known.links.retain(|one| one.number != link);
         }
@@ -346,7 +346,7 @@ impl State {
 
     /// What is to be done about a run, where those of `retried` are to be run again if they failed.
     pub fn of_retried(&self, id: &str, retried: &HashSet<&str>) -> Where<'_> {
-        match self.of(id) {
+        match self.where_is(id) {
             Where::Ended(end) if end.outcome != Outcome::Succeeded && retried.contains(id) => {
                 Where::Waiting(self.runs.get(id))
             }
@@ -355,7 +355,7 @@ impl State {
     }
 
     /// What is to be done about a run.
-    pub fn of(&self, id: &str) -> Where<'_> {
+    pub fn where_is(&self, id: &str) -> Where<'_> {
         let Some(run) = self.runs.get(id) else { return Where::Waiting(None) };
         match &run.end {
             None if run.batch.is_some() => Where::Submitted(run),

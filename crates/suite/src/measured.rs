@@ -35,12 +35,12 @@ pub struct Sources {
 }
 
 /// What the run in `folder` measured, by the first source that has something.
-pub fn points(plan: &Plan, run: &PlannedRun, folder: &RunFolder) -> Vec<Point> {
+pub fn measured_points(plan: &Plan, run: &PlannedRun, folder: &RunFolder) -> Vec<Point> {
     let found = of_output(folder, &plan.sources.patterns);
     if !found.is_empty() {
         return found;
     }
-    let found = events(plan, run).map(|place| of_files(&place)).unwrap_or_default();
+    let found = events_file(plan, run).map(|place| of_files(&place)).unwrap_or_default();
     if !found.is_empty() {
         return found;
     }
@@ -57,13 +57,13 @@ pub fn points_of_logs(
     run: Option<&PlannedRun>,
     records: &Path,
 ) -> Vec<Point> {
-    let patterns: Vec<Pattern> = patterns.iter().map(|pattern| Pattern::read(pattern)).collect();
+    let patterns: Vec<Pattern> = patterns.iter().map(|pattern| Pattern::read_patterns(pattern)).collect();
     let mut points = Vec::new();
     logs.iter().filter(|_| !patterns.is_empty()).for_each(|log| of_log(log, &patterns, &mut points));
     if !points.is_empty() {
         return points;
     }
-    let found = run.and_then(|run| events(plan, run)).map(|place| of_files(&place)).unwrap_or_default();
+    let found = run.and_then(|run| events_file(plan, run)).map(|place| of_files(&place)).unwrap_or_default();
     if !found.is_empty() {
         return found;
     }
@@ -82,8 +82,8 @@ fn command_of(records: &Path) -> Option<Vec<String>> {
 }
 
 /// The folder of a run's TensorBoard files.
-fn events(plan: &Plan, run: &PlannedRun) -> Option<PathBuf> {
-    let one = plan.configuration(run);
+fn events_file(plan: &Plan, run: &PlannedRun) -> Option<PathBuf> {
+    let one = plan.planned_of(run);
     let text = |value: &serde_json::Value| value.as_str().map_or_else(|| value.to_string(), str::to_owned);
     let changed = |name: &str| one.changes.iter().rfind(|(key, _)| key == name).map(|(_, value)| value.clone());
     let meaning = |name: &str| match name {
@@ -98,7 +98,7 @@ fn events(plan: &Plan, run: &PlannedRun) -> Option<PathBuf> {
 
 /// Points that lines of the output are, by the suite's patterns; of all attempts, of which the later count.
 fn of_output(folder: &RunFolder, patterns: &[String]) -> Vec<Point> {
-    let patterns: Vec<Pattern> = patterns.iter().map(|pattern| Pattern::read(pattern)).collect();
+    let patterns: Vec<Pattern> = patterns.iter().map(|pattern| Pattern::read_patterns(pattern)).collect();
     let state = folder.state();
     let attempts = state
         .nodes
@@ -126,12 +126,12 @@ fn of_log(path: &Path, patterns: &[Pattern], points: &mut Vec<Point>) {
         }
         let text = String::from_utf8_lossy(&line);
         let found = patterns.iter().find_map(|pattern| pattern.read_line(&text));
-        points.extend(found.map(|found| point(found, points.len())));
+        points.extend(found.map(|found| next_point(found, points.len())));
     }
 }
 
 /// A line's numbers as a point; without a step it is the next one.
-fn point(mut found: BTreeMap<String, f64>, next: usize) -> Point {
+fn next_point(mut found: BTreeMap<String, f64>, next: usize) -> Point {
     let mut take = |name: &str| found.remove(name);
     Point {
         step: take("step").unwrap_or(next as f64),
@@ -166,7 +166,7 @@ pub fn of_runs(runs: &[Run]) -> Vec<Point> {
             found.insert(name.to_owned(), value);
         }
     }
-    steps.into_iter().map(|(_, found)| point(found, 0)).collect()
+    steps.into_iter().map(|(_, found)| next_point(found, 0)).collect()
 }
 
 /// What the Trainer logged, by the newest checkpoint in `place`.

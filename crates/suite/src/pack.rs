@@ -41,12 +41,12 @@ pub struct Free {
 
 impl Free {
     /// Of a machine on which nothing runs.
-    pub fn all(machine: &Machine) -> Self {
+    pub fn all_free(machine: &Machine) -> Self {
         Self { bytes: vec![machine.usable_bytes; machine.gpus], slots: machine.slots }
     }
 
     /// The GPUs with the most room that `item` may have; `None` where they are not free.
-    pub fn take(&mut self, item: &Item) -> Option<Vec<usize>> {
+    pub fn take_gpus(&mut self, item: &Item) -> Option<Vec<usize>> {
         let mut gpus: Vec<usize> = (0..self.bytes.len()).filter(|gpu| self.bytes[*gpu] >= item.bytes).collect();
         if self.slots == 0 || gpus.len() < item.gpus {
             return None;
@@ -59,14 +59,14 @@ impl Free {
     }
 
     /// Takes back what a run had.
-    pub fn give(&mut self, item: &Item, gpus: &[usize]) {
+    pub fn give_back(&mut self, item: &Item, gpus: &[usize]) {
         gpus.iter().for_each(|gpu| self.bytes[*gpu] += item.bytes);
         self.slots += 1;
     }
 }
 
 /// The order in which runs are started: the longest first, then the largest.
-pub fn order(items: &[Item]) -> Vec<usize> {
+pub fn packing_order(items: &[Item]) -> Vec<usize> {
     let mut order: Vec<usize> = (0..items.len()).collect();
     order.sort_by(|a, b| {
         let (a, b) = (&items[*a], &items[*b]);
@@ -79,11 +79,11 @@ pub fn order(items: &[Item]) -> Vec<usize> {
 const LOOKAHEAD: usize = 64;
 
 /// Places all, as if runs on one GPU did not slow each other. What fits no empty machine is left out.
-pub fn pack(items: &[Item], machine: &Machine) -> Vec<Placed> {
+pub fn pack_items(items: &[Item], machine: &Machine) -> Vec<Placed> {
     let fits = |item: &Item| item.gpus <= machine.gpus && item.bytes <= machine.usable_bytes && machine.slots > 0;
-    let mut waiting: Vec<usize> = order(items).into_iter().filter(|at| fits(&items[*at])).collect();
+    let mut waiting: Vec<usize> = packing_order(items).into_iter().filter(|at| fits(&items[*at])).collect();
     waiting.reverse();
-    let (mut free, mut now) = (Free::all(machine), 0.0);
+    let (mut free, mut now) = (Free::all_free(machine), 0.0);
     let (mut running, mut done): (Vec<Placed>, Vec<Placed>) = (Vec::new(), Vec::new());
     while !waiting.is_empty() {
         let mut at = waiting.len();
@@ -91,7 +91,7 @@ pub fn pack(items: &[Item], machine: &Machine) -> Vec<Placed> {
         while at > 0 && looked < LOOKAHEAD && free.slots > 0 {
             at -= 1;
             let item = &items[waiting[at]];
-            match free.take(item) {
+            match free.take_gpus(item) {
                 Some(gpus) => {
                     running.push(Placed { item: waiting[at], gpus, start: now, end: now + item.seconds });
                     waiting.remove(at);
@@ -101,7 +101,7 @@ pub fn pack(items: &[Item], machine: &Machine) -> Vec<Placed> {
         }
         let next = running.iter().map(|one| one.end).fold(f64::INFINITY, f64::min);
         let (ended, others): (Vec<_>, Vec<_>) = running.into_iter().partition(|one| one.end <= next);
-        ended.iter().for_each(|one| free.give(&items[one.item], &one.gpus));
+        ended.iter().for_each(|one| free.give_back(&items[one.item], &one.gpus));
         (running, now) = (others, next);
         done.extend(ended);
     }
@@ -122,11 +122,11 @@ mod tests {
     fn the_longest_begin_and_small_ones_share_a_gpu() {
         let item = |gib: u64, seconds| Item { gpus: 1, bytes: gib * GIB, seconds };
         let items = [item(6, 10.0), item(12, 30.0), item(10, 20.0), item(30, 5.0)];
-        let placed = pack(&items, &Machine { gpus: 1, usable_bytes: 24 * GIB, slots: 9 });
+        let placed = pack_items(&items, &Machine { gpus: 1, usable_bytes: 24 * GIB, slots: 9 });
         let found: Vec<_> = placed.iter().map(|one| (one.item, one.start, one.end)).collect();
         assert_eq!(found, [(1, 0.0, 30.0), (2, 0.0, 20.0), (0, 20.0, 30.0)], "30 GiB fit no GPU of 24");
         let wide = [Item { gpus: 2, ..items[0] }, item(20, 10.0), item(20, 10.0)];
-        let placed = pack(&wide, &Machine { gpus: 2, usable_bytes: 24 * GIB, slots: 9 });
+        let placed = pack_items(&wide, &Machine { gpus: 2, usable_bytes: 24 * GIB, slots: 9 });
         assert_eq!(placed[0].gpus.len(), 2);
         assert_eq!(placed[2].start, 10.0);
     }
@@ -139,7 +139,7 @@ mod tests {
             let items: Vec<Item> = items.into_iter()
                 .map(|(gpus, bytes, seconds)| Item { gpus, bytes, seconds: f64::from(seconds) }).collect();
             let machine = Machine { gpus, usable_bytes: 24, slots };
-            let placed = pack(&items, &machine);
+            let placed = pack_items(&items, &machine);
             prop_assert_eq!(placed.len(), items.iter().filter(|item| item.gpus <= gpus && item.bytes <= 24).count());
             for moment in placed.iter().map(|one| one.start) {
                 let now = || placed.iter().filter(move |one| one.start <= moment && moment < one.end);

@@ -11,7 +11,7 @@ pub struct Pattern {
 
 impl Pattern {
     /// Reads a pattern; `{_}` is a number that is passed over.
-    pub fn read(text: &str) -> Self {
+    pub fn read_patterns(text: &str) -> Self {
         let mut parts = Vec::new();
         let mut rest = text;
         while let Some((before, (name, after))) =
@@ -70,7 +70,7 @@ mod tests {
     #[test]
     fn numbers_are_found_by_what_stands_round_them() {
         let read = |pattern: &str, line: &str| {
-            Pattern::read(pattern).read_line(line).map(|found| found.into_iter().collect::<Vec<_>>())
+            Pattern::read_patterns(pattern).read_line(line).map(|found| found.into_iter().collect::<Vec<_>>())
         };
         let two = |a: (&str, f64), b: (&str, f64)| Some(vec![(a.0.to_owned(), a.1), (b.0.to_owned(), b.1)]);
         assert_eq!(
@@ -86,8 +86,8 @@ mod tests {
     proptest! {
         #[test]
         fn any_line_is_read_without_a_panic(pattern in "\\PC{0,20}", name in "\\{[a-z]{0,3}\\}", line in "\\PC{0,60}") {
-            let _ = Pattern::read(&format!("{pattern}{name}")).read_line(&line);
-            let _ = Pattern::read(&name).read_line(&line);
+            let _ = Pattern::read_patterns(&format!("{pattern}{name}")).read_line(&line);
+            let _ = Pattern::read_patterns(&name).read_line(&line);
         }
     }
 }

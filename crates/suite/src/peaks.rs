@@ -23,7 +23,7 @@ pub struct Peaks {
 
 impl Peaks {
     /// Takes note of how a run ended.
-    pub fn note(&mut self, end: &Ended) {
+    pub fn note_end(&mut self, end: &Ended) {
         let (Some(measured), Some(predicted)) = (end.measured_bytes, end.predicted_bytes) else { return };
         let on_a_gpu = |bytes: u64| bytes.saturating_mul(end.processes.max(1));
         self.above = self.above.max(on_a_gpu(measured.saturating_sub(predicted)));
@@ -34,12 +34,12 @@ impl Peaks {
     }
 
     /// By how much more than predicted a run is to be promised.
-    pub const fn more(&self) -> u64 {
+    pub const fn more_bytes(&self) -> u64 {
         self.above
     }
 
     /// By how much less: what the worst of the runs saved, but for a margin and for what runs differ by.
-    pub fn less(&self) -> u64 {
+    pub fn less_bytes(&self) -> u64 {
         let (Some(least), Some(most)) = (self.below.iter().min(), self.below.iter().max()) else { return 0 };
         if self.above > 0 || self.below.len() < BELIEVED {
             return 0;
@@ -50,13 +50,13 @@ impl Peaks {
 
     /// What a run is promised of a GPU: what surely is enough by the prediction, and by these peaks. Never more than the GPU: alone a run
     /// may always be tried.
-    pub fn promise(&self, predicted: &Predicted) -> u64 {
+    pub fn promised_bytes(&self, predicted: &Predicted) -> u64 {
         // Where no size surely is enough, what was saved of it is not known either.
         let safe = match predicted.safe_bytes {
             u64::MAX => u64::MAX,
-            safe => safe.saturating_add(self.above).saturating_sub(self.less()),
+            safe => safe.saturating_add(self.above).saturating_sub(self.less_bytes()),
         };
-        let least = predicted.total_bytes.saturating_add(self.above).saturating_sub(self.less());
+        let least = predicted.total_bytes.saturating_add(self.above).saturating_sub(self.less_bytes());
         safe.min(predicted.usable_bytes).max(least.min(predicted.usable_bytes.max(predicted.total_bytes)))
     }
 }
@@ -84,31 +84,31 @@ mod tests {
     #[test]
     fn higher_peaks_count_at_once_and_lower_ones_when_two_runs_had_them() {
         let mut peaks = Peaks::default();
-        assert_eq!(peaks.promise(&predicted()), 11 * GIB);
-        peaks.note(&end(9 * GIB, 6 * GIB, false));
-        peaks.note(&end(9 * GIB, 6 * GIB, true));
-        assert_eq!(peaks.less(), 0, "one run, and one that did not come to its end");
-        peaks.note(&end(9 * GIB, 5 * GIB, true));
+        assert_eq!(peaks.promised_bytes(&predicted()), 11 * GIB);
+        peaks.note_end(&end(9 * GIB, 6 * GIB, false));
+        peaks.note_end(&end(9 * GIB, 6 * GIB, true));
+        assert_eq!(peaks.less_bytes(), 0, "one run, and one that did not come to its end");
+        peaks.note_end(&end(9 * GIB, 5 * GIB, true));
         // Runs differ by a GiB, which is more than two per cent.
-        assert_eq!(peaks.less(), 2 * GIB);
-        assert_eq!(peaks.promise(&predicted()), 9 * GIB);
-        peaks.note(&end(9 * GIB, 12 * GIB, false));
-        assert_eq!((peaks.more(), peaks.less()), (3 * GIB, 0));
-        assert_eq!(peaks.promise(&predicted()), 14 * GIB);
-        peaks.note(&end(9 * GIB, 90 * GIB, false));
-        assert_eq!(peaks.promise(&predicted()), 24 * GIB, "alone it may always be tried");
+        assert_eq!(peaks.less_bytes(), 2 * GIB);
+        assert_eq!(peaks.promised_bytes(&predicted()), 9 * GIB);
+        peaks.note_end(&end(9 * GIB, 12 * GIB, false));
+        assert_eq!((peaks.more_bytes(), peaks.less_bytes()), (3 * GIB, 0));
+        assert_eq!(peaks.promised_bytes(&predicted()), 14 * GIB);
+        peaks.note_end(&end(9 * GIB, 90 * GIB, false));
+        assert_eq!(peaks.promised_bytes(&predicted()), 24 * GIB, "alone it may always be tried");
     }
 
     #[test]
     fn several_processes_and_unknown_sizes() {
         let mut peaks = Peaks::default();
         for _ in 0..2 {
-            peaks.note(&Ended { processes: 4, ..end(3 * GIB, 2 * GIB, true) });
+            peaks.note_end(&Ended { processes: 4, ..end(3 * GIB, 2 * GIB, true) });
         }
-        assert_eq!(peaks.less(), 4 * GIB - 8 * GIB / 100 * 2);
+        assert_eq!(peaks.less_bytes(), 4 * GIB - 8 * GIB / 100 * 2);
         let unknown = Predicted { safe_bytes: u64::MAX, ..predicted() };
-        assert_eq!(peaks.promise(&unknown), 24 * GIB, "no size surely is enough: the whole GPU");
-        peaks.note(&Ended::default());
-        assert_eq!(peaks.more(), 0, "what was not measured says nothing");
+        assert_eq!(peaks.promised_bytes(&unknown), 24 * GIB, "no size surely is enough: the whole GPU");
+        peaks.note_end(&Ended::default());
+        assert_eq!(peaks.more_bytes(), 0, "what was not measured says nothing");
     }
 }

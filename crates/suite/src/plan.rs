@@ -12,9 +12,9 @@ use tonnage_core::printable::printable;
 
 use crate::code::Version;
 use crate::expand::Configuration;
-use crate::file::{SuiteFile, text};
+use crate::file::{SuiteFile, value_text};
 use crate::identity::Makes;
-use crate::pack::{Item, Machine, Placed, pack};
+use crate::pack::{Item, Machine, Placed, pack_items};
 
 /// What a suite comes to; also the file in its folder that `status` reads.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -134,7 +134,7 @@ impl Span {
 
 impl Predicted {
     /// What an appraisal says; time and what follows from it only of a training whose length is known.
-    pub fn of(appraisal: &Appraisal, gpu: &str, verdict: &str, gpus: u64) -> Self {
+    pub fn of_appraisal(appraisal: &Appraisal, gpu: &str, verdict: &str, gpus: u64) -> Self {
         let on_gpu = &appraisal.verdict;
         let costs = appraisal.bill.as_ref().filter(|bill| bill.is_whole).map(|bill| &bill.costs);
         Self {
@@ -176,7 +176,7 @@ pub struct Making<'a> {
 
 impl Plan {
     /// The plan, `predicted` saying what each configuration is predicted to take, or why there is no such job.
-    pub fn make(making: &Making<'_>, predicted: Vec<Result<Option<Predicted>, String>>) -> Self {
+    pub fn make_plan(making: &Making<'_>, predicted: Vec<Result<Option<Predicted>, String>>) -> Self {
         let directory = making.directory.display().to_string();
         let mut plan = Self {
             suite: making.name.to_owned(),
@@ -186,18 +186,18 @@ impl Plan {
             code: making.code.said.clone(),
             directory: directory.clone(),
             #[cfg(unix)]
-            sources: making.file.sources(),
+            sources: making.file.metric_sources(),
             ..Self::default()
         };
         let mut known: HashMap<String, usize> = HashMap::new();
         for (at, (one, predicted)) in making.configurations.iter().zip(predicted).enumerate() {
-            let command = fill(&making.file.command, &one.parameters, [making.name, &one.name], &str::to_owned);
+            let command = fill_command(&making.file.command, &one.parameters, [making.name, &one.name], &str::to_owned);
             let mut job: BTreeMap<&str, &str> =
                 making.said.iter().map(|(key, value)| (key.as_str(), value.as_str())).collect();
             job.extend(one.changes.iter().map(|change| (change.key.as_str(), change.value.as_str())));
             let mut makes = Makes {
                 job: job.into_iter().collect(),
-                parameters: one.parameters.iter().map(|(key, value)| (key.as_str(), text(value))).collect(),
+                parameters: one.parameters.iter().map(|(key, value)| (key.as_str(), value_text(value))).collect(),
                 seed: 0,
                 command: &command,
                 directory: &directory,
@@ -218,13 +218,13 @@ impl Plan {
                     }
                 }
             }
-            plan.configurations.push(Planned { twins, ..planned(one, predicted) });
+            plan.configurations.push(Planned { twins, ..plan_configuration(one, predicted) });
         }
         plan
     }
 
     /// Of configurations whose runs are those of others: each run is made once, under the first name.
-    pub fn twins(&self) -> Vec<String> {
+    pub fn twin_names(&self) -> Vec<String> {
         let sentence = |one: &Planned| {
             let Twins { of, runs } = one.twins.as_ref()?;
             let (are, they) = if *runs == 1 { ("run is one", "it is") } else { ("runs are", "they are") };
@@ -235,24 +235,24 @@ impl Plan {
     }
 
     /// The configuration of a run.
-    pub fn configuration(&self, run: &PlannedRun) -> &Planned {
+    pub fn planned_of(&self, run: &PlannedRun) -> &Planned {
         static NONE: std::sync::LazyLock<Planned> = std::sync::LazyLock::new(Planned::default);
         self.configurations.get(run.configuration).unwrap_or(&NONE)
     }
 
     /// A run's name for people.
-    pub fn name(&self, run: &PlannedRun) -> String {
-        format!("{} seed {}", self.configuration(run).name, run.seed)
+    pub fn run_name(&self, run: &PlannedRun) -> String {
+        format!("{} seed {}", self.planned_of(run).name, run.seed)
     }
 
     /// Every run as what is to be placed.
-    pub fn items(&self) -> Vec<Item> {
-        self.runs.iter().map(|run| item(self.configuration(run).predicted.as_ref())).collect()
+    pub fn pack_items(&self) -> Vec<Item> {
+        self.runs.iter().map(|run| pack_item(self.planned_of(run).predicted.as_ref())).collect()
     }
 
     /// Where and when every run would run on `machine`.
-    pub fn packed(&self, machine: &Machine) -> Vec<Placed> {
-        pack(&self.items(), machine)
+    pub fn packed_on(&self, machine: &Machine) -> Vec<Placed> {
+        pack_items(&self.pack_items(), machine)
     }
 
     /// The sum over all runs of what `of` says of one; `None` where one's is not known.
@@ -267,14 +267,14 @@ impl Plan {
 
     /// Jobs one after the other, each of `hours`, that the longest run of a configuration needs; `None` where its time is not
     /// known, and where nothing limits it.
-    pub fn chain(&self, one: &Planned, hours: f64) -> Option<u64> {
+    pub fn chain_links(&self, one: &Planned, hours: f64) -> Option<u64> {
         let seconds = one.predicted.as_ref()?.seconds?;
         (hours > 0.0).then(|| (seconds.high / (hours * 3600.0)).ceil().max(1.0) as u64)
     }
 }
 
 /// What of a run is to be placed.
-pub fn item(predicted: Option<&Predicted>) -> Item {
+pub fn pack_item(predicted: Option<&Predicted>) -> Item {
     predicted.map_or(Item { gpus: 1, bytes: 0, seconds: 0.0 }, |predicted| Item {
         gpus: usize::try_from(predicted.gpus).unwrap_or(usize::MAX),
         // Alone a run has the whole GPU; beside others what surely is enough for it.
@@ -283,9 +283,9 @@ pub fn item(predicted: Option<&Predicted>) -> Item {
     })
 }
 
-fn planned(one: &Configuration, predicted: Result<Option<Predicted>, String>) -> Planned {
+fn plan_configuration(one: &Configuration, predicted: Result<Option<Predicted>, String>) -> Planned {
     let pair = |change: &Override| (change.key.clone(), change.value.clone());
-    let json = |value: &toml::Value| serde_json::to_value(value).unwrap_or_else(|_| text(value).into());
+    let json = |value: &toml::Value| serde_json::to_value(value).unwrap_or_else(|_| value_text(value).into());
     Planned {
         name: one.name.clone(),
         groups: one.groups.clone(),
@@ -300,7 +300,7 @@ fn planned(one: &Configuration, predicted: Result<Option<Predicted>, String>) ->
 
 /// The command with the suite's own names filled in: parameters, `{suite}`, `{configuration}`. All others are left to `tonnage run`.
 /// `written` says how a value is written.
-pub fn fill(
+pub fn fill_command(
     command: &[String],
     parameters: &BTreeMap<String, toml::Value>,
     [suite, configuration]: [&str; 2],
@@ -309,7 +309,7 @@ pub fn fill(
     let meaning = |name: &str| match name {
         "suite" => Some(written(suite)),
         "configuration" => Some(written(configuration)),
-        _ => parameters.get(name).map(|value| written(&text(value))),
+        _ => parameters.get(name).map(|value| written(&value_text(value))),
     };
     fill_names(command, &meaning)
 }
@@ -359,7 +359,7 @@ mod tests {
         let command: Vec<String> = ["t", "--lr={lr}", "{text}", "{seed}", "{{lr}}", "{nothing}", "{configuration}"]
             .map(str::to_owned)
             .to_vec();
-        let filled = fill(&command, &parameters, ["s", "4/4 seed"], &str::to_owned);
+        let filled = fill_command(&command, &parameters, ["s", "4/4 seed"], &str::to_owned);
         let expected = ["t", "--lr=0.0003", "{lr} $(rm -rf /) `x` \"'\n", "{seed}", "{lr}", "{nothing}", "4/4 seed"];
         assert_eq!(filled, expected);
     }

@@ -24,32 +24,32 @@ pub(crate) struct RecordPaths {
 }
 
 /// Makes a run's folder in the suite's, with who it is.
-pub(crate) fn begin(
+pub(crate) fn begin_records(
     runner: &Runner<'_>,
     run: &PlannedRun,
     folder: &RunFolder,
     gpus: &[String],
 ) -> Result<RecordPaths, RunError> {
-    let place = place(runner, run);
+    let place = records_path(runner, run);
     create_private_folder(&place)?;
     let paths = RecordPaths { records: place.join("records.jsonl"), parameters: place.join("parameters.json") };
-    let one = runner.plan.configuration(run);
+    let one = runner.plan.planned_of(run);
     let parameters =
         serde_json::to_vec_pretty(&one.parameters).map_err(|error| RunError::damaged(&paths.parameters, error))?;
     write_atomically(&paths.parameters, &parameters)?;
     if !paths.records.exists() {
-        let record = Record::Run(Box::new(identity(runner, run, folder, gpus)));
+        let record = Record::Run(Box::new(identity_record(runner, run, folder, gpus)));
         write_atomically(&paths.records, record.line().as_bytes())?;
     }
     Ok(paths)
 }
 
-fn place(runner: &Runner<'_>, run: &PlannedRun) -> PathBuf {
+fn records_path(runner: &Runner<'_>, run: &PlannedRun) -> PathBuf {
     runner.folder.path.join("runs").join(&run.id)
 }
 
-fn identity(runner: &Runner<'_>, run: &PlannedRun, folder: &RunFolder, gpus: &[String]) -> Identity {
-    let one = runner.plan.configuration(run);
+fn identity_record(runner: &Runner<'_>, run: &PlannedRun, folder: &RunFolder, gpus: &[String]) -> Identity {
+    let one = runner.plan.planned_of(run);
     let mut parameters = one.parameters.clone();
     parameters.extend(one.changes.iter().map(|(key, value)| (key.clone(), value.clone().into())));
     let versions = [("tonnage", env!("CARGO_PKG_VERSION")), ("git", runner.plan.code.as_str())];
@@ -86,9 +86,14 @@ pub(crate) fn record_of_end(end: &Ended) -> End {
 }
 
 /// Adds what the run measured, as far as it did not say so itself, and how it ended.
-pub(crate) fn finish(runner: &Runner<'_>, run: &PlannedRun, folder: &RunFolder, end: &Ended) -> Result<(), RunError> {
-    let path = place(runner, run).join("records.jsonl");
-    let points = if has_points(&path) { Vec::new() } else { measured::points(runner.plan, run, folder) };
+pub(crate) fn finish_records(
+    runner: &Runner<'_>,
+    run: &PlannedRun,
+    folder: &RunFolder,
+    end: &Ended,
+) -> Result<(), RunError> {
+    let path = records_path(runner, run).join("records.jsonl");
+    let points = if has_points(&path) { Vec::new() } else { measured::measured_points(runner.plan, run, folder) };
     let mut lines: String = points.into_iter().map(|point| Record::Point(point).line()).collect();
     let is_measured = !lines.is_empty();
     let memory =
@@ -98,7 +103,7 @@ pub(crate) fn finish(runner: &Runner<'_>, run: &PlannedRun, folder: &RunFolder, 
     }
     lines.push_str(&Record::End(record_of_end(end)).line());
     if !is_measured {
-        return append(&path, &lines).map_err(|error| RunError::file(&path, error));
+        return append_lines(&path, &lines).map_err(|error| RunError::file(&path, error));
     }
     // As a whole or not at all: half of the points would be taken for what the script wrote itself.
     let before = std::fs::read(&path).map_err(|error| RunError::file(&path, error))?;
@@ -107,7 +112,7 @@ pub(crate) fn finish(runner: &Runner<'_>, run: &PlannedRun, folder: &RunFolder, 
 }
 
 /// Adds whole lines; after a torn one, on a line of their own.
-pub(crate) fn append(path: &Path, lines: &str) -> std::io::Result<()> {
+pub(crate) fn append_lines(path: &Path, lines: &str) -> std::io::Result<()> {
     let is_torn = std::fs::read(path).is_ok_and(|text| text.last().is_some_and(|byte| *byte != b'\n'));
     let mut file = OpenOptions::new().append(true).create(true).mode(0o600).open(path)?;
     file.write_all(format!("{}{lines}", if is_torn { "\n" } else { "" }).as_bytes())

@@ -4,7 +4,7 @@ use toml::Value;
 use tonnage_core::job::JobError;
 use tonnage_core::job::keys;
 
-use crate::file::{flat, number};
+use crate::file::{flatten_table, text_number};
 
 /// How a value follows the world size.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -30,7 +30,7 @@ impl Rule {
         }
     }
 
-    fn factor(self, times: f64) -> f64 {
+    fn scale_factor(self, times: f64) -> f64 {
         match self {
             Self::Linear => times,
             Self::Sqrt => times.sqrt(),
@@ -81,7 +81,7 @@ impl Scaling {
             }
         };
         let mut rules = Vec::new();
-        for (key, value) in flat(table).into_iter().filter(|(key, _)| key != "from") {
+        for (key, value) in flatten_table(table).into_iter().filter(|(key, _)| key != "from") {
             if key == keys::MODEL || key.starts_with("model.") {
                 return Err(JobError::new(
                     "[scaling]: a model's sizes never follow the world size: it would be another model",
@@ -98,21 +98,22 @@ impl Scaling {
     ///
     /// # Errors
     /// When the value is no number, or would be no whole one that it has to be.
-    pub fn apply(&self, key: &str, base: &Value, world_size: u64) -> Result<Option<Scaled>, JobError> {
+    pub fn apply_to(&self, key: &str, base: &Value, world_size: u64) -> Result<Option<Scaled>, JobError> {
         let Some((_, rule)) = self.rules.iter().find(|(name, _)| name == key) else { return Ok(None) };
-        let factor = rule.factor(world_size as f64 / self.from.max(1) as f64);
+        let factor = rule.scale_factor(world_size as f64 / self.from.max(1) as f64);
         if factor == 1.0 {
             return Ok(None);
         }
-        let text = crate::file::text(base);
-        let number = number(&text).ok_or_else(|| JobError::new(format!("[scaling]: `{key}` = {text} is no number")))?;
+        let text = crate::file::value_text(base);
+        let number =
+            text_number(&text).ok_or_else(|| JobError::new(format!("[scaling]: `{key}` = {text} is no number")))?;
         let scaled = number * factor;
         let is_whole = matches!(base, Value::Integer(_)) || !text.contains(['.', 'e', 'E']);
         let (value, rounded) = match is_whole {
             true => {
                 (Value::Integer((scaled.round() as i64).max(1)), if scaled.fract() == 0.0 { "" } else { ", rounded" })
             }
-            false => (Value::Float(digits(scaled)), ""),
+            false => (Value::Float(round_digits(scaled)), ""),
         };
         let said =
             format!("{key} {text} -> {value} ({}, {} -> {world_size}{rounded})", rule.words(key), self.from.max(1));
@@ -121,7 +122,7 @@ impl Scaling {
 }
 
 /// Six digits: a rate of 0.00084852813742 says no more than 0.000848528.
-fn digits(value: f64) -> f64 {
+fn round_digits(value: f64) -> f64 {
     format!("{value:.5e}").parse().unwrap_or(value)
 }
 
@@ -135,7 +136,7 @@ mod tests {
             toml::from_str("learning_rate = \"sqrt\"\nrows = \"linear\"\nlog_interval = \"inverse\"\nfrom = 2")
                 .unwrap();
         let scaling = Scaling::read(&table).unwrap();
-        let at = |key: &str, base: Value| scaling.apply(key, &base, 8).unwrap().map(|one| (one.value, one.said));
+        let at = |key: &str, base: Value| scaling.apply_to(key, &base, 8).unwrap().map(|one| (one.value, one.said));
         let (rate, said) = at("learning_rate", Value::Float(3e-4)).unwrap();
         assert_eq!(rate, Value::Float(6e-4));
         assert!(said.contains("Adam's convention") && said.contains("2 -> 8"), "{said}");
@@ -144,8 +145,8 @@ mod tests {
         assert_eq!(interval, Value::Integer(3));
         assert!(said.contains("rounded"), "{said}");
         assert_eq!(at("seed", Value::Integer(1)), None);
-        assert_eq!(scaling.apply("rows", &Value::Integer(12), 2), Ok(None));
-        assert!(scaling.apply("rows", &Value::String("many".to_owned()), 4).is_err());
+        assert_eq!(scaling.apply_to("rows", &Value::Integer(12), 2), Ok(None));
+        assert!(scaling.apply_to("rows", &Value::String("many".to_owned()), 4).is_err());
     }
 
     #[test]

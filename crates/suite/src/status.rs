@@ -10,7 +10,7 @@ use tonnage_report::Look;
 use tonnage_report::text::wrap_text;
 
 use crate::journal::{RunState, State, Where};
-use crate::pack::order;
+use crate::pack::packing_order;
 use crate::plan::{Plan, PlannedRun};
 use crate::runner::word;
 use crate::slurm::{Standing, View};
@@ -86,19 +86,19 @@ impl<'a> Status<'a> {
     }
 
     /// Where a run is that was sent to SLURM; `None` where nobody was asked.
-    fn standing(&self, id: &str) -> Option<&'a Standing> {
+    fn standing_of(&self, id: &str) -> Option<&'a Standing> {
         self.elsewhere.and_then(|view| view.runs.get(id))
     }
 
-    fn sent(&self) -> Vec<&'a PlannedRun> {
-        self.those(|run| matches!(run, Where::Submitted(_)))
+    fn sent_runs(&self) -> Vec<&'a PlannedRun> {
+        self.runs_where(|run| matches!(run, Where::Submitted(_)))
     }
 
     /// Runs on SLURM's nodes, in its queue, and of which nothing is known.
     fn sent_counts(&self) -> [usize; 3] {
         let mut counts = [0; 3];
-        for run in self.sent() {
-            counts[match self.standing(&run.id) {
+        for run in self.sent_runs() {
+            counts[match self.standing_of(&run.id) {
                 Some(Standing::Running { .. }) => 0,
                 Some(Standing::Queued { .. }) => 1,
                 Some(Standing::Unknown { .. }) | None => 2,
@@ -114,13 +114,17 @@ impl<'a> Status<'a> {
             lines.push(format!("! SLURM does not answer, and nothing is known of what was sent: {}", printable(why)));
         }
         let (mut shown, mut reasons) = (0, BTreeMap::<&str, usize>::new());
-        for run in self.sent() {
-            match self.standing(&run.id) {
+        for run in self.sent_runs() {
+            match self.standing_of(&run.id) {
                 Some(Standing::Running { job, nodes, began }) if shown < MOST => {
                     shown += 1;
                     let since = began.map(|began| Seconds((self.now_ms / 1000).saturating_sub(began) as f64));
                     let since = since.map_or_else(String::new, |since| format!(" for {since}"));
-                    lines.push(format!("- runs on {}{since}: {} (job {job})", printable(nodes), self.plan.name(run)));
+                    lines.push(format!(
+                        "- runs on {}{since}: {} (job {job})",
+                        printable(nodes),
+                        self.plan.run_name(run)
+                    ));
                 }
                 Some(Standing::Queued { reason, .. }) => *reasons.entry(reason).or_default() += 1,
                 Some(Standing::Unknown { why }) => *unknown.entry(why).or_default() += 1,
@@ -137,17 +141,17 @@ impl<'a> Status<'a> {
         lines
     }
 
-    fn those(&self, wanted: impl Fn(&Where<'_>) -> bool) -> Vec<&'a PlannedRun> {
-        self.plan.runs.iter().filter(|run| wanted(&self.state.of(&run.id))).collect()
+    fn runs_where(&self, wanted: impl Fn(&Where<'_>) -> bool) -> Vec<&'a PlannedRun> {
+        self.plan.runs.iter().filter(|run| wanted(&self.state.where_is(&run.id))).collect()
     }
 
-    fn waiting(&self) -> Vec<&'a PlannedRun> {
-        let waiting = |at: &usize| matches!(self.state.of(&self.plan.runs[*at].id), Where::Waiting(_));
-        order(&self.plan.items()).into_iter().filter(waiting).map(|at| &self.plan.runs[at]).collect()
+    fn waiting_runs(&self) -> Vec<&'a PlannedRun> {
+        let waiting = |at: &usize| matches!(self.state.where_is(&self.plan.runs[*at].id), Where::Waiting(_));
+        packing_order(&self.plan.pack_items()).into_iter().filter(waiting).map(|at| &self.plan.runs[at]).collect()
     }
 
-    fn started(&self) -> Vec<(&'a PlannedRun, &'a RunState)> {
-        let of = |run: &'a PlannedRun| match self.state.of(&run.id) {
+    fn started_runs(&self) -> Vec<(&'a PlannedRun, &'a RunState)> {
+        let of = |run: &'a PlannedRun| match self.state.where_is(&run.id) {
             Where::Started(known) => Some((run, known)),
             _ => None,
         };
@@ -155,19 +159,19 @@ impl<'a> Status<'a> {
     }
 
     /// Counts by outcome.
-    fn counts(&self) -> [usize; 4] {
+    fn count_ends(&self) -> [usize; 4] {
         let succeeded = |run: &Where<'_>| matches!(run, Where::Ended(end) if end.outcome == Outcome::Succeeded);
         let ended = |run: &Where<'_>| matches!(run, Where::Ended(_));
-        let done = self.those(succeeded).len();
+        let done = self.runs_where(succeeded).len();
         let [running, ..] = self.sent_counts();
-        [done, self.those(ended).len() - done, self.started().len() + running, self.waiting().len()]
+        [done, self.runs_where(ended).len() - done, self.started_runs().len() + running, self.waiting_runs().len()]
     }
 
     /// Failed runs by class.
-    fn failures(&self) -> BTreeMap<String, usize> {
+    fn count_failures(&self) -> BTreeMap<String, usize> {
         let mut classes = BTreeMap::new();
         for run in &self.plan.runs {
-            if let Where::Ended(end) = self.state.of(&run.id)
+            if let Where::Ended(end) = self.state.where_is(&run.id)
                 && end.outcome != Outcome::Succeeded
             {
                 let class = end.class.clone().unwrap_or_else(|| word(end.outcome).to_owned());
@@ -182,18 +186,18 @@ impl<'a> Status<'a> {
         let ends = self.state.runs.values().filter_map(|run| run.end.as_ref());
         let taken: Vec<f64> = ends.filter(|end| end.outcome == Outcome::Succeeded).map(|end| end.seconds).collect();
         let mean = taken.iter().sum::<f64>() / taken.len() as f64;
-        let started = self.started();
+        let started = self.started_runs();
         let rest =
             started.iter().map(|(_, run)| (mean - self.now_ms.saturating_sub(run.started_ms) as f64 / 1e3).max(0.0));
-        let whole = rest.sum::<f64>() + mean * self.waiting().len() as f64;
+        let whole = rest.sum::<f64>() + mean * self.waiting_runs().len() as f64;
         (!taken.is_empty() && !started.is_empty()).then(|| whole / started.len() as f64)
     }
 
     /// What others show of it.
     pub fn summary(&self) -> Summary {
-        let [succeeded, failed, _, waiting] = self.counts();
+        let [succeeded, failed, _, waiting] = self.count_ends();
         let running = |(run, known): (&PlannedRun, &RunState)| Running {
-            name: self.plan.name(run),
+            name: self.plan.run_name(run),
             run: known.run.clone(),
             gpus: known.gpus.clone(),
             nodes: None,
@@ -211,16 +215,16 @@ impl<'a> Status<'a> {
             queued,
             unknown,
             silence: self.elsewhere.and_then(|view| view.silence.clone()),
-            running: self.started().into_iter().map(running).chain(self.on_nodes()).collect(),
-            next: self.waiting().into_iter().take(NEXT).map(|run| self.plan.name(run)).collect(),
+            running: self.started_runs().into_iter().map(running).chain(self.on_nodes()).collect(),
+            next: self.waiting_runs().into_iter().take(NEXT).map(|run| self.plan.run_name(run)).collect(),
         }
     }
 
     /// Runs on SLURM's nodes.
     fn on_nodes(&self) -> Vec<Running> {
-        let running = |run: &PlannedRun| match self.standing(&run.id)? {
+        let running = |run: &PlannedRun| match self.standing_of(&run.id)? {
             Standing::Running { job, nodes, began } => Some(Running {
-                name: self.plan.name(run),
+                name: self.plan.run_name(run),
                 run: job.clone(),
                 gpus: Vec::new(),
                 nodes: Some(nodes.clone()),
@@ -228,17 +232,17 @@ impl<'a> Status<'a> {
             }),
             _ => None,
         };
-        self.sent().into_iter().filter_map(running).collect()
+        self.sent_runs().into_iter().filter_map(running).collect()
     }
 
     /// The name of the run that is kept in the folder called `run`, where it is one of this suite.
     pub fn name_of(&self, run: &str) -> Option<String> {
         let is_it = |planned: &&PlannedRun| self.state.runs.get(&planned.id).is_some_and(|known| known.run == run);
-        self.plan.runs.iter().find(is_it).map(|planned| self.plan.name(planned))
+        self.plan.runs.iter().find(is_it).map(|planned| self.plan.run_name(planned))
     }
 
     pub fn text(&self, look: &Look) -> String {
-        let [done, failed, running, waiting] = self.counts();
+        let [done, failed, running, waiting] = self.count_ends();
         let plan = self.plan;
         let [on_nodes, queued, unknown] = self.sent_counts();
         let is_left = running - on_nodes + waiting > 0;
@@ -264,10 +268,10 @@ impl<'a> Status<'a> {
         if let Some(why) = &self.state.paused {
             lines.push(format!("! paused: {}", printable(why)));
         }
-        for (run, known) in self.started().into_iter().take(MOST) {
+        for (run, known) in self.started_runs().into_iter().take(MOST) {
             let gpus = if known.gpus.is_empty() { String::new() } else { format!(" on GPU {}", known.gpus.join(",")) };
             let since = Seconds(self.now_ms.saturating_sub(known.started_ms) as f64 / 1e3);
-            lines.push(format!("- runs{gpus} for {since}: {} (tonnage status {})", plan.name(run), known.run));
+            lines.push(format!("- runs{gpus} for {since}: {} (tonnage status {})", plan.run_name(run), known.run));
         }
         if self.orphaned > 0 {
             let (count, file) = (self.orphaned, &plan.file);
@@ -276,10 +280,10 @@ impl<'a> Status<'a> {
             ));
         }
         lines.extend(self.sent_lines());
-        for run in self.waiting().into_iter().take(NEXT) {
-            lines.push(format!("- next: {}", plan.name(run)));
+        for run in self.waiting_runs().into_iter().take(NEXT) {
+            lines.push(format!("- next: {}", plan.run_name(run)));
         }
-        for (class, count) in self.failures() {
+        for (class, count) in self.count_failures() {
             lines.push(format!("! {count} {class}: tonnage suite retry {} --class {class}", plan.suite));
         }
         lines.extend(self.failed_lines());
@@ -294,9 +298,9 @@ impl<'a> Status<'a> {
 
     /// Why runs failed, of the first ones.
     fn failed_lines(&self) -> Vec<String> {
-        let line = |run: &PlannedRun| match self.state.of(&run.id) {
+        let line = |run: &PlannedRun| match self.state.where_is(&run.id) {
             Where::Ended(end) if end.outcome != Outcome::Succeeded => {
-                Some(format!("- {}: {}", self.plan.name(run), printable(&end.reason)))
+                Some(format!("- {}: {}", self.plan.run_name(run), printable(&end.reason)))
             }
             _ => None,
         };
@@ -305,22 +309,22 @@ impl<'a> Status<'a> {
 
     /// What `suite status --json` prints (docs/suite.md).
     pub fn json(&self) -> Value {
-        let [done, failed, running, waiting] = self.counts();
+        let [done, failed, running, waiting] = self.count_ends();
         let [_, queued, unknown] = self.sent_counts();
         let run = |run: &PlannedRun| {
-            let (state, known) = match self.state.of(&run.id) {
+            let (state, known) = match self.state.where_is(&run.id) {
                 Where::Waiting(known) => ("waiting", known),
                 Where::Started(known) => ("running", Some(known)),
-                Where::Submitted(known) => (self.standing(&run.id).map_or("unknown", Standing::word), Some(known)),
+                Where::Submitted(known) => (self.standing_of(&run.id).map_or("unknown", Standing::word), Some(known)),
                 Where::Ended(end) => (word(end.outcome), self.state.runs.get(&run.id)),
             };
             let end = known.and_then(|known| known.end.as_ref());
             let slurm = known.and_then(|known| known.batch.as_ref()).map(|batch| {
-                let standing = self.standing(&run.id);
+                let standing = self.standing_of(&run.id);
                 json!({"batch": batch, "job": standing.and_then(Standing::job), "why": standing.and_then(Standing::why)})
             });
             json!({
-                "id": run.id, "configuration": self.plan.configuration(run).name, "seed": run.seed, "state": state,
+                "id": run.id, "configuration": self.plan.planned_of(run).name, "seed": run.seed, "state": state,
                 "run": known.map(|known| &known.run), "gpus": known.map(|known| &known.gpus), "end": end,
                 "slurm": slurm,
             })
@@ -333,7 +337,7 @@ impl<'a> Status<'a> {
             "succeeded": done, "failed": failed, "running": running, "waiting": waiting,
             "orphaned": self.orphaned, "queued": queued, "unknown": unknown, "silence": self.elsewhere.and_then(|view| view.silence.as_ref()),
             "seconds_left": self.seconds_left(),
-            "failures": self.failures(),
+            "failures": self.count_failures(),
             "runs": self.plan.runs.iter().map(run).collect::<Vec<_>>(),
         })
     }

@@ -32,7 +32,7 @@ pub struct Look {
 }
 
 /// The file of the run `id` of the suite in `suite`.
-fn path(suite: &Path, id: &str) -> PathBuf {
+fn looks_path(suite: &Path, id: &str) -> PathBuf {
     suite.join("system").join(format!("{id}.jsonl"))
 }
 
@@ -40,8 +40,8 @@ fn path(suite: &Path, id: &str) -> PathBuf {
 ///
 /// # Errors
 /// When it cannot be written.
-pub fn append(suite: &Path, id: &str, look: &Look) -> Result<(), RunError> {
-    let path = path(suite, id);
+pub fn append_look(suite: &Path, id: &str, look: &Look) -> Result<(), RunError> {
+    let path = looks_path(suite, id);
     create_private_folder(&suite.join("system"))?;
     let line = serde_json::to_string(look).map_err(|error| RunError::damaged(&path, error))?;
     let opened = OpenOptions::new().append(true).create(true).mode(0o600).open(&path);
@@ -52,8 +52,8 @@ pub fn append(suite: &Path, id: &str, look: &Look) -> Result<(), RunError> {
 }
 
 /// All looks of a run, in their order; lines that cannot be read are left out. `cores` is of the machine.
-pub fn looks(suite: &Path, id: &str, run: Option<&RunFolder>, cores: usize) -> Vec<Look> {
-    let (text, _) = read_ends(path(suite, id), MOST_BYTES).unwrap_or_default();
+pub fn read_looks(suite: &Path, id: &str, run: Option<&RunFolder>, cores: usize) -> Vec<Look> {
+    let (text, _) = read_ends(looks_path(suite, id), MOST_BYTES).unwrap_or_default();
     let lines = text.split(|byte| *byte == b'\n');
     let mut looks: Vec<Look> = lines.filter_map(|line| serde_json::from_slice(line).ok()).collect();
     looks.extend(run.iter().flat_map(|run| of_processes(run, cores)));
@@ -103,18 +103,18 @@ mod tests {
             seconds: at_ms as f64 / 1e3 - 1.0,
             metrics: BTreeMap::from([("system.gpu.0.memoryAllocated".to_owned(), 50.0)]),
         };
-        append(&folder, "a", &look(3_000)).unwrap();
-        OpenOptions::new().append(true).open(path(&folder, "a")).unwrap().write_all(b"{\"at_ms\": 4\n").unwrap();
-        append(&folder, "a", &look(9_000)).unwrap();
+        append_look(&folder, "a", &look(3_000)).unwrap();
+        OpenOptions::new().append(true).open(looks_path(&folder, "a")).unwrap().write_all(b"{\"at_ms\": 4\n").unwrap();
+        append_look(&folder, "a", &look(9_000)).unwrap();
         for (at_ms, cpu_seconds) in [(2_000, 1.0), (4_000, 2.0), (6_000, 0.5)] {
             run.sample(&Sample { at_ms, cpu_seconds, resident_bytes: 3 << 20, ..Sample::default() }).unwrap();
         }
-        let found = looks(&folder, "a", Some(&run), 2);
+        let found = read_looks(&folder, "a", Some(&run), 2);
         let times: Vec<u64> = found.iter().map(|look| look.at_ms).collect();
         assert_eq!(times, [2_000, 3_000, 4_000, 6_000, 9_000]);
         assert_eq!(found[2].metrics, BTreeMap::from([(CPU.to_owned(), 25.0), (RESIDENT.to_owned(), 3.0)]));
         assert_eq!(found[3].metrics.get(CPU), None, "another attempt began anew");
-        assert!(looks(&folder, "b", None, 2).is_empty());
+        assert!(read_looks(&folder, "b", None, 2).is_empty());
         std::fs::remove_dir_all(&folder).unwrap();
     }
 }

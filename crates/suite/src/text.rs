@@ -23,25 +23,26 @@ pub struct Against {
 }
 
 /// The screen of a plan.
-pub fn plan(plan: &Plan, against: &Against, look: &Look) -> String {
+pub fn plan_text(plan: &Plan, against: &Against, look: &Look) -> String {
     let (runs, configurations) = (plan.runs.len(), plan.configurations.len());
-    let head = format!("{}: {} of {}", plan.suite, counted(runs, "run"), counted(configurations, "configuration"));
-    let mut text = format!("{head}\n\n{}", table(plan, look));
-    let mut lines = totals(plan);
-    lines.extend(schedule(plan, against));
-    lines.extend(warnings(plan, against));
-    lines.extend(plan.twins().into_iter().take(MOST_TWINS).map(|twins| format!("! {twins}")));
-    lines.extend(rules(plan));
+    let head =
+        format!("{}: {} of {}", plan.suite, counted_of(runs, "run"), counted_of(configurations, "configuration"));
+    let mut text = format!("{head}\n\n{}", plan_table(plan, look));
+    let mut lines = total_lines(plan);
+    lines.extend(schedule_lines(plan, against));
+    lines.extend(warning_lines(plan, against));
+    lines.extend(plan.twin_names().into_iter().take(MOST_TWINS).map(|twins| format!("! {twins}")));
+    lines.extend(rule_lines(plan));
     lines.push(format!("code: {}", plan.code));
     lines.iter().for_each(|line| text.push_str(&format!("{}\n", wrap_text(line, look.width, 2))));
     text
 }
 
-fn counted(count: usize, what: &str) -> String {
+fn counted_of(count: usize, what: &str) -> String {
     format!("{} {what}{}", grouped_number(count as u64), if count == 1 { "" } else { "s" })
 }
 
-fn table(plan: &Plan, look: &Look) -> String {
+fn plan_table(plan: &Plan, look: &Look) -> String {
     let mut counts = vec![0usize; plan.configurations.len()];
     plan.runs.iter().for_each(|run| counts[run.configuration] += 1);
     let columns = [
@@ -56,14 +57,14 @@ fn table(plan: &Plan, look: &Look) -> String {
     ];
     let mut table = Table::new(&columns).flexible(0);
     let shown = plan.configurations.iter().zip(&counts).take(MOST_ROWS);
-    let rows: Vec<Vec<String>> = shown.map(|(one, count)| row(one, *count)).collect();
+    let rows: Vec<Vec<String>> = shown.map(|(one, count)| table_row(one, *count)).collect();
     // What the other columns take, with two columns between and before.
     let width =
         |at: usize| rows.iter().map(|row| row[at].chars().count()).chain([columns[at].0.len()]).max().unwrap_or(0);
     let others: usize = (1..columns.len()).map(|at| width(at) + 2).sum();
     let room = look.width.saturating_sub(others + 2);
     for mut row in rows {
-        row[0] = shorter(&row[0], room, look);
+        row[0] = shorter_name(&row[0], room, look);
         table.row(row.into_iter().map(Into::into).collect());
     }
     let mut text = table.render(look);
@@ -77,7 +78,7 @@ fn table(plan: &Plan, look: &Look) -> String {
 }
 
 /// A name in so many columns: what tells configurations apart is values, so that keys are cut first, then the name in its middle.
-fn shorter(name: &str, room: usize, look: &Look) -> String {
+fn shorter_name(name: &str, room: usize, look: &Look) -> String {
     let (sign, length) = (if look.unicode { "…" } else { "..." }, |text: &str| text.chars().count());
     if length(name) <= room || room < 8 {
         return name.to_owned();
@@ -99,7 +100,7 @@ fn shorter(name: &str, room: usize, look: &Look) -> String {
     format!("{begin}{sign}{end}")
 }
 
-fn row(one: &Planned, count: usize) -> Vec<String> {
+fn table_row(one: &Planned, count: usize) -> Vec<String> {
     let unknown = || "?".to_owned();
     let name = one.name.replace(['\n', '\r', '\t'], " ");
     let Some(predicted) = &one.predicted else {
@@ -129,7 +130,7 @@ fn row(one: &Planned, count: usize) -> Vec<String> {
 }
 
 /// The sums; what one configuration does not say, no sum says.
-fn totals(plan: &Plan) -> Vec<String> {
+fn total_lines(plan: &Plan) -> Vec<String> {
     let range = |span: Span, show: fn(f64) -> String| match span.low == span.high {
         true => show(span.typical),
         false => format!("{} ({} to {})", show(span.typical), show(span.low), show(span.high)),
@@ -149,9 +150,9 @@ fn totals(plan: &Plan) -> Vec<String> {
 }
 
 /// Which runs share the machine, and how long it takes.
-fn schedule(plan: &Plan, against: &Against) -> Vec<String> {
+fn schedule_lines(plan: &Plan, against: &Against) -> Vec<String> {
     let machine = &against.machine;
-    let placed = plan.packed(machine);
+    let placed = plan.packed_on(machine);
     let mut lines = Vec::new();
     let at_once = placed
         .iter()
@@ -160,28 +161,28 @@ fn schedule(plan: &Plan, against: &Against) -> Vec<String> {
     let Some(alone) = plan.total(|one| one.seconds) else {
         return vec![format!(
             "here: {} on {}, in an order that follows their bytes: times are not known",
-            counted(plan.runs.len(), "run"),
-            counted(machine.gpus, "GPU")
+            counted_of(plan.runs.len(), "run"),
+            counted_of(machine.gpus, "GPU")
         )];
     };
     let end = placed.iter().map(|one| one.end).fold(0.0, f64::max);
     lines.push(format!(
         "on {} of {}: {} if runs that share a GPU do not slow each other, {} one after the other; at most {} at once",
-        counted(machine.gpus, "GPU"),
+        counted_of(machine.gpus, "GPU"),
         Bytes(machine.usable_bytes),
         Seconds(end),
         Seconds(alone.typical),
-        counted(most, "run"),
+        counted_of(most, "run"),
     ));
     for one in placed.iter().take(MOST_PLACED) {
         let gpus: Vec<String> = one.gpus.iter().map(ToString::to_string).collect();
-        let bytes = Bytes(crate::plan::item(plan.configuration(&plan.runs[one.item]).predicted.as_ref()).bytes);
+        let bytes = Bytes(crate::plan::pack_item(plan.planned_of(&plan.runs[one.item]).predicted.as_ref()).bytes);
         lines.push(format!(
             "- GPU {}: {} to {}: {} ({bytes})",
             gpus.join(","),
-            after(one.start),
-            after(one.end),
-            plan.name(&plan.runs[one.item])
+            after_time(one.start),
+            after_time(one.end),
+            plan.run_name(&plan.runs[one.item])
         ));
     }
     if placed.len() > MOST_PLACED {
@@ -191,12 +192,12 @@ fn schedule(plan: &Plan, against: &Against) -> Vec<String> {
 }
 
 /// Time since the start.
-fn after(seconds: f64) -> String {
+fn after_time(seconds: f64) -> String {
     if seconds == 0.0 { "0".to_owned() } else { Seconds(seconds).to_string() }
 }
 
 /// What stands in the way.
-fn warnings(plan: &Plan, against: &Against) -> Vec<String> {
+fn warning_lines(plan: &Plan, against: &Against) -> Vec<String> {
     let mut lines = Vec::new();
     let refused: Vec<&str> = plan
         .configurations
@@ -207,8 +208,8 @@ fn warnings(plan: &Plan, against: &Against) -> Vec<String> {
     if !refused.is_empty() {
         lines.push(format!(
             "! no GPU of the plan carries {}: {}",
-            counted(refused.len(), "configuration"),
-            some(&refused)
+            counted_of(refused.len(), "configuration"),
+            some_names(&refused)
         ));
     }
     let too_wide =
@@ -217,31 +218,31 @@ fn warnings(plan: &Plan, against: &Against) -> Vec<String> {
     if !wide.is_empty() {
         lines.push(format!(
             "! more than the {} of this plan (--gpus): {}",
-            counted(against.machine.gpus, "GPU"),
-            some(&wide)
+            counted_of(against.machine.gpus, "GPU"),
+            some_names(&wide)
         ));
     }
-    let chains = plan.configurations.iter().filter_map(|one| Some((one, plan.chain(one, against.hours)?)));
+    let chains = plan.configurations.iter().filter_map(|one| Some((one, plan.chain_links(one, against.hours)?)));
     let chained: Vec<(&Planned, u64)> = chains.filter(|(_, jobs)| *jobs > 1).collect();
     if let Some((one, jobs)) = chained.iter().max_by_key(|(_, jobs)| *jobs) {
         let names: Vec<&str> = chained.iter().map(|(one, _)| one.name.as_str()).collect();
         lines.push(format!(
             "! a limit of {} h is shorter than a run may take, of {}: `{}` takes a chain of {jobs} jobs, each going on from the last checkpoint",
             plain_number(against.hours),
-            some(&names),
+            some_names(&names),
             one.name
         ));
     }
     lines
 }
 
-fn some(names: &[&str]) -> String {
+fn some_names(names: &[&str]) -> String {
     let more = if names.len() > 4 { format!(" and {} more", names.len() - 4) } else { String::new() };
     format!("{}{more}", names.iter().take(4).map(|name| format!("`{name}`")).collect::<Vec<_>>().join(", "))
 }
 
 /// What rules made of values, each once.
-fn rules(plan: &Plan) -> Vec<String> {
+fn rule_lines(plan: &Plan) -> Vec<String> {
     let mut said: Vec<&String> = plan.configurations.iter().flat_map(|one| &one.rules).collect();
     said.sort();
     said.dedup();
@@ -255,11 +256,11 @@ mod tests {
     #[test]
     fn long_names_keep_what_tells_them_apart() {
         let look = Look { width: 80, unicode: true };
-        let name = |text: &str| shorter(text, 21, &look);
+        let name = |text: &str| shorter_name(text, 21, &look);
         assert_eq!(name("hot learning_rate=0.0003 world_size=1"), "hot le…=0.0003 wo…=1");
         assert_eq!(name("hot learning_rate=0.001 world_size=1"), "hot le…=0.001 wo…=1");
         assert!(name("hierarchical H_cycles=4 L_cycles=1").ends_with("H_…=4 L_…=1"));
         assert_eq!(name("baseline"), "baseline");
-        assert_eq!(shorter(&"ü".repeat(40), 20, &Look { unicode: false, ..look }).chars().count(), 20);
+        assert_eq!(shorter_name(&"ü".repeat(40), 20, &Look { unicode: false, ..look }).chars().count(), 20);
     }
 }

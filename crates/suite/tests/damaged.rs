@@ -5,7 +5,7 @@ mod damage;
 
 use damage::{damage, damaged};
 use proptest::prelude::*;
-use tonnage_suite::expand::{Typed, expand, settle};
+use tonnage_suite::expand::{Typed, expand_file, settle_all};
 use tonnage_suite::file::SuiteFile;
 
 const SUITE: &str = "name = \"s\"\njob = \"gpt2\"\ncommand = [\"t\", \"{lr}\"]\nseeds = [1, 2]\ncode = [\"t.py\"]\n\
@@ -17,8 +17,10 @@ const SUITE: &str = "name = \"s\"\njob = \"gpt2\"\ncommand = [\"t\", \"{lr}\"]\n
 
 fn configurations(text: &str) -> Result<usize, tonnage_core::job::JobError> {
     let file = SuiteFile::read(text)?;
-    let mut all = expand(&file, &Typed::default())?;
-    settle(&mut all, &file, &|changes, key| changes.iter().rfind(|set| set.key == key).map(|set| set.value.clone()))?;
+    let mut all = expand_file(&file, &Typed::default())?;
+    settle_all(&mut all, &file, &|changes, key| {
+        changes.iter().rfind(|set| set.key == key).map(|set| set.value.clone())
+    })?;
     Ok(all.len())
 }
 

@@ -71,7 +71,7 @@ pub enum TrainError {
 }
 
 impl TrainError {
-    pub(crate) fn refused(problem: String, hint: impl Into<String>) -> Self {
+    pub(crate) fn refused_with(problem: String, hint: impl Into<String>) -> Self {
         Self::Refused { problem, hint: hint.into() }
     }
 
@@ -79,11 +79,11 @@ impl TrainError {
         Self::Step { step, module: module.map(str::to_owned), source: Box::new(self) }
     }
 
-    pub(crate) fn file(path: &Path, source: io::Error) -> Self {
+    pub(crate) fn about_file(path: &Path, source: io::Error) -> Self {
         Self::File { path: path.to_owned(), source }
     }
 
-    pub(crate) fn weights(path: &Path, problem: impl Into<String>) -> Self {
+    pub(crate) fn about_weights(path: &Path, problem: impl Into<String>) -> Self {
         Self::Weights { path: path.to_owned(), problem: problem.into() }
     }
 }

@@ -73,7 +73,7 @@ pub struct Call<'a> {
 
 impl<'a> Call<'a> {
     /// Of these tokens alone.
-    pub fn of(input_ids: &'a Tensor) -> Self {
+    pub fn of_tokens(input_ids: &'a Tensor) -> Self {
         Self { input_ids, attention_mask: None, position_ids: None, labels: None, cache: None, logits_to_keep: None }
     }
 }
@@ -87,7 +87,7 @@ pub struct Output {
     pub logits: Option<Tensor>,
 }
 
-fn refused(problem: impl Into<String>, hint: &str) -> TrainError {
+fn refused_job(problem: impl Into<String>, hint: &str) -> TrainError {
     BuildError::Refused { problem: problem.into(), hint: hint.to_owned() }.into()
 }
 
@@ -96,7 +96,7 @@ impl LanguageModel {
     ///
     /// # Errors
     /// When the model type, or what its job asks of it, is only simulated.
-    pub fn check(job: &JobSpec) -> Result<(), TrainError> {
+    pub fn check_job(job: &JobSpec) -> Result<(), TrainError> {
         let model_type = &job.model.model_type;
         if model_type == AGI2 {
             return Ok(());
@@ -104,10 +104,13 @@ impl LanguageModel {
         if family_of(job).is_none() {
             let known: Vec<&str> = LANGUAGE_MODELS.iter().flat_map(|family| family.model_types).copied().collect();
             let problem = format!("`{model_type}` is not trained here; {} are", known.join(", "));
-            return Err(refused(problem, "run your own script with `tonnage run -- python ...`"));
+            return Err(refused_job(problem, "run your own script with `tonnage run -- python ...`"));
         }
         if !matches!(job.attention, Attention::Sdpa | Attention::Eager) {
-            return Err(refused("`attention`: a kernel cannot be chosen here", "leave it out, or set it to \"eager\""));
+            return Err(refused_job(
+                "`attention`: a kernel cannot be chosen here",
+                "leave it out, or set it to \"eager\"",
+            ));
         }
         Ok(())
     }
@@ -117,13 +120,13 @@ impl LanguageModel {
     /// # Errors
     /// Those of [`LanguageModel::check`], a config that its family cannot read (the error names the key), weights that are missing or
     /// of other sizes, and a device without room.
-    pub fn build(
+    pub fn build_model(
         torch: &'static Torch,
         device: Device,
         job: &JobSpec,
         weights: Weights<'_>,
     ) -> Result<Self, TrainError> {
-        Self::check(job)?;
+        Self::check_job(job)?;
         let context = Context::new(torch, device);
         let checkpointing = job.gradient_checkpointing == CheckpointPolicy::EveryLayer;
         let builder = Builder::new(&context, job.precision.weight_dtype(), job.lora.clone(), checkpointing);
@@ -136,7 +139,7 @@ impl LanguageModel {
         })??;
         let buffers = builder.take_buffers().iter().map(|buffer| buffer.inner().clone()).collect();
         let new = builder.finish()?;
-        fill(torch, &new, weights)?;
+        fill_weights(torch, &new, weights)?;
         let parameters = new.into_iter().map(|new| Parameter {
             tensor: new.tensor.inner().clone(),
             name: new.name,
@@ -258,7 +261,7 @@ fn is_packed(position_ids: &Tensor) -> Result<bool, TrainError> {
 }
 
 /// Gives every weight its numbers.
-fn fill(torch: &'static Torch, new: &[NewParameter], mut weights: Weights<'_>) -> Result<(), TrainError> {
+fn fill_weights(torch: &'static Torch, new: &[NewParameter], mut weights: Weights<'_>) -> Result<(), TrainError> {
     let _no_grad = torch.no_grad();
     let mut missing = BTreeSet::new();
     for one in new {
@@ -279,14 +282,14 @@ fn fill(torch: &'static Torch, new: &[NewParameter], mut weights: Weights<'_>) -
         };
         if !numbers.sizes().iter().map(|&size| u64::try_from(size).unwrap_or_default()).eq(sizes.iter().copied()) {
             let problem = format!("`{}` has sizes {:?}, the model wants {:?}", one.name, numbers.sizes(), &sizes[..]);
-            return Err(refused(problem, "are they the weights of this config?"));
+            return Err(refused_job(problem, "are they the weights of this config?"));
         }
         let arguments = [Argument::from(&one.tensor), Argument::from(&numbers)];
         torch.call(operator!("copy_"), &arguments)?;
     }
     if let Some(first) = missing.first() {
         let problem = format!("{} weights are missing, the first is `{first}`", missing.len());
-        return Err(refused(problem, "are they the weights of this config?"));
+        return Err(refused_job(problem, "are they the weights of this config?"));
     }
     Ok(())
 }

@@ -56,10 +56,10 @@ impl<'a> Program<'a> {
     ///
     /// # Errors
     /// When the job is none that is trained here, data or tokenizer cannot be read, or they are of another model.
-    pub fn prepare(&'a self, ranks: u64, rank: u64) -> Result<Ready<'a>, TrainError> {
-        let settings = Settings::of(self.job, self.training)?;
-        LanguageModel::check(self.job)?;
-        let tokenizer = self.tokenizer()?;
+    pub fn prepare_rank(&'a self, ranks: u64, rank: u64) -> Result<Ready<'a>, TrainError> {
+        let settings = Settings::of_job(self.job, self.training)?;
+        LanguageModel::check_job(self.job)?;
+        let tokenizer = self.read_tokenizer()?;
         let vocabulary = vocabulary_of(self.job);
         if let Some(vocabulary) = vocabulary.filter(|vocabulary| tokenizer.size() > *vocabulary) {
             return Err(TrainError::Vocabulary(format!(
@@ -84,7 +84,7 @@ impl<'a> Program<'a> {
         };
         let made = making.read(&self.train_files, &self.eval_files, data.eval_share)?;
         if made.train.has_own_labels() && !self.job.own_labels {
-            return Err(TrainError::refused(
+            return Err(TrainError::refused_with(
                 "`own_labels` = false: the labels of prompts, completions and messages lie beside their tokens"
                     .to_owned(),
                 "leave it out, or set it to true: 8 bytes a token of a micro-batch",
@@ -93,13 +93,13 @@ impl<'a> Program<'a> {
         Ok(Ready { program: self, settings, tokenizer, data: made })
     }
 
-    fn tokenizer(&self) -> Result<Tokenizer, TrainError> {
+    fn read_tokenizer(&self) -> Result<Tokenizer, TrainError> {
         match self.training.data.tokenizer.as_deref() {
             Some("bytes") => Ok(Tokenizer::Vocabulary(Vocabulary::Bytes)),
-            Some("characters") => self.characters(),
+            Some("characters") => self.character_tokenizer(),
             Some(named @ "tiktoken") if !Path::new(named).exists() => match &self.gpt2_folder {
                 Some(folder) => Tokenizer::of_file(folder),
-                None => Err(TrainError::refused(
+                None => Err(TrainError::refused_with(
                     format!("the tokenizer `{named}` is GPT-2's, which the hub cache of this machine does not hold"),
                     "`hf download openai-community/gpt2 config.json tokenizer.json` fetches it; or name a tokenizer.json or its \
                      folder, or take `bytes` or `characters`: --data-tokenizer bytes",
@@ -114,8 +114,8 @@ impl<'a> Program<'a> {
     }
 
     /// A training that goes on keeps its characters, whose rows the weights are.
-    fn characters(&self) -> Result<Tokenizer, TrainError> {
-        if let Some(checkpoint) = self.checkpoint()?
+    fn character_tokenizer(&self) -> Result<Tokenizer, TrainError> {
+        if let Some(checkpoint) = self.find_checkpoint()?
             && let Some(kept) = Tokenizer::beside(&checkpoint)?
         {
             return Ok(kept);
@@ -141,7 +141,7 @@ impl<'a> Program<'a> {
         if let Some(said) = &self.training.data.end_of_text {
             let number = said.parse().ok().filter(|number| u64::from(*number) < tokenizer.size());
             return tokenizer.token(said).or(number).map(Some).ok_or_else(|| {
-                TrainError::refused(
+                TrainError::refused_with(
                     format!("`end_of_text`: the tokenizer {} has no token `{said}`", tokenizer.name()),
                     "name a token of its, or a number below its size",
                 )
@@ -154,7 +154,7 @@ impl<'a> Program<'a> {
     }
 
     /// The checkpoint that it goes on with.
-    fn checkpoint(&self) -> Result<Option<PathBuf>, TrainError> {
+    fn find_checkpoint(&self) -> Result<Option<PathBuf>, TrainError> {
         let Some(output) = self.output.as_deref().filter(|_| self.resumes) else { return Ok(None) };
         let named = || self.training.resume_from_checkpoint.as_deref().map(named_checkpoint).transpose();
         match Checkpoints::new(output, 1).newest()? {
@@ -173,7 +173,7 @@ fn named_checkpoint(name: &str) -> Result<PathBuf, TrainError> {
     if let Some((_, newest)) = Checkpoints::new(&path, 1).newest()? {
         return Ok(newest);
     }
-    Err(TrainError::refused(
+    Err(TrainError::refused_with(
         format!(
             "`{}` = {name:?} is no checkpoint of `tonnage train`: it holds no {STATE}",
             keys::RESUME_FROM_CHECKPOINT
@@ -204,7 +204,7 @@ impl Ready<'_> {
     }
 
     /// A line on what it learns from.
-    pub fn about(&self) -> String {
+    pub fn about_data(&self) -> String {
         let held_out = self.data.eval.as_ref().map_or(0, super::data::batches::Examples::rows);
         let steps = self.settings.steps(&self.data.train);
         format!(
@@ -229,10 +229,10 @@ impl Ready<'_> {
         observe: &mut dyn FnMut(Event),
     ) -> Result<Outcome, TrainError> {
         let program = self.program;
-        let checkpoint = agreed(program.checkpoint()?, ranks)?;
+        let checkpoint = agree_on(program.find_checkpoint()?, ranks)?;
         // As `transformers.set_seed` before the model is made.
         torch.seed(program.training.seed)?;
-        let model = program.model(torch, device, checkpoint.as_deref())?;
+        let model = program.build_model(torch, device, checkpoint.as_deref())?;
         // Each rank draws its own dropout, as ranks of torchrun that seed with their rank do.
         torch.seed(program.training.seed.wrapping_add(ranks.rank()))?;
         let write_model = |folder: &Path| {
@@ -258,12 +258,12 @@ impl Ready<'_> {
 }
 
 /// The checkpoint that rank 0 goes on with, which all must see.
-fn agreed(own: Option<PathBuf>, ranks: &dyn Ranks) -> Result<Option<PathBuf>, TrainError> {
+fn agree_on(own: Option<PathBuf>, ranks: &dyn Ranks) -> Result<Option<PathBuf>, TrainError> {
     let said = own.as_ref().map_or_else(String::new, |path| path.display().to_string());
     let all = ranks.gather(said.as_bytes())?;
     match all.iter().position(|other| *other != all[0]) {
         None => Ok(own),
-        Some(other) => Err(TrainError::refused(
+        Some(other) => Err(TrainError::refused_with(
             format!("rank {other} does not see the checkpoint that rank 0 goes on with"),
             "output_dir must be on a disk that all machines share",
         )),
@@ -271,13 +271,13 @@ fn agreed(own: Option<PathBuf>, ranks: &dyn Ranks) -> Result<Option<PathBuf>, Tr
 }
 
 impl Program<'_> {
-    fn model(
+    fn build_model(
         &self,
         torch: &'static Torch,
         device: Device,
         checkpoint: Option<&Path>,
     ) -> Result<LanguageModel, TrainError> {
-        let build = |weights: Weights<'_>| LanguageModel::build(torch, device, self.job, weights);
+        let build = |weights: Weights<'_>| LanguageModel::build_model(torch, device, self.job, weights);
         if self.job.lora.is_some() {
             let mut adapted = Adapted::open(self.model_folder.as_deref(), checkpoint)?;
             return build(Weights::Named(&mut |name: &str| adapted.tensor(torch, name)));
@@ -288,7 +288,7 @@ impl Program<'_> {
             return build(Weights::Named(&mut |name: &str| weights.tensor(torch, name)));
         }
         if self.training.init == Init::FromPretrained {
-            return Err(TrainError::refused(
+            return Err(TrainError::refused_with(
                 format!("init = \"from_pretrained\": no weights of {} lie on this machine", self.job.model.name),
                 "download them (`hf download` fills the hub cache), name their folder as `model`, or write init = \"from_config\"",
             ));
@@ -306,7 +306,7 @@ impl Program<'_> {
             }
             None => {
                 weights::write(&folder.join(WEIGHTS), &model.named())?;
-                describe(folder, self.job)?;
+                write_config(folder, self.job)?;
             }
         }
         write_json(&folder.join("generation_config.json"), &generation_config(&self.training.generation, self.job))
@@ -326,7 +326,7 @@ impl Program<'_> {
 }
 
 /// The config by which transformers loads the weights.
-fn describe(folder: &Path, job: &JobSpec) -> Result<(), TrainError> {
+fn write_config(folder: &Path, job: &JobSpec) -> Result<(), TrainError> {
     let mut config: Map<String, Value> = job.model.config.0.clone();
     config.insert("model_type".to_owned(), job.model.model_type.clone().into());
     write_json(&folder.join("config.json"), &Value::Object(config))
@@ -345,6 +345,7 @@ fn generation_config(how: &GenerationSpec, job: &JobSpec) -> Value {
 }
 
 fn write_json(path: &Path, value: &Value) -> Result<(), TrainError> {
-    let text = serde_json::to_string_pretty(value).map_err(|error| TrainError::weights(path, error.to_string()))?;
-    fs::write(path, text).map_err(|error| TrainError::file(path, error))
+    let text =
+        serde_json::to_string_pretty(value).map_err(|error| TrainError::about_weights(path, error.to_string()))?;
+    fs::write(path, text).map_err(|error| TrainError::about_file(path, error))
 }

@@ -50,7 +50,7 @@ pub fn model_in(folder: &Path) -> Result<PathBuf, TrainError> {
     }
     match Checkpoints::new(folder, 1).newest()? {
         Some((_, path)) if is_model(&path) => Ok(path),
-        _ => Err(TrainError::weights(folder, "holds neither a config.json nor a checkpoint of a training")),
+        _ => Err(TrainError::about_weights(folder, "holds neither a config.json nor a checkpoint of a training")),
     }
 }
 
@@ -61,7 +61,7 @@ pub fn model_in(folder: &Path) -> Result<PathBuf, TrainError> {
 pub fn generation_in(folder: &Path) -> Result<GenerationSpec, TrainError> {
     let path = folder.join("generation_config.json");
     let Ok(text) = fs::read(&path) else { return Ok(GenerationSpec::default()) };
-    let damaged = |error: serde_json::Error| TrainError::weights(&path, format!("is damaged: {error}"));
+    let damaged = |error: serde_json::Error| TrainError::about_weights(&path, format!("is damaged: {error}"));
     let mut read: Value = serde_json::from_slice(&text).map_err(damaged)?;
     // transformers writes `null` where it means its default.
     if let Some(fields) = read.as_object_mut() {
@@ -85,12 +85,12 @@ impl Author {
         let model = match base {
             Some(base) => {
                 let mut adapted = Adapted::open(Some(base), Some(folder))?;
-                LanguageModel::build(torch, device, job, Weights::Named(&mut |name| adapted.tensor(torch, name)))?
+                LanguageModel::build_model(torch, device, job, Weights::Named(&mut |name| adapted.tensor(torch, name)))?
             }
             None => {
-                let missing = || TrainError::weights(folder, "holds no model.safetensors");
+                let missing = || TrainError::about_weights(folder, "holds no model.safetensors");
                 let mut weights = Pretrained::open(folder)?.ok_or_else(missing)?;
-                LanguageModel::build(torch, device, job, Weights::Named(&mut |name| weights.tensor(torch, name)))?
+                LanguageModel::build_model(torch, device, job, Weights::Named(&mut |name| weights.tensor(torch, name)))?
             }
         };
         model.train(false);

@@ -83,7 +83,7 @@ impl Case {
     fn model(&mut self) -> LanguageModel {
         let reader = &mut self.reader;
         let mut named = |name: &str| reader.tensor(torch(), &format!("weight.{name}"));
-        LanguageModel::build(torch(), Device::Cpu, &self.job, Weights::Named(&mut named))
+        LanguageModel::build_model(torch(), Device::Cpu, &self.job, Weights::Named(&mut named))
             .unwrap_or_else(|error| panic!("{}: {error}", self.name))
     }
 }
@@ -149,7 +149,7 @@ fn logits_losses_and_gradients_are_those_of_transformers() {
         let ids = case.tensor("ids").expect("ids");
         let mask = case.tensor("mask");
         let labels = case.tensor("labels").unwrap_or_else(|| ids.clone());
-        let call = Call { attention_mask: mask.as_ref(), labels: Some(&labels), ..Call::of(&ids) };
+        let call = Call { attention_mask: mask.as_ref(), labels: Some(&labels), ..Call::of_tokens(&ids) };
         let mut passes = vec![("plain", false)];
         passes.extend((!case.drops_out && case.job.lora.is_none()).then_some(("checkpointed", true)));
         for (how, checkpointed) in passes {
@@ -196,7 +196,7 @@ fn decoding_over_a_cache_gives_the_logits_of_transformers() {
                 position_ids: positions.as_ref(),
                 cache: Some(&cache),
                 logits_to_keep: Some(1),
-                ..Call::of(&part)
+                ..Call::of_tokens(&part)
             };
             let output = model.forward(call).unwrap_or_else(|error| panic!("{}: {error}", case.name));
             steps.push(output.logits.expect("logits"));
@@ -215,7 +215,7 @@ fn weights_begin_as_those_of_transformers() {
     for path in cases() {
         let case = Case::read(path);
         let job = JobSpec { lora: None, ..case.job.clone() };
-        let model = LanguageModel::build(torch(), Device::Cpu, &job, Weights::Initial).expect("it is built");
+        let model = LanguageModel::build_model(torch(), Device::Cpu, &job, Weights::Initial).expect("it is built");
         let wanted: BTreeMap<String, [f64; 2]> = serde_json::from_value(case.initial).expect("means and deviations");
         // How the guide's model begins is its own.
         for parameter in model.parameters().iter().filter(|_| !wanted.is_empty()) {
@@ -240,7 +240,7 @@ fn what_cannot_be_computed_is_refused_with_its_key() {
     let error = |change: &dyn Fn(&mut JobSpec)| {
         let mut case = Case::read(llama);
         change(&mut case.job);
-        let built = LanguageModel::build(torch(), Device::Cpu, &case.job, Weights::Initial);
+        let built = LanguageModel::build_model(torch(), Device::Cpu, &case.job, Weights::Initial);
         built.err().map(|error: TrainError| error.to_string()).unwrap_or_default()
     };
     let rope = |kind: &str| serde_json::json!({"rope_type": kind, "factor": 4.0});
@@ -259,7 +259,7 @@ fn what_cannot_be_computed_is_refused_with_its_key() {
     assert!(error(&|job| job.lora = Some(lora(&["nothing"]))).contains("no module is called nothing"));
     assert!(error(&|job| job.lora = Some(lora(&["mlp"]))).contains("is no linear layer"));
     let mut none = |_: &str| Ok(None);
-    let missing = LanguageModel::build(torch(), Device::Cpu, &Case::read(llama).job, Weights::Named(&mut none));
+    let missing = LanguageModel::build_model(torch(), Device::Cpu, &Case::read(llama).job, Weights::Named(&mut none));
     assert!(
         missing
             .err()

@@ -127,7 +127,7 @@ fn join(library: &Path) -> Joined {
         served_by: ServedBy::Listener(listener.into_raw_fd()),
         restarts: 0,
     };
-    Joined::join(library, place, GPU, "a step").expect("it meets itself")
+    Joined::join_ranks(library, place, GPU, "a step").expect("it meets itself")
 }
 
 /// What `DistributedDataParallel(model)` does.
@@ -149,7 +149,7 @@ struct Variables {
 
 /// The loop that the estimate mirrors (core/src/step/train.rs); `at_the_end` runs before the model goes.
 fn train<R>(torch: &'static Torch, job: &JobSpec, joined: Option<&Joined>, at_the_end: impl FnOnce() -> R) -> R {
-    let model = LanguageModel::build(torch, GPU, job, Weights::Initial).expect("the model");
+    let model = LanguageModel::build_model(torch, GPU, job, Weights::Initial).expect("the model");
     let group = joined.and_then(Joined::group);
     let reducer = match (group, job.parallel.strategy) {
         (Some(group), Strategy::Ddp(ddp)) => Some(wrap(group, &model, ddp)),
@@ -172,7 +172,7 @@ fn train<R>(torch: &'static Torch, job: &JobSpec, joined: Option<&Joined>, at_th
             let autocast = dtype.map(|dtype| torch.autocast(GPU, Some(scalar_type(dtype))).expect("autocast"));
             let caches = job.use_cache && job.task == Task::CausalLm && !recomputes;
             let cache = caches.then(|| model.new_cache());
-            let call = Call { labels: Some(&ids), cache: cache.as_ref(), ..Call::of(&ids) };
+            let call = Call { labels: Some(&ids), cache: cache.as_ref(), ..Call::of_tokens(&ids) };
             if let (Some(reducer), Some(group)) = (&reducer, group) {
                 reducer.before_forward(true).expect("buckets");
                 if !model.buffers().is_empty() {

@@ -10,7 +10,7 @@ const HELD_OUT: u64 = 5;
 /// Seeds that are tried for a question of a split; a fair draw of one in five fails so often once in 10^24.
 const MOST_TRIES: u64 = 256;
 
-/// Which questions.
+/// Where a question belongs, by the hash of its text.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Split {
     /// Four of five.

@@ -30,12 +30,12 @@ impl Absent {
 
     /// The word for it in scripts and JSON.
     pub fn word(self) -> &'static str {
-        self.row().1
+        self.table_row().1
     }
 
     /// The reason for people.
     pub fn reason(self) -> &'static str {
-        self.row().2
+        self.table_row().2
     }
 
     /// The reason that a script calls `word`.
@@ -43,7 +43,7 @@ impl Absent {
         WORDS.iter().find(|row| row.1 == word).map_or(Self::UNKNOWN, |row| Self(row.0))
     }
 
-    fn row(self) -> (i32, &'static str, &'static str) {
+    fn table_row(self) -> (i32, &'static str, &'static str) {
         WORDS.iter().find(|row| row.0 == self.0).copied().unwrap_or((self.0, "unknown", "unknown error"))
     }
 }

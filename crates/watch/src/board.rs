@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use crate::alert::Alerts;
-use crate::amount::mib;
+use crate::amount::mib_text;
 use crate::history::{History, Point};
 use crate::prediction::Prediction;
 use crate::sample::{DeviceSample, ProcessSample, Sample};
@@ -175,7 +175,7 @@ impl Board {
         let Some(other) = self.neighbour(device) else { return self.key_to_change() };
         let who = other.host.user.as_deref().map(|user| format!(" of {user}")).unwrap_or_default();
         let job = other.host.job.as_deref().map(|job| format!("{job}, ")).unwrap_or_default();
-        let bytes = mib(other.memory.unwrap_or(0));
+        let bytes = mib_text(other.memory.unwrap_or(0));
         let key = self.key_to_change();
         format!("wait for process {}{who} ({job}{bytes}), or take another GPU; else {key}", other.pid)
     }

@@ -1,7 +1,7 @@
 //! The rules of alerts: what the newest sample, beside what is remembered, says that somebody should be told.
 
 use crate::alert::{Alert, AlertKind};
-use crate::amount::{mib, minutes};
+use crate::amount::{mib_text, minutes_text};
 use crate::board::Board;
 use crate::sample::{DeviceSample, Sample};
 
@@ -17,14 +17,14 @@ const ABOVE: f64 = 1.02;
 const HOT: u64 = 0x8 | 0x20 | 0x40;
 
 /// Takes a sample; returns the alerts that it raises.
-pub fn observe(board: &mut Board, sample: Sample) -> Vec<Alert> {
+pub fn observe_sample(board: &mut Board, sample: Sample) -> Vec<Alert> {
     board.remember(sample);
-    let found = conditions(board);
+    let found = conditions_of(board);
     board.alerts.update(board.sample.time, found)
 }
 
 /// What the newest sample of a board shows.
-fn conditions(board: &Board) -> Vec<Alert> {
+fn conditions_of(board: &Board) -> Vec<Alert> {
     let mut found = Vec::new();
     for device in board.sample.all_devices() {
         of_health(board, device, &mut found);
@@ -34,7 +34,7 @@ fn conditions(board: &Board) -> Vec<Alert> {
     found
 }
 
-fn alert(board: &Board, device: &DeviceSample, kind: AlertKind, text: String, advice: impl Into<String>) -> Alert {
+fn make_alert(board: &Board, device: &DeviceSample, kind: AlertKind, text: String, advice: impl Into<String>) -> Alert {
     let (time, advice) = (board.sample.time, advice.into());
     let text = format!("{}: {text}", board.label(device));
     Alert { kind, device: device.id(), pid: None, text, advice, since: time, seen: time }
@@ -43,15 +43,15 @@ fn alert(board: &Board, device: &DeviceSample, kind: AlertKind, text: String, ad
 fn of_health(board: &Board, device: &DeviceSample, found: &mut Vec<Alert>) {
     if let Some(why) = device.memory.err().filter(|why| why.is_loss()) {
         let advice = "save the kernel log; reset or replace the GPU";
-        found.push(alert(board, device, AlertKind::Lost, why.reason().to_owned(), advice));
+        found.push(make_alert(board, device, AlertKind::Lost, why.reason().to_owned(), advice));
     }
     for xid in &device.xids {
-        found.push(alert(board, device, AlertKind::Xid, format!("Xid {xid}"), xid_advice(*xid)));
+        found.push(make_alert(board, device, AlertKind::Xid, format!("Xid {xid}"), xid_advice(*xid)));
     }
     if device.ecc_uncorrected.is_ok_and(|count| count > 0) || device.remap_pending == Ok(true) {
         let count = device.ecc_uncorrected.map_or_else(|_| "some".to_owned(), |count| count.to_string());
         let text = format!("{count} uncorrected memory errors");
-        found.push(alert(
+        found.push(make_alert(
             board,
             device,
             AlertKind::MemoryErrors,
@@ -61,7 +61,7 @@ fn of_health(board: &Board, device: &DeviceSample, found: &mut Vec<Alert>) {
     }
     if device.throttle.is_ok_and(|reasons| reasons & HOT != 0) {
         let text = "clocks are held down by heat or power supply".to_owned();
-        found.push(alert(board, device, AlertKind::Hot, text, "look at cooling and power"));
+        found.push(make_alert(board, device, AlertKind::Hot, text, "look at cooling and power"));
     }
 }
 
@@ -84,15 +84,15 @@ fn of_memory(board: &Board, device: &DeviceSample, found: &mut Vec<Alert>) {
     }
     let advice = || board.advice_on_memory(device);
     if (memory.total - memory.free) as f64 >= memory.total as f64 * NEARLY_FULL {
-        let text = format!("only {} of memory left", mib(memory.free));
-        found.push(alert(board, device, AlertKind::NearlyFull, text, advice()));
+        let text = format!("only {} of memory left", mib_text(memory.free));
+        found.push(make_alert(board, device, AlertKind::NearlyFull, text, advice()));
     }
     let Some(trend) = board.trend_of_device(device) else { return };
     let seconds = trend.seconds_to_fill(memory.free);
-    let rate = mib((trend.bytes_per_second * 60.0) as u64);
+    let rate = mib_text((trend.bytes_per_second * 60.0) as u64);
     if seconds < SOON_SECONDS {
-        let text = format!("grows by {rate} a minute and is full in {}", minutes(seconds));
-        found.push(alert(board, device, AlertKind::FillsUp, text, advice()));
+        let text = format!("grows by {rate} a minute and is full in {}", minutes_text(seconds));
+        found.push(make_alert(board, device, AlertKind::FillsUp, text, advice()));
     }
 }
 
@@ -102,23 +102,27 @@ fn of_processes(board: &Board, device: &DeviceSample, found: &mut Vec<Alert>) {
         let Ok(bytes) = process.memory else { continue };
         let predicted = board.prediction.as_ref().filter(|_| board.is_of_job(process));
         if let Some(prediction) = predicted.filter(|prediction| bytes as f64 > prediction.range.1 as f64 * ABOVE) {
-            let text =
-                format!("process {} holds {}, {} were predicted", process.pid, mib(bytes), mib(prediction.peak_bytes));
-            found.push(about(alert(board, device, AlertKind::AbovePrediction, text, board.key_to_change())));
+            let text = format!(
+                "process {} holds {}, {} were predicted",
+                process.pid,
+                mib_text(bytes),
+                mib_text(prediction.peak_bytes)
+            );
+            found.push(about(make_alert(board, device, AlertKind::AbovePrediction, text, board.key_to_change())));
         }
         let below = predicted.is_some_and(|prediction| bytes <= prediction.range.1);
         if let Some(trend) = board.trend_of_process(device, process.pid).filter(|_| !below) {
-            let rate = mib((trend.bytes_per_second * 60.0) as u64);
+            let rate = mib_text((trend.bytes_per_second * 60.0) as u64);
             let text = format!("process {} grows by {rate} a minute since it warmed up", process.pid);
-            found.push(about(alert(board, device, AlertKind::Leak, text, LEAK_ADVICE)));
+            found.push(about(make_alert(board, device, AlertKind::Leak, text, LEAK_ADVICE)));
         }
         if board.arrived(device, process.pid) > board.began + SETTLE_SECONDS
             && device.running().iter().any(|other| other.pid != process.pid && other.host.job != process.host.job)
             && process.host.job.is_some()
         {
             let job = process.host.job.as_deref().unwrap_or("another job");
-            let text = format!("process {} of {job} came and holds {}", process.pid, mib(bytes));
-            found.push(about(alert(board, device, AlertKind::Neighbour, text, "wait, move, or agree on a share")));
+            let text = format!("process {} of {job} came and holds {}", process.pid, mib_text(bytes));
+            found.push(about(make_alert(board, device, AlertKind::Neighbour, text, "wait, move, or agree on a share")));
         }
     }
 }

@@ -131,9 +131,9 @@ impl Kernel {
         let rank = RANK_VARIABLES.iter().find_map(|name| variable(name));
         let status = fs::read_to_string(folder.join("status")).unwrap_or_default();
         Host {
-            command: Command::Known(command(folder, stat)),
+            command: Command::Known(command_line(folder, stat)),
             user: user_id(&status).map(|id| self.users.get(&id).cloned().unwrap_or_else(|| id.to_string())),
-            container: fs::read_to_string(folder.join("cgroup")).ok().and_then(|text| container(&text)),
+            container: fs::read_to_string(folder.join("cgroup")).ok().and_then(|text| container_of(&text)),
             job: Some(job.unwrap_or_else(|| format!("session {}", stat.session))),
             rank: rank.and_then(|rank| rank.parse().ok()),
             node: variable(NODE).filter(|name| !name.is_empty()),
@@ -144,7 +144,7 @@ impl Kernel {
     }
 }
 
-fn command(folder: &Path, stat: &Stat) -> String {
+fn command_line(folder: &Path, stat: &Stat) -> String {
     let bytes = fs::read(folder.join("cmdline")).unwrap_or_default();
     let words = String::from_utf8_lossy(&bytes);
     // Cut afterwards: half a secret is one too.
@@ -166,7 +166,7 @@ fn user_id(status: &str) -> Option<u32> {
 }
 
 /// The first 12 digits of the container that a cgroup's path names: 64 hexadecimal digits after a `/` or a `-`.
-fn container(cgroup: &str) -> Option<String> {
+fn container_of(cgroup: &str) -> Option<String> {
     let parts = cgroup.split(['/', '-', '.', '\n', ':']);
     let mut ids = parts.filter(|part| part.len() == 64 && part.bytes().all(|byte| byte.is_ascii_hexdigit()));
     ids.next_back().map(|id| id[..12].to_owned())
@@ -246,9 +246,9 @@ mod tests {
             format!("12:memory:/docker/{id}\n"),
             format!("0::/kubepods.slice/kubepods-pod1.slice/cri-containerd-{id}.scope\n"),
         ] {
-            assert_eq!(container(&text).as_deref(), Some("0123456789ab"), "{text}");
+            assert_eq!(container_of(&text).as_deref(), Some("0123456789ab"), "{text}");
         }
-        assert_eq!(container("0::/user.slice/user-1000.slice\n"), None);
+        assert_eq!(container_of("0::/user.slice/user-1000.slice\n"), None);
     }
 
     #[test]

@@ -29,7 +29,7 @@ pub mod web;
 pub use absent::{Absent, Reading};
 pub use alert::{Alert, AlertKind, Alerts};
 pub use board::{Board, Series, SeriesKey};
-pub use conditions::observe;
+pub use conditions::observe_sample;
 pub use prediction::{PredictedPhase, Prediction};
 pub use sample::{DeviceSample, Memory, ProcessKind, ProcessSample, Sample, Sampler};
 pub use suites::{LookAtSuites, SuiteRun, SuiteView};

@@ -55,7 +55,7 @@ impl Hook {
         Ok(Self { address, host: host.to_owned(), path: format!("/{path}") })
     }
 
-    fn post(&self, body: &str) -> io::Result<()> {
+    fn post_body(&self, body: &str) -> io::Result<()> {
         let mut stream = TcpStream::connect_timeout(&self.address, TIMEOUT)?;
         stream.set_write_timeout(Some(TIMEOUT))?;
         stream.set_read_timeout(Some(TIMEOUT))?;
@@ -76,28 +76,28 @@ fn is_loopback(address: IpAddr) -> bool {
 
 impl Notify {
     /// Tells of an alert that is new. What fails is said on stderr and holds nothing up.
-    pub fn tell(&self, alert: &Alert) {
+    pub fn tell_alert(&self, alert: &Alert) {
         if self.bell {
             // Nothing can be done about a stderr that is closed.
             let _ = io::stderr().write_all(b"\x07");
         }
         if let Some(command) = &self.command {
-            run(command, alert);
+            run_command(command, alert);
         }
         if let Some(hook) = self.hook.clone() {
             let body = alert_json(alert).to_string();
-            thread::spawn(move || hook.post(&body));
+            thread::spawn(move || hook.post_body(&body));
         }
     }
 }
 
-fn run(command: &str, alert: &Alert) {
+fn run_command(command: &str, alert: &Alert) {
     let child = Command::new("sh")
         .args(["-c", command])
         .env("TONNAGE_ALERT_KIND", alert.kind.word())
         .env("TONNAGE_ALERT_DEVICE", &alert.device)
-        .env("TONNAGE_ALERT_TEXT", crate::format::printable(&alert.text))
-        .env("TONNAGE_ALERT_ADVICE", crate::format::printable(&alert.advice))
+        .env("TONNAGE_ALERT_TEXT", crate::format::printable_text(&alert.text))
+        .env("TONNAGE_ALERT_ADVICE", crate::format::printable_text(&alert.advice))
         .stdin(Stdio::null())
         .stdout(Stdio::null())
         .stderr(Stdio::null())
@@ -141,7 +141,7 @@ mod tests {
             stream.write_all(b"HTTP/1.1 204 No Content\r\n\r\n").unwrap();
             String::from_utf8_lossy(&text[..length]).into_owned()
         });
-        hook.post("{\"a\":1}").unwrap();
+        hook.post_body("{\"a\":1}").unwrap();
         let request = server.join().unwrap();
         assert!(request.starts_with("POST /x HTTP/1.1\r\n") && request.ends_with("\r\n\r\n{\"a\":1}"), "{request}");
     }

@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 use tonnage_core::printable::printable;
 
-use crate::amount::minutes;
+use crate::amount::minutes_text;
 
 /// A suite of runs.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -69,7 +69,7 @@ impl SuiteView {
             text.push_str(&format!(", {count} {word}"));
         }
         if let Some(seconds) = self.seconds_left {
-            text.push_str(&format!(", about {} left", minutes(seconds)));
+            text.push_str(&format!(", about {} left", minutes_text(seconds)));
         }
         match &self.paused {
             Some(why) => text.push_str(&format!("; paused: {}", printable(why))),
@@ -92,7 +92,7 @@ impl SuiteView {
         let next: Vec<String> = self.next.iter().map(|name| printable(name)).collect();
         let next = (!next.is_empty() && most > 0).then(|| format!("next: {}", next.join("; ")));
         let room = most - usize::from(next.is_some());
-        let mut lines: Vec<String> = self.running.iter().take(room).map(SuiteRun::line).collect();
+        let mut lines: Vec<String> = self.running.iter().take(room).map(SuiteRun::suite_line).collect();
         if self.running.len() > room && !lines.is_empty() {
             lines.pop();
             lines.push(format!("and {} more", self.running.len() - lines.len()));
@@ -121,13 +121,13 @@ impl SuiteView {
 }
 
 impl SuiteRun {
-    fn line(&self) -> String {
+    fn suite_line(&self) -> String {
         let (place, run) = match &self.nodes {
             Some(nodes) => (format!("{}: ", printable(nodes)), format!("job {}", self.run)),
             None if self.gpus.is_empty() => (String::new(), self.run.clone()),
             None => (format!("GPU {}: ", printable(&self.gpus.join(","))), self.run.clone()),
         };
-        let since = self.seconds.map_or_else(String::new, |seconds| format!(" for {}", minutes(seconds)));
+        let since = self.seconds.map_or_else(String::new, |seconds| format!(" for {}", minutes_text(seconds)));
         format!("{place}{}{since} ({})", printable(&self.name), printable(&run))
     }
 }

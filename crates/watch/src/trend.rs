@@ -33,7 +33,7 @@ impl Trend {
         let (began, last) = (history.began()?, history.last()?);
         let warm = began + WARM_UP_SECONDS;
         let recent = (last.time - WINDOW_SECONDS).max(warm);
-        slope(&history.since(recent)).or_else(|| slope(&history.since(warm)))
+        trend_of(&history.since(recent)).or_else(|| trend_of(&history.since(warm)))
     }
 
     /// Seconds until `free` bytes are used.
@@ -42,8 +42,8 @@ impl Trend {
     }
 }
 
-fn slope(points: &[Point]) -> Option<Trend> {
-    let points = thin(points)?;
+fn trend_of(points: &[Point]) -> Option<Trend> {
+    let points = thin_points(points)?;
     let mut slopes = Vec::with_capacity(POINTS * (POINTS - 1) / 2);
     for (index, one) in points.iter().enumerate() {
         let pairs = points[index + 1..].iter();
@@ -61,7 +61,7 @@ fn slope(points: &[Point]) -> Option<Trend> {
 }
 
 /// The highest points of equal spans of time; `None` where there is too little.
-fn thin(points: &[Point]) -> Option<Vec<Point>> {
+fn thin_points(points: &[Point]) -> Option<Vec<Point>> {
     let (first, last) = (points.first()?.time, points.last()?.time);
     if last - first < LEAST_SECONDS {
         return None;

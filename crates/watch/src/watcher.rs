@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use crate::board::Board;
-use crate::conditions::observe;
+use crate::conditions::observe_sample;
 use crate::notify::Notify;
 use crate::nvml::NvmlSampler;
 use crate::record::{Recorder, Recording, Store};
@@ -41,7 +41,7 @@ pub struct Watcher {
 }
 
 /// The board behind its lock, also when another thread died with it.
-pub fn locked(board: &Mutex<Board>) -> MutexGuard<'_, Board> {
+pub fn lock_board(board: &Mutex<Board>) -> MutexGuard<'_, Board> {
     board.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
@@ -71,7 +71,7 @@ impl Watcher {
     /// Keeps a history in `store`, and takes over what it held.
     pub fn begin_with(&mut self, store: Store, samples: Vec<Sample>) {
         self.store = Some(store);
-        let mut board = locked(&self.board);
+        let mut board = lock_board(&self.board);
         samples.into_iter().for_each(|sample| board.remember_earlier(sample));
     }
 
@@ -82,10 +82,10 @@ impl Watcher {
     pub fn step(&mut self) -> io::Result<bool> {
         let Some(sample) = self.source.sample() else { return Ok(false) };
         self.last = Some(sample.time);
-        self.keep(&sample)?;
+        self.keep_sample(&sample)?;
         self.look_at_suites();
-        let raised = observe(&mut locked(&self.board), sample);
-        raised.iter().for_each(|alert| self.notify.tell(alert));
+        let raised = observe_sample(&mut lock_board(&self.board), sample);
+        raised.iter().for_each(|alert| self.notify.tell_alert(alert));
         Ok(true)
     }
 
@@ -95,11 +95,11 @@ impl Watcher {
         if let Some(look) = self.suites.as_mut().filter(|_| is_due) {
             self.looked = Some(Instant::now());
             let suites = look();
-            locked(&self.board).suites = suites;
+            lock_board(&self.board).suites = suites;
         }
     }
 
-    fn keep(&mut self, sample: &Sample) -> io::Result<()> {
+    fn keep_sample(&mut self, sample: &Sample) -> io::Result<()> {
         if let Some(recorder) = &mut self.recorder {
             recorder.write(sample)?;
         }

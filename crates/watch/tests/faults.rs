@@ -9,9 +9,9 @@ use ratatui::Terminal;
 use ratatui::backend::TestBackend;
 use scripted::Scripted;
 use serde_json::Value;
-use tonnage_watch::format::{Csv, MetricOptions, metrics, plain, sample_json};
-use tonnage_watch::screen::{App, draw};
-use tonnage_watch::{Board, DeviceSample, Reading, Sample, Sampler, observe};
+use tonnage_watch::format::{Csv, MetricOptions, metrics_text, plain_table, sample_json};
+use tonnage_watch::screen::{App, draw_screen};
+use tonnage_watch::{Board, DeviceSample, Reading, Sample, Sampler, observe_sample};
 
 const NODE: &str = include_str!("../../../testdata/nvml/node.jsonl");
 const MIG: &str = include_str!("../../../testdata/nvml/mig.jsonl");
@@ -54,16 +54,16 @@ struct Views {
 impl Views {
     fn of(sample: &Sample) -> Self {
         let mut board = Board::new(None);
-        observe(&mut board, Sample { time: 1e9, ..sample.clone() });
+        observe_sample(&mut board, Sample { time: 1e9, ..sample.clone() });
         let mut json = BTreeMap::new();
         leaves(&sample_json(&board), String::new(), &mut json);
-        let page = metrics(&board, MetricOptions { processes: true, dcgm: true });
+        let page = metrics_text(&board, MetricOptions { processes: true, dcgm: true });
         let series = page.lines().filter(|line| !line.starts_with('#')).filter_map(|line| line.rsplit_once(' '));
         let metrics = series.map(|(name, value)| (name.to_owned(), value.to_owned())).collect();
-        let text = plain(&board, 100) + &Csv::default().rows(&board);
+        let text = plain_table(&board, 100) + &Csv::default().rows(&board);
         assert!(!text.contains("NaN"), "{text}");
         let mut terminal = Terminal::new(TestBackend::new(100, 30)).unwrap();
-        terminal.draw(|frame| draw(frame, &board, &App::default())).unwrap();
+        terminal.draw(|frame| draw_screen(frame, &board, &App::default())).unwrap();
         Self { json, metrics }
     }
 

@@ -3,9 +3,9 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
-use tonnage_watch::format::{MetricOptions, metrics};
+use tonnage_watch::format::{MetricOptions, metrics_text};
 use tonnage_watch::record::Recording;
-use tonnage_watch::{Board, Prediction, Sampler, observe};
+use tonnage_watch::{Board, Prediction, Sampler, observe_sample};
 
 /// Series by name and labels.
 type Series = BTreeMap<(String, BTreeMap<String, String>), f64>;
@@ -78,7 +78,7 @@ fn board(script: &str, until: f64, prediction: Option<Prediction>) -> Board {
     let mut recording = Recording::parse(std::fs::read_to_string(path).unwrap()).unwrap();
     let mut board = Board::new(prediction);
     while recording.next_time().is_some_and(|time| time <= until) {
-        observe(&mut board, recording.sample().unwrap());
+        observe_sample(&mut board, recording.sample().unwrap());
     }
     board
 }
@@ -94,7 +94,7 @@ fn every_script_makes_a_page_that_can_be_read() {
     for script in ["node", "mig", "lost", "leak", "swarm", "neighbour", "growing"] {
         let prediction =
             Prediction { job: "a \"job\"\\\n".to_owned(), peak_bytes: 5, range: (4, 5), ..Default::default() };
-        let series = parse(&metrics(&board(script, 500.0, Some(prediction)), ALL));
+        let series = parse(&metrics_text(&board(script, 500.0, Some(prediction)), ALL));
         assert!(series.len() > 5);
         for (name, labels) in series.keys() {
             assert!(!name.ends_with("_mib") && !name.contains("percent"), "{name}");
@@ -108,7 +108,7 @@ fn every_script_makes_a_page_that_can_be_read() {
 
 #[test]
 fn a_failed_read_has_no_sample_and_clears_its_success() {
-    let series = parse(&metrics(&board("lost", 50.0, None), ALL));
+    let series = parse(&metrics_text(&board("lost", 50.0, None), ALL));
     let success: Vec<f64> = of(&series, "tonnage_gpu_last_collect_success").iter().map(|(_, value)| *value).collect();
     assert_eq!(success, [0.0, 1.0]);
     for name in ["tonnage_gpu_memory_used_bytes", "tonnage_gpu_temperature_celsius", "DCGM_FI_DEV_FB_USED"] {
@@ -123,7 +123,7 @@ fn a_failed_read_has_no_sample_and_clears_its_success() {
 fn a_leak_has_a_trend_and_a_time_to_full() {
     let prediction =
         Prediction { job: "j".to_owned(), peak_bytes: 15 << 30, range: (14 << 30, 15 << 30), ..Default::default() };
-    let series = parse(&metrics(&board("leak", 900.0, Some(prediction)), ALL));
+    let series = parse(&metrics_text(&board("leak", 900.0, Some(prediction)), ALL));
     let value = |name| of(&series, name)[0].1;
     let per_minute = value("tonnage_gpu_memory_trend_bytes_per_second") * 60.0 / f64::from(1 << 20);
     assert!((per_minute - 200.0).abs() < 2.0, "{per_minute}");
@@ -138,8 +138,8 @@ fn memory_of_an_instance_is_told_once() {
         {"uuid": "MIG-a", "gpu_instance": 1, "compute_instance": 0, "total": 50, "used": 20},
         {"uuid": "MIG-b", "gpu_instance": 1, "compute_instance": 1, "total": 50, "used": 20}]}"#;
     let mut board = Board::new(None);
-    observe(&mut board, Recording::parse(text.replace('\n', "")).unwrap().sample().unwrap());
-    let series = parse(&metrics(&board, MetricOptions::default()));
+    observe_sample(&mut board, Recording::parse(text.replace('\n', "")).unwrap().sample().unwrap());
+    let series = parse(&metrics_text(&board, MetricOptions::default()));
     let used: Vec<_> =
         of(&series, "tonnage_gpu_memory_used_bytes").iter().map(|(labels, _)| labels["uuid"].clone()).collect();
     assert_eq!(used, ["MIG-a", "gpu-0"]);

@@ -10,8 +10,8 @@ use ratatui::crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
 use ratatui::style::Color;
 use similar::TextDiff;
 use tonnage_watch::record::Recording;
-use tonnage_watch::screen::{Action, App, Palette, Theme, draw};
-use tonnage_watch::{Board, PredictedPhase, Prediction, Sampler, SuiteRun, SuiteView, observe};
+use tonnage_watch::screen::{Action, App, Palette, Theme, draw_screen};
+use tonnage_watch::{Board, PredictedPhase, Prediction, Sampler, SuiteRun, SuiteView, observe_sample};
 
 const GIB: u64 = 1 << 30;
 
@@ -20,7 +20,7 @@ fn board(script: &str, until: f64, prediction: Option<Prediction>) -> Board {
     let mut recording = Recording::parse(std::fs::read_to_string(path).unwrap()).unwrap();
     let mut board = Board::new(prediction);
     while recording.next_time().is_some_and(|time| time <= until) {
-        observe(&mut board, recording.sample().unwrap());
+        observe_sample(&mut board, recording.sample().unwrap());
     }
     board
 }
@@ -42,7 +42,7 @@ fn prediction() -> Prediction {
 
 fn picture(board: &Board, app: &App, (width, height): (u16, u16)) -> Terminal<TestBackend> {
     let mut terminal = Terminal::new(TestBackend::new(width, height)).unwrap();
-    terminal.draw(|frame| draw(frame, board, app)).unwrap();
+    terminal.draw(|frame| draw_screen(frame, board, app)).unwrap();
     terminal
 }
 
@@ -173,7 +173,7 @@ fn a_hostile_command_reaches_no_terminal() {
         let found = text(&picture(&board, &app, (120, 24)));
         assert!(!found.contains(|each: char| each != '\n' && (each.is_control() || each == '\u{202e}')), "{found}");
     }
-    let plain = tonnage_watch::format::plain(&board, 200);
+    let plain = tonnage_watch::format::plain_table(&board, 200);
     assert!(!plain.contains(|each: char| each != '\n' && (each.is_control() || each == '\u{202e}')), "{plain}");
 }
 

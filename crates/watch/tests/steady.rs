@@ -3,7 +3,7 @@
 mod scripted;
 
 use scripted::Scripted;
-use tonnage_watch::{Board, Sample, Sampler, observe};
+use tonnage_watch::{Board, Sample, Sampler, observe_sample};
 
 /// Bytes of this process that are in memory.
 fn resident() -> u64 {
@@ -19,7 +19,7 @@ fn an_hour_is_steady() {
     let mut full = 0;
     for second in 0..3600_u32 {
         scripted.at(f64::from(second));
-        observe(&mut board, Sample { time: 1e9 + f64::from(second), ..sampler.sample().unwrap() });
+        observe_sample(&mut board, Sample { time: 1e9 + f64::from(second), ..sampler.sample().unwrap() });
         if second == 1200 {
             full = resident();
         }

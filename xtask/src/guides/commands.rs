@@ -17,12 +17,12 @@ struct Shown<'a> {
 }
 
 /// Runs them all.
-pub fn check(document: &str, program: &Path) -> Result<()> {
+pub fn check_document(document: &str, program: &Path) -> Result<()> {
     let all = of_document(document);
     ensure!(all.len() >= MOST_BELOW, "only {} commands were found", all.len());
     let mut wrong = Vec::new();
     for shown in &all {
-        let printed = printed(program, shown.command)?;
+        let printed = printed_by(program, shown.command)?;
         let missing: Vec<_> = shown.figures.iter().filter(|figure| !printed.contains(figure.as_str())).collect();
         if shown.figures.is_empty() || !missing.is_empty() {
             wrong.push(format!("line {}: `{}` does not print {missing:?}", shown.line, shown.command));
@@ -36,7 +36,7 @@ pub fn check(document: &str, program: &Path) -> Result<()> {
 /// Fewer commands mean that the document is read wrongly.
 const MOST_BELOW: usize = 40;
 
-fn printed(program: &Path, command: &str) -> Result<String> {
+fn printed_by(program: &Path, command: &str) -> Result<String> {
     let output = Command::new(program).args(command.split_whitespace().skip(1)).env("COLUMNS", "250").output();
     let output = output.with_context(|| program.display().to_string())?;
     let error = String::from_utf8_lossy(&output.stderr);
@@ -60,7 +60,7 @@ fn of_line(text: &str, line: usize) -> Vec<Shown<'_>> {
         return Vec::new();
     }
     let plain: String = text.split('`').step_by(2).collect();
-    let figures = sizes(&plain);
+    let figures = sizes_in(&plain);
     commands.into_iter().map(|command| Shown { line, command, figures: figures.clone() }).collect()
 }
 
@@ -70,7 +70,7 @@ fn is_command(code: &str) -> bool {
 }
 
 /// Sizes in our units and prices in dollars and cents or thousands.
-fn sizes(text: &str) -> Vec<String> {
+fn sizes_in(text: &str) -> Vec<String> {
     let words: Vec<&str> =
         text.split_whitespace().map(|word| word.trim_matches(|c: char| "*(),;:|".contains(c))).collect();
     let is_number = |word: &str| word.parse::<f64>().is_ok();

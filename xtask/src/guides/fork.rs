@@ -3,7 +3,7 @@
 use anyhow::Result;
 use tonnage_core::job::keys;
 
-use super::markdown::{change, see, size, table};
+use super::markdown::{change_text, markdown_table, see_command, size_text};
 use super::question::{Question, largest_fitting, word};
 
 const NODE: Question = Question::of("examples/sapo-qwen2.5-0.5b-swarm.toml");
@@ -24,38 +24,38 @@ const GPUS: [(f64, &str, &str); 5] = [
 const QUESTIONS: [u64; 15] = [1, 2, 3, 4, 6, 8, 12, 16, 20, 28, 40, 52, 64, 80, 112];
 
 /// The formula of the guide: a batch size.
-fn formula(total: f64) -> u64 {
+fn fork_formula(total: f64) -> u64 {
     ((total - OVERHEAD) / (MODEL * FACTOR)).max(1.0) as u64
 }
 
-pub fn section() -> Result<String> {
+pub fn fork_section() -> Result<String> {
     let intro = "## 2. A fork's cure for out-of-memory errors\n\n\
         The fork trains nodes like those above, Qwen2.5-0.5B on cards below 40 GB and models of about 1.5B on larger ones, with two \
         completions a question. Its guide computes a batch size from the memory of the GPU: \
         `(total - 2) / (1.5 * 2.5)`, whatever the model.\n\n";
-    Ok([intro.to_owned(), batches()?, settings()?, data_parallel()?].concat())
+    Ok([intro.to_owned(), batch_table()?, settings_table()?, data_parallel()?].concat())
 }
 
 /// The fork's node: two completions a question, none foreign.
-fn node(model: &'static str, gpu: &'static str) -> Question {
+fn node_question(model: &'static str, gpu: &'static str) -> Question {
     let one = NODE.with(keys::MODEL, model).with(keys::SWARM_NODES, 1).with(keys::SWARM_GPUS, 1);
     one.with(keys::NUM_GENERATIONS, 2).with(keys::GPU, gpu)
 }
 
-fn batches() -> Result<String> {
+fn batch_table() -> Result<String> {
     let mut rows = Vec::new();
     for (memory, gpu, name) in GPUS {
-        let batch = formula(memory);
-        let asked = node("Qwen/Qwen2.5-0.5B", gpu).with(keys::SWARM_LOCAL_QUESTIONS, batch).answer()?;
+        let batch = fork_formula(memory);
+        let asked = node_question("Qwen/Qwen2.5-0.5B", gpu).with(keys::SWARM_LOCAL_QUESTIONS, batch).answer()?;
         let most = |model: &'static str| -> Result<String> {
-            let node = node(model, gpu);
+            let node = node_question(model, gpu);
             let largest = largest_fitting(&QUESTIONS, |questions| node.with(keys::SWARM_LOCAL_QUESTIONS, questions))?;
             Ok(largest.map_or("none".to_owned(), |n| format!("{n} ({} rows)", 2 * n)))
         };
         rows.push([
             format!("{memory:.0} GB ({name})"),
             batch.to_string(),
-            format!("{}, {}", size(asked.total()), word(asked.deployment.fit())),
+            format!("{}, {}", size_text(asked.total()), word(asked.deployment.fit())),
             most("Qwen/Qwen2.5-0.5B")?,
             most("Qwen/Qwen2.5-1.5B")?,
         ]);
@@ -72,9 +72,9 @@ fn batches() -> Result<String> {
         "most questions, of those tried, that fit: Qwen2.5-0.5B",
         "Qwen2.5-1.5B",
     ];
-    let shown = node("Qwen/Qwen2.5-0.5B", "rtx-3090").with(keys::SWARM_LOCAL_QUESTIONS, formula(24.0));
-    let see = see(&shown.command(), &[size(shown.answer()?.total())]);
-    let table = table(head, &rows);
+    let shown = node_question("Qwen/Qwen2.5-0.5B", "rtx-3090").with(keys::SWARM_LOCAL_QUESTIONS, fork_formula(24.0));
+    let see = see_command(&shown.command(), &[size_text(shown.answer()?.total())]);
+    let table = markdown_table(head, &rows);
     Ok(format!("### The formula for the batch\n\n{table}Tried: {tried} questions.\n\n{why}{see}"))
 }
 
@@ -136,13 +136,13 @@ fn changes_of(node: &Question) -> [(&'static str, &'static str, Question, &'stat
     ]
 }
 
-fn settings() -> Result<String> {
-    let node = node("Qwen/Qwen2.5-0.5B", "a100-80");
+fn settings_table() -> Result<String> {
+    let node = node_question("Qwen/Qwen2.5-0.5B", "a100-80");
     let base = node.answer()?.total();
     let mut rows = Vec::new();
     for (what, guide, question, why) in changes_of(&node) {
         let total = question.answer()?.total();
-        rows.push([what.to_owned(), guide.to_owned(), size(total), change(base, total), why.to_owned()]);
+        rows.push([what.to_owned(), guide.to_owned(), size_text(total), change_text(base, total), why.to_owned()]);
     }
     let note = "`gradient_accumulation_steps` (4, or 8 \"if out of memory\") and `auto_batch_size` have no row: the \
         training code reads neither, and trains on all rows in one pass. `CUDA_LAUNCH_BLOCKING=0` has none: it is the default. \
@@ -150,8 +150,8 @@ fn settings() -> Result<String> {
         word, so check that all (I + J) x G rows are trained on.\n\n";
     let head = ["a Qwen2.5-0.5B node", "guide", "ours", "change", "why"];
     let shown = node.with(keys::PRECISION, "amp-fp16");
-    let figures = [size(shown.answer()?.total())];
-    Ok(format!("### The settings\n\n{}{note}{}", table(head, &rows), see(&shown.command(), &figures)))
+    let figures = [size_text(shown.answer()?.total())];
+    Ok(format!("### The settings\n\n{}{note}{}", markdown_table(head, &rows), see_command(&shown.command(), &figures)))
 }
 
 fn data_parallel() -> Result<String> {
@@ -161,25 +161,25 @@ fn data_parallel() -> Result<String> {
     let both = alone.with(keys::MICRO_BATCH_SIZE, 8).with(keys::WORLD_SIZE, 2).with(keys::PARALLEL, "data_parallel");
     let answer = both.answer()?;
     let one = alone.answer()?.total();
-    let mut rows = vec![["one GPU, 16 rows".to_owned(), size(one), String::new()]];
+    let mut rows = vec![["one GPU, 16 rows".to_owned(), size_text(one), String::new()]];
     for gpu in &answer.deployment.gpus {
         let name = format!("DataParallel, 8 rows on each of two, GPU {}", gpu.first);
-        rows.push([name, size(gpu.total_bytes), change(one, gpu.total_bytes)]);
+        rows.push([name, size_text(gpu.total_bytes), change_text(one, gpu.total_bytes)]);
     }
     let why = "The guide says DataParallel \"distributes batch processing\" and speeds up linearly. Rows are split, but \
         every GPU holds a replica, and what the replicas return is gathered on GPU 0, which gets the least relief. Adding up the memory of several cards, as the fork does to choose a model, is wrong for \
         the same reason.\n\n";
     let head = ["GPT-2, 1024 tokens, bf16 autocast", "ours", "against one GPU"];
-    let figures: Vec<String> = answer.deployment.gpus.iter().map(|gpu| size(gpu.total_bytes)).collect();
-    Ok(format!("### DataParallel\n\n{}{why}{}", table(head, &rows), see(&both.command(), &figures)))
+    let figures: Vec<String> = answer.deployment.gpus.iter().map(|gpu| size_text(gpu.total_bytes)).collect();
+    Ok(format!("### DataParallel\n\n{}{why}{}", markdown_table(head, &rows), see_command(&both.command(), &figures)))
 }
 
 #[cfg(test)]
 mod tests {
-    use super::formula;
+    use super::fork_formula;
 
     #[test]
     fn the_guides_formula() {
-        assert_eq!([8.0, 12.0, 24.0, 40.0, 80.0].map(formula), [1, 2, 5, 10, 20]);
+        assert_eq!([8.0, 12.0, 24.0, 40.0, 80.0].map(fork_formula), [1, 2, 5, 10, 20]);
     }
 }

@@ -8,7 +8,7 @@ use tonnage_core::plan::fit::GpuVerdict;
 use tonnage_core::trace::Category;
 
 use super::grpo_guide::{Batch, Card, Change, LARGE, LARGE_CARDS, LARGE_OPTIONS, SMALL, SMALL_CARDS, SMALL_OPTIONS};
-use super::markdown::{change, gb, see, size, table};
+use super::markdown::{change_text, gb_text, markdown_table, see_command, size_text};
 use super::question::{Answer, Question, gpus, word};
 
 /// TRL's defaults, as the project's commands leave them.
@@ -77,11 +77,11 @@ impl Pair {
             let question = self.question(settings, *batch);
             let mut answers = vec![None; gpus.len()];
             let alike: Vec<usize> = (0..gpus.len()).filter(|at| gpus[*at].device() == h200).collect();
-            ask(&question, gpus, alike, &mut answers)?;
+            ask_cards(&question, gpus, alike, &mut answers)?;
             let needed = answers.iter().flatten().map(|answer| answer.total_bytes).max().unwrap_or(0);
             let open = |at: &usize| !fitted[*at] && needed / 20 * 19 <= gpus[*at].usable_bytes;
             let others = (0..gpus.len()).filter(|at| answers[*at].is_none() && (*batch == self.stated || open(at)));
-            ask(&question, gpus, others.collect(), &mut answers)?;
+            ask_cards(&question, gpus, others.collect(), &mut answers)?;
             for (fitted, answer) in fitted.iter_mut().zip(&answers) {
                 *fitted |= answer.as_ref().is_some_and(|answer| answer.fit == Fit::Fits);
             }
@@ -100,11 +100,11 @@ impl Pair {
             .map(|(batch, row)| {
                 let ours = |answers: &[Option<GpuVerdict>]| {
                     answers[h200].as_ref().map_or(["-".to_owned(), "-".to_owned()], |answer| {
-                        [size(answer.total_bytes), answer.peak_phase.kind.name().to_owned()]
+                        [size_text(answer.total_bytes), answer.peak_phase.kind.name().to_owned()]
                     })
                 };
                 let ([a, a_phase], [b, b_phase]) = (ours(&row.guide), ours(&row.project));
-                let logits = gb(batch.0 * COMPLETION * self.vocabulary * 4);
+                let logits = gb_text(batch.0 * COMPLETION * self.vocabulary * 4);
                 [
                     batch.0.to_string(),
                     batch.1.to_owned(),
@@ -129,7 +129,7 @@ impl Pair {
             "peak in",
             "one fp32 copy of the logits",
         ];
-        table(head, &lines)
+        markdown_table(head, &lines)
     }
 
     fn card_table(&self, rows: &[Row]) -> String {
@@ -168,7 +168,7 @@ impl Pair {
             "ours: the project's",
             "largest batch",
         ];
-        table(head, &lines)
+        markdown_table(head, &lines)
     }
 }
 
@@ -180,12 +180,12 @@ struct Row {
 
 impl Row {
     fn usable(&self, card: usize) -> String {
-        self.guide[card].as_ref().map_or("-".to_owned(), |answer| size(answer.usable_bytes))
+        self.guide[card].as_ref().map_or("-".to_owned(), |answer| size_text(answer.usable_bytes))
     }
 }
 
 /// Judges `question` on those of `gpus` that are `chosen`.
-fn ask(question: &Question, gpus: &[Gpu], chosen: Vec<usize>, answers: &mut [Option<GpuVerdict>]) -> Result<()> {
+fn ask_cards(question: &Question, gpus: &[Gpu], chosen: Vec<usize>, answers: &mut [Option<GpuVerdict>]) -> Result<()> {
     let named: Vec<Gpu> = chosen.iter().map(|at| gpus[*at].clone()).collect();
     for (at, answer) in chosen.into_iter().zip(question.verdicts(&named)?) {
         answers[at] = Some(answer);
@@ -199,7 +199,7 @@ fn of_model(estimate: &Estimate, model: &str) -> u64 {
 }
 
 /// The job at `batch` under both settings, with what it needs.
-fn both(pair: &Pair, batch: u64) -> Result<[(Question, Answer); 2]> {
+fn both_answers(pair: &Pair, batch: u64) -> Result<[(Question, Answer); 2]> {
     let [guide, project] =
         [Settings::OfTheGuide, Settings::OfTheProject].map(|settings| pair.question(settings, batch));
     let (guide_answer, project_answer) = (guide.answer()?, project.answer()?);
@@ -207,7 +207,7 @@ fn both(pair: &Pair, batch: u64) -> Result<[(Question, Answer); 2]> {
 }
 
 /// What the guide adds up, at the batch that it recommends.
-fn breakdown(jobs: &[(Question, Answer); 2], guide: [&str; 5]) -> String {
+fn breakdown_table(jobs: &[(Question, Answer); 2], guide: [&str; 5]) -> String {
     let parts = |estimate: &Estimate| {
         let categories = &estimate.at_peak.by_category;
         let (judge, reference) = (of_model(estimate, "judge"), of_model(estimate, "reference"));
@@ -235,22 +235,24 @@ fn breakdown(jobs: &[(Question, Answer); 2], guide: [&str; 5]) -> String {
         "**total**",
     ];
     let said = [guide[0], guide[1], guide[2], "-", guide[3], guide[4]];
-    let row = |at: usize| [items[at].to_owned(), said[at].to_owned(), size(a[at]), size(b[at]), whys[at].to_owned()];
+    let row = |at: usize| {
+        [items[at].to_owned(), said[at].to_owned(), size_text(a[at]), size_text(b[at]), whys[at].to_owned()]
+    };
     let rows: Vec<_> = (0..items.len()).map(row).collect();
-    table(["item", "guide", "ours: all bf16", "ours: the project's", "why"], &rows)
+    markdown_table(["item", "guide", "ours: all bf16", "ours: the project's", "why"], &rows)
 }
 
 /// Totals of variants of the job, each against the job itself.
-fn options(jobs: &[(Question, Answer); 2], variants: &[(&str, &str, Change, &str)]) -> String {
+fn options_table(jobs: &[(Question, Answer); 2], variants: &[(&str, &str, Change, &str)]) -> String {
     let ours = |(base, answer): &(Question, Answer), apply: Change| match apply(base).answer() {
-        Ok(changed) => format!("{} ({})", size(changed.total()), change(answer.total(), changed.total())),
+        Ok(changed) => format!("{} ({})", size_text(changed.total()), change_text(answer.total(), changed.total())),
         Err(_) => "not simulated".to_owned(),
     };
     let row = |(what, said, apply, why): &(&str, &str, Change, &str)| {
         [(*what).to_owned(), (*said).to_owned(), ours(&jobs[0], *apply), ours(&jobs[1], *apply), (*why).to_owned()]
     };
     let rows: Vec<_> = variants.iter().map(row).collect();
-    table(["change", "guide", "ours: all bf16", "ours: the project's", "why"], &rows)
+    markdown_table(["change", "guide", "ours: all bf16", "ours: the project's", "why"], &rows)
 }
 
 const SETTINGS: &str = "*All bf16* is what the guide adds up: weights, gradients and moments in bf16, no reference model. *The \
@@ -260,7 +262,7 @@ const SETTINGS: &str = "*All bf16* is what the guide adds up: weights, gradients
     evaluator in bf16 that answers with 256 tokens. A batch counts completions; below 8 it is accumulated to one group.\n\n";
 
 /// The section on 7B and 14B.
-pub fn section() -> Result<String> {
+pub fn grpo_section() -> Result<String> {
     let pair = Pair::large();
     let rows = pair.rows()?;
     let intro = "## 3. GRPO with an evaluator: 7B and 14B\n\n\
@@ -271,22 +273,22 @@ pub fn section() -> Result<String> {
         their gradient to grow. In the setting that the project runs it is far too low: states of fp32 and a reference model \
         alone exceed an H200. A step's peak is its highest phase, not a sum of columns; below a batch of 8, gradients of the \
         first passes are there while later ones run, so that less is not always less.\n\n";
-    let jobs = both(&pair, pair.stated)?;
+    let jobs = both_answers(&pair, pair.stated)?;
     let [sees, cards] = [see_both(&jobs), pair.see_card(&rows)];
     let guide = ["~14 GB", "~42-50 GB", "~28 GB", "~10-15 GB", "~94-103 GB (its rows add up to 94-107)"];
-    let breakdown = breakdown(&jobs, guide);
-    let options = options(&jobs, &LARGE_OPTIONS);
+    let breakdown = breakdown_table(&jobs, guide);
+    let options = options_table(&jobs, &LARGE_OPTIONS);
     let best = Question::of("examples/grpo-7b-judge-14b.toml").with(keys::JUDGE_PLACE, "offload");
-    let offloaded = size(best.answer()?.total());
+    let offloaded = size_text(best.answer()?.total());
     let instead = format!(
         "**What to do instead.** TRL 1.16's fused log-probabilities never hold the logits; bf16 weights, `beta = 0` and an \
          evaluator that is offloaded or on another GPU take most of the rest. With TRL 1.16, and the evaluator offloaded, the job of \
          our example needs {offloaded}.\n\n{}",
-        see(&best.command(), std::slice::from_ref(&offloaded))
+        see_command(&best.command(), std::slice::from_ref(&offloaded))
     );
     let a100 = on_a100(&pair)?;
     let option = pair.question(Settings::OfTheGuide, pair.stated).with(keys::JUDGE_WEIGHTS, "int8");
-    let option = see(&option.command(), &[size(option.answer()?.total())]);
+    let option = see_command(&option.command(), &[size_text(option.answer()?.total())]);
     let probe = "### The guide's probe\n\nThe guide tries a run with `--num-samples 10` before the full one. At batch 8 in groups of 8 that \
         is one prompt a step, and ten prompts hardly ever reach the longest completion, whose logits are the peak; and a comment \
         after a line's closing backslash ends its command there. A probe must force full lengths and run whole steps: `tonnage probe` and \
@@ -317,19 +319,19 @@ fn on_a100(pair: &Pair) -> Result<String> {
         rows.push([
             what.to_owned(),
             guide.to_owned(),
-            size(answer.total()),
+            size_text(answer.total()),
             word(answer.deployment.fit()).to_owned(),
             format!("`{}`", job.command()),
         ]);
     }
     let why = "The guide's \"no\" holds for one way to train, and it never separates devices.\n\n";
     let head = ["batch 8, all bf16, A100 80GB", "guide", "ours", "verdict", "command"];
-    Ok(format!("{}{why}", table(head, &rows)))
+    Ok(format!("{}{why}", markdown_table(head, &rows)))
 }
 
 /// How to see a pair's two totals.
 fn see_both(jobs: &[(Question, Answer); 2]) -> String {
-    jobs.iter().map(|(job, answer)| see(&job.command(), &[size(answer.total())])).collect()
+    jobs.iter().map(|(job, answer)| see_command(&job.command(), &[size_text(answer.total())])).collect()
 }
 
 impl Pair {
@@ -339,7 +341,7 @@ impl Pair {
         let stated = self.cards.first().zip(rows[at].guide.first().and_then(Option::as_ref));
         stated.map_or_else(String::new, |((_, gpu, _), answer)| {
             let command = self.question(Settings::OfTheGuide, self.stated).with(keys::GPU, gpu).command();
-            see(&command, &[size(answer.usable_bytes), word(answer.fit).to_owned()])
+            see_command(&command, &[size_text(answer.usable_bytes), word(answer.fit).to_owned()])
         })
     }
 }
@@ -351,12 +353,12 @@ pub fn small_section() -> Result<String> {
     let why = "**Why they differ.** With a small model and a vocabulary of 151,936 the logits are the memory: at batch 128 one \
         fp32 copy of them is as large as the guide's whole total, and training holds several. \"Any GPU\" holds for none of \
         the larger rows.\n\n";
-    let jobs = both(&pair, pair.stated)?;
+    let jobs = both_answers(&pair, pair.stated)?;
     let [sees, cards] = [see_both(&jobs), pair.see_card(&rows)];
     let option = pair.question(Settings::OfTheGuide, pair.stated).with(keys::TRL, "1.16");
-    let option = see(&option.command(), &[size(option.answer()?.total())]);
-    let breakdown = breakdown(&jobs, ["~1 GB", "~3-4 GB", "~1 GB", "~8-15 GB", "~14-22 GB"]);
-    let options = options(&jobs, &SMALL_OPTIONS);
+    let option = see_command(&option.command(), &[size_text(option.answer()?.total())]);
+    let breakdown = breakdown_table(&jobs, ["~1 GB", "~3-4 GB", "~1 GB", "~8-15 GB", "~14-22 GB"]);
+    let options = options_table(&jobs, &SMALL_OPTIONS);
     Ok(format!(
         "## 3b. GRPO with an evaluator: 0.5B and 0.5B\n\nThe same with Qwen2.5-0.5B as policy and as evaluator, and the \
          same two settings.\n\n### Batch and memory\n\n{}{why}{sees}### Which GPU\n\n{}{cards}### Breakdown at batch 128\n\n\

@@ -5,8 +5,8 @@ use tonnage_core::job::keys;
 use tonnage_core::plan::time::cost_factor;
 use tonnage_core::work::Work;
 
-use super::hrm_cost::{ARC, by_gpu, cost};
-use super::markdown::{change, see, size, table};
+use super::hrm_cost::{ARC, by_gpu, cost_table};
+use super::markdown::{change_text, markdown_table, see_command, size_text};
 use super::question::{Question, word};
 
 /// Steps over which operations are compared: what only the first step does must not count.
@@ -52,12 +52,21 @@ impl Cycles {
     }
 }
 
-pub fn section() -> Result<String> {
+pub fn hrm_section() -> Result<String> {
     let intro = "## 4. HRM on several GPUs: memory, hours, cost\n\n\
         The hierarchical reasoning model on ARC puzzles of 900 cells, on 8 GPUs. Each GPU holds the whole model and its own \
         rows, so the figures are those of one GPU; they are of eager mode, and `torch.compile`, which HRM uses by default, \
         needs less.\n\n";
-    Ok([intro.to_owned(), memory()?, embeddings()?, scaling()?, cycles()?, cost()?, by_gpu()?].concat())
+    Ok([
+        intro.to_owned(),
+        memory_table()?,
+        embedding_table()?,
+        scaling_table()?,
+        cycle_table()?,
+        cost_table()?,
+        by_gpu()?,
+    ]
+    .concat())
 }
 
 /// HRM of this width, with tokens of the same width for puzzles.
@@ -67,7 +76,7 @@ fn of_width(hidden: u64, layers: u64, rows: u64) -> Question {
     sized.with("model.puzzle_emb_ndim", hidden).with("model.H_layers", layers).with("model.L_layers", layers)
 }
 
-fn memory() -> Result<String> {
+fn memory_table() -> Result<String> {
     let mut rows = Vec::new();
     for (hidden, layers) in [(512, 4), (768, 4), (768, 8)] {
         let totals = [32, 64, 96].map(|rows| of_width(hidden, layers, rows).answer());
@@ -78,9 +87,9 @@ fn memory() -> Result<String> {
         };
         rows.push([
             format!("{hidden}, {layers} + {layers} layers"),
-            size(a.total()),
-            size(b.total()),
-            size(c.total()),
+            size_text(a.total()),
+            size_text(b.total()),
+            size_text(c.total()),
             on("rtx-4090")?,
             on("a100-40")?,
         ]);
@@ -98,26 +107,30 @@ fn memory() -> Result<String> {
         "64 rows on A100 40GB",
     ];
     let shown = of_width(768, 4, 64);
-    let figures = [size(shown.answer()?.total())];
-    Ok(format!("### Memory per GPU\n\n{}{why}{}", table(head, &rows), see(&shown.command(), &figures)))
+    let figures = [size_text(shown.answer()?.total())];
+    Ok(format!("### Memory per GPU\n\n{}{why}{}", markdown_table(head, &rows), see_command(&shown.command(), &figures)))
 }
 
-fn embeddings() -> Result<String> {
+fn embedding_table() -> Result<String> {
     let at = |dims: u64| ARC.with(keys::MICRO_BATCH_SIZE, 64).with("model.puzzle_emb_ndim", dims);
     let base = at(512).answer()?.total();
     let mut rows = Vec::new();
     for dims in [0, 8, 16, 32, 512] {
         let total = at(dims).answer()?.total();
-        rows.push([dims.to_string(), size(total), change(base, total)]);
+        rows.push([dims.to_string(), size_text(total), change_text(base, total)]);
     }
     let why = "The guide's suite has 0, 8, 16 and 32 dimensions and no figure for them; the published model has 512. The table \
         of puzzle identifiers has a row for each augmented puzzle and is larger than the model. The original program stops at 0.\n\n";
     let head = ["puzzle embedding, dimensions", "ours, 64 rows", "change"];
-    let figures = [size(at(0).answer()?.total())];
-    Ok(format!("### Puzzle embeddings\n\n{}{why}{}", table(head, &rows), see(&at(0).command(), &figures)))
+    let figures = [size_text(at(0).answer()?.total())];
+    Ok(format!(
+        "### Puzzle embeddings\n\n{}{why}{}",
+        markdown_table(head, &rows),
+        see_command(&at(0).command(), &figures)
+    ))
 }
 
-fn scaling() -> Result<String> {
+fn scaling_table() -> Result<String> {
     let small = of_width(512, 4, 32).answer()?.total();
     let wide = of_width(768, 4, 32).answer()?.total();
     let config = of_width(768, 4, 64).answer()?.total();
@@ -127,19 +140,19 @@ fn scaling() -> Result<String> {
         row([
             "batch 32 on one GPU, 256 on eight",
             "\"linear scaling\"",
-            &format!("{} per GPU in both cases", size(small)),
+            &format!("{} per GPU in both cases", size_text(small)),
             "256 over 8 GPUs is 32 each; the configuration below it in the guide has 64 each, which is 512",
         ]),
         row([
             "64 rows per GPU, hidden size 768",
             "\"batch_size 64, total 512\"",
-            &format!("{} ({})", size(config), change(small, config)),
+            &format!("{} ({})", size_text(config), change_text(small, config)),
             "another model and twice the rows",
         ]),
         row([
             "hidden size 512 on one GPU, 768 on eight",
             "\"better GPU utilization\"",
-            &format!("{} ({})", size(wide), change(small, wide)),
+            &format!("{} ({})", size_text(wide), change_text(small, wide)),
             "a model that changes with the number of GPUs: results of one and of eight cannot be compared",
         ]),
         row([
@@ -151,7 +164,7 @@ fn scaling() -> Result<String> {
         row([
             "heads",
             "\"num_heads scales\"",
-            &format!("{} with 8 heads at width 768, {} with 12", size(eight_heads), size(wide)),
+            &format!("{} with 8 heads at width 768, {} with 12", size_text(eight_heads), size_text(wide)),
             "attention is flash-attn's, which keeps one number a head and token: heads cost next to nothing",
         ]),
         row([
@@ -169,11 +182,11 @@ fn scaling() -> Result<String> {
         row(["score", "pass@1 \"replicates the paper\"", "pass@2", "HRM and ARC Prize report two attempts a puzzle"]),
     ];
     let shown = of_width(768, 4, 32);
-    let see = see(&shown.command(), &[size(wide)]);
-    Ok(format!("### Scaling\n\n{}{see}", table(["setting", "guide", "ours", "why"], &rows)))
+    let see = see_command(&shown.command(), &[size_text(wide)]);
+    Ok(format!("### Scaling\n\n{}{see}", markdown_table(["setting", "guide", "ours", "why"], &rows)))
 }
 
-fn cycles() -> Result<String> {
+fn cycle_table() -> Result<String> {
     let mut rows = Vec::new();
     let base = BASE.question().work()?;
     for (h, l) in [(1, 1), (1, 2), (2, 1), (2, 2), (4, 4), (2, 8)] {
@@ -181,7 +194,7 @@ fn cycles() -> Result<String> {
         let cycles = Cycles::turns(h, l);
         rows.push([
             format!("{h} x {l}"),
-            size(job.answer()?.total()),
+            size_text(job.answer()?.total()),
             cycles.layer_forwards().to_string(),
             format!("{:.2}", cycles.factor()),
             format!("{:.2}", cycles.operations(&base)?),
@@ -198,8 +211,8 @@ fn cycles() -> Result<String> {
         "cost by simulated operations",
     ];
     let shown = ARC.with("model.H_cycles", 4).with("model.L_cycles", 4);
-    let figures = [size(shown.answer()?.total())];
-    Ok(format!("### Cycles\n\n{}{why}{}", table(head, &rows), see(&shown.command(), &figures)))
+    let figures = [size_text(shown.answer()?.total())];
+    Ok(format!("### Cycles\n\n{}{why}{}", markdown_table(head, &rows), see_command(&shown.command(), &figures)))
 }
 
 #[cfg(test)]

@@ -7,10 +7,10 @@ use anyhow::{Context, Result, anyhow};
 use tonnage_core::job::{JobSource, Override};
 use tonnage_core::plan::suite::{CostReference, Priced, Suite as FileSuite};
 use tonnage_core::units::Seconds;
-use tonnage_suite::expand::{Typed, expand};
+use tonnage_suite::expand::{Typed, expand_file};
 use tonnage_suite::file::SuiteFile;
 
-use super::markdown::{dollars, see, table};
+use super::markdown::{dollar_text, markdown_table, see_command};
 use super::question::{Question, gpus};
 
 /// The job of the guide.
@@ -39,7 +39,7 @@ struct Suite {
     why: &'static str,
 }
 
-fn suites() -> [Suite; 6] {
+fn priced_suites() -> [Suite; 6] {
     let suite = |name, hours, written, varies, why| Suite { name, hours, written, varies, why };
     [
         suite(
@@ -76,7 +76,7 @@ fn suites() -> [Suite; 6] {
 }
 
 /// The suites' file with the step of its first configuration said to take so many seconds, and further changes.
-fn priced(step_seconds: f64, more: &[(&str, &str)]) -> Result<Vec<Priced>> {
+fn price_suite(step_seconds: f64, more: &[(&str, &str)]) -> Result<Vec<Priced>> {
     let suite = Suite::from_file()?;
     let (file, text) = ("examples/hrm-arc.toml", fs::read_to_string("examples/hrm-arc.toml")?);
     let step_time = step_seconds.to_string();
@@ -118,7 +118,7 @@ impl Sums {
 
     /// Of all suites.
     fn all(rows: &[Priced]) -> Result<Self> {
-        suites().iter().map(|suite| Self::of(rows, suite.name)).try_fold(Self::default(), |sum, suite| {
+        priced_suites().iter().map(|suite| Self::of(rows, suite.name)).try_fold(Self::default(), |sum, suite| {
             let suite = suite?;
             Ok(Self {
                 runs: sum.runs + suite.runs,
@@ -142,13 +142,13 @@ fn step_of(hours: f64) -> Result<f64> {
 impl Suite {
     fn from_file() -> Result<FileSuite> {
         let file = SuiteFile::read(&fs::read_to_string(SUITE)?).map_err(|error| anyhow!("{SUITE}: {error}"))?;
-        let all = expand(&file, &Typed::default()).map_err(|error| anyhow!("{SUITE}: {error}"))?;
-        Ok(tonnage_suite::expand::priced(&file, &all))
+        let all = expand_file(&file, &Typed::default()).map_err(|error| anyhow!("{SUITE}: {error}"))?;
+        Ok(tonnage_suite::expand::priced_suite(&file, &all))
     }
 }
 
 /// Hours as the table shows them.
-fn rounded(hours: f64) -> f64 {
+fn rounded_hours(hours: f64) -> f64 {
     (hours * 10.0).round() / 10.0
 }
 
@@ -156,20 +156,20 @@ fn suite_command(step_seconds: f64, more: &str) -> String {
     format!("tonnage cost --suite {SUITE}{more} --step-time {step_seconds}")
 }
 
-pub fn cost() -> Result<String> {
+pub fn cost_table() -> Result<String> {
     let (quick, slow) = (step_of(GUIDE_HOURS)?, step_of(PUBLISHED_HOURS)?);
     let price = [(keys::PRICE, "2")];
-    let (at_guide, published) = (priced(quick, &price)?, priced(slow, &price)?);
+    let (at_guide, published) = (price_suite(quick, &price)?, price_suite(slow, &price)?);
     let mut rows = Vec::new();
-    for suite in suites() {
+    for suite in priced_suites() {
         let (ours, theirs) = (Sums::of(&at_guide, suite.name)?, Sums::of(&published, suite.name)?);
-        let over = suite.hours.is_some_and(|hours| hours >= SLURM_HOURS) || rounded(ours.hours) >= SLURM_HOURS;
+        let over = suite.hours.is_some_and(|hours| hours >= SLURM_HOURS) || rounded_hours(ours.hours) >= SLURM_HOURS;
         let runs = if ours.runs == 1 { "1 run".to_owned() } else { format!("{} runs", ours.runs) };
         let name = format!("{}, {runs}", suite.name);
         let why = format!("{}{}", suite.varies, suite.why);
         rows.push(cost_row(&name, suite.written, [&ours, &theirs], if over { "**no**" } else { "yes" }, &why));
     }
-    let stated: f64 = suites().iter().filter_map(|suite| suite.hours).sum();
+    let stated: f64 = priced_suites().iter().filter_map(|suite| suite.hours).sum();
     let sums = format!(
         "the guide's rows add up to {stated:.0} h, {:.0} GPU-hours, ${:.0}",
         stated * GPUS,
@@ -194,12 +194,12 @@ pub fn cost() -> Result<String> {
         takes the guide's own baseline for the published configuration, *hours at 24 h* the authors', and others as much longer or shorter \
         as their step is estimated to be, at the same number of steps. $2 a GPU-hour is the guide's; it times H100s and prices \
         A100s. Its SLURM script gives each suite 12 hours.\n\n";
-    let of = |sums: &Sums| [format!("{:.2}", sums.factor), dollars(sums.dollars)];
+    let of = |sums: &Sums| [format!("{:.2}", sums.factor), dollar_text(sums.dollars)];
     Ok(format!(
         "### Hours and cost of the suites\n\n{}{basis}{}{}",
-        table(head, &rows),
-        see(&suite_command(quick, " --price 2"), &of(&all[0])),
-        see(&suite_command(slow, " --price 2"), &of(&all[1])),
+        markdown_table(head, &rows),
+        see_command(&suite_command(quick, " --price 2"), &of(&all[0])),
+        see_command(&suite_command(slow, " --price 2"), &of(&all[1])),
     ))
 }
 
@@ -214,10 +214,10 @@ pub fn by_gpu() -> Result<String> {
         let bill = ARC.bill(card)?;
         let seconds = bill.step.seconds;
         let step = (step_of(PUBLISHED_HOURS)? * seconds.typical / on_h100 * 1e6).round() / 1e6;
-        let all = Sums::all(&priced(step, &[(keys::GPU, &card.id)])?)?;
+        let all = Sums::all(&price_suite(step, &[(keys::GPU, &card.id)])?)?;
         let price = bill.costs.price.with_context(|| format!("no price of {}", card.id))?;
         first.get_or_insert_with(|| {
-            see(
+            see_command(
                 &format!("tonnage cost examples/hrm-arc.toml --gpu {}", card.id),
                 &[Seconds(seconds.typical).to_string()],
             )
@@ -227,7 +227,7 @@ pub fn by_gpu() -> Result<String> {
             format!("{} ({} to {})", Seconds(seconds.typical), Seconds(seconds.low), Seconds(seconds.high)),
             format!("{:.0}", all.gpu_hours),
             format!("${:.2} ({})", price.dollars_per_gpu_hour, price.source),
-            dollars(all.dollars),
+            dollar_text(all.dollars),
             format!("`{}`", suite_command(step, &format!(" --gpu {}", card.id))),
         ]);
     }
@@ -242,7 +242,7 @@ pub fn by_gpu() -> Result<String> {
     let why = "The guide says $784 at $2. The published configuration is taken to run the authors' 24 hours on eight H100s; on other \
         GPUs as much longer or shorter as a step is estimated to be, from simulated operations and bytes over datasheet rates. The \
         estimate itself is of eager mode; theirs is compiled.\n\n";
-    Ok(format!("### The same by GPU\n\n{}{why}{}", table(head, &rows), first.unwrap_or_default()))
+    Ok(format!("### The same by GPU\n\n{}{why}{}", markdown_table(head, &rows), first.unwrap_or_default()))
 }
 
 fn cost_row(name: &str, written: [&str; 3], [ours, theirs]: [&Sums; 2], limit: &str, why: &str) -> [String; 11] {
@@ -254,9 +254,9 @@ fn cost_row(name: &str, written: [&str; 3], [ours, theirs]: [&Sums; 2], limit: &
         cost,
         format!("{:.2}", ours.factor),
         format!("{:.1}", ours.hours),
-        dollars(ours.dollars),
+        dollar_text(ours.dollars),
         format!("{:.0}", theirs.hours),
-        dollars(theirs.dollars),
+        dollar_text(theirs.dollars),
         limit.to_owned(),
         why.to_owned(),
     ]

@@ -3,7 +3,7 @@
 use tonnage_core::units::Bytes;
 
 /// A table; a cell is text as it stands.
-pub fn table<const N: usize>(head: [&str; N], rows: &[[String; N]]) -> String {
+pub fn markdown_table<const N: usize>(head: [&str; N], rows: &[[String; N]]) -> String {
     let line = |cells: &[String]| format!("| {} |\n", cells.join(" | "));
     let mut text = line(&head.map(str::to_owned));
     text.push_str(&format!("|{}\n", "---|".repeat(N)));
@@ -14,32 +14,32 @@ pub fn table<const N: usize>(head: [&str; N], rows: &[[String; N]]) -> String {
 
 /// A line that says how to see our figures: the command, and those of the table that it prints. `cargo xtask guides
 /// --commands` runs it and looks for them.
-pub fn see(command: &str, prints: &[String]) -> String {
+pub fn see_command(command: &str, prints: &[String]) -> String {
     format!("→ `{command}` prints {}\n\n", prints.join("; "))
 }
 
 /// Bytes as a document shows them.
-pub fn size(bytes: u64) -> String {
+pub fn size_text(bytes: u64) -> String {
     Bytes(bytes).to_string()
 }
 
 /// The same in the guides' GB of 10^9 bytes.
-pub fn gb(bytes: u64) -> String {
+pub fn gb_text(bytes: u64) -> String {
     format!("{:.1} GB", bytes as f64 / 1e9)
 }
 
 /// A share as whole percent.
-pub fn percent(part: u64, whole: u64) -> String {
+pub fn percent_text(part: u64, whole: u64) -> String {
     format!("{:.0} %", part as f64 / whole.max(1) as f64 * 100.0)
 }
 
 /// By how many percent `after` is above or below `before`.
-pub fn change(before: u64, after: u64) -> String {
+pub fn change_text(before: u64, after: u64) -> String {
     format!("{:+.0} %", (after as f64 / before.max(1) as f64 - 1.0) * 100.0)
 }
 
 /// Dollars as the command line prints them.
-pub fn dollars(amount: f64) -> String {
+pub fn dollar_text(amount: f64) -> String {
     if amount < 1000.0 {
         return format!("${amount:.2}");
     }

@@ -41,23 +41,23 @@ type Section = fn() -> Result<String>;
 
 /// In the order of the document; independent of each other.
 const SECTIONS: [Section; 8] = [
-    sapo::section,
-    fork::section,
-    grpo::section,
+    sapo::sapo_section,
+    fork::fork_section,
+    grpo::grpo_section,
     grpo::small_section,
-    hrm::section,
-    small_gpt::section,
-    together::section,
-    suites::section,
+    hrm::hrm_section,
+    small_gpt::small_gpt_section,
+    together::together_section,
+    suites::suites_section,
 ];
 
 /// Writes the document, or checks it.
 pub fn run(args: &Args) -> Result<()> {
     if let Some(program) = &args.commands {
         let written = fs::read_to_string(&args.out).with_context(|| args.out.display().to_string())?;
-        return commands::check(&written, program);
+        return commands::check_document(&written, program);
     }
-    let document = document()?;
+    let document = guides_page()?;
     let path = &args.out;
     if !args.check {
         return fs::write(path, document).with_context(|| path.display().to_string());
@@ -69,7 +69,7 @@ pub fn run(args: &Args) -> Result<()> {
     Ok(())
 }
 
-fn document() -> Result<String> {
+fn guides_page() -> Result<String> {
     let sections: Result<Vec<String>> = thread::scope(|scope| {
         let running: Vec<_> = SECTIONS.map(|section| scope.spawn(section)).into_iter().collect();
         running.into_iter().map(|section| section.join().map_err(|_| anyhow!("a section panicked"))?).collect()

@@ -7,7 +7,7 @@ use tonnage_core::job::keys;
 use tonnage_core::plan::time::cost_factor;
 use tonnage_core::trace::{Category, PhaseKind};
 
-use super::markdown::{change, gb, percent, see, size, table};
+use super::markdown::{change_text, gb_text, markdown_table, percent_text, see_command, size_text};
 use super::question::{Answer, Question, word};
 
 const GPT2: Question = Question::of("examples/sapo-gpt2-swarm.toml");
@@ -52,19 +52,19 @@ const DOLLARS_PER_HOUR: f64 = 1.29;
 /// Seconds a round took in the logs that the project itself published: four workers, half the questions.
 const LOGGED_SECONDS: [f64; 2] = [117.0, 146.0];
 
-pub fn section() -> Result<String> {
+pub fn sapo_section() -> Result<String> {
     Ok([
         "## 1. SAPO experiments: nodes of a swarm on one GPU\n\n\
          A node of the swarm is a process with its own model, optimizer and CUDA context. It trains on all its rows at \
          once: 8 questions x 8 completions = 64 rows, of 64 prompt and 256 completion tokens here, in fp32.\n\n"
             .to_owned(),
         nodes_per_gpu()?,
-        breakdown(&GPT2_NODE, &GPT2.with(keys::SWARM_NODES, 1))?,
-        breakdown(&QWEN_NODE, &QWEN.with(keys::SWARM_NODES, 1).with(keys::SWARM_GPUS, 1))?,
-        totals()?,
-        phases()?,
-        remedies()?,
-        cost(),
+        breakdown_table(&GPT2_NODE, &GPT2.with(keys::SWARM_NODES, 1))?,
+        breakdown_table(&QWEN_NODE, &QWEN.with(keys::SWARM_NODES, 1).with(keys::SWARM_GPUS, 1))?,
+        totals_table()?,
+        phase_table()?,
+        remedy_table()?,
+        cost_note(),
     ]
     .concat())
 }
@@ -77,9 +77,9 @@ fn nodes_per_gpu() -> Result<String> {
         let without = node.with(keys::GRADIENT_CHECKPOINTING, "false").answer()?;
         let chunked = node.with(keys::SWARM_LOG_PROBS, "chunked_head").answer()?;
         rows.push([
-            format!("{name} ({})", size(answer.estimate.usable_bytes)),
+            format!("{name} ({})", size_text(answer.estimate.usable_bytes)),
             nodes.to_string(),
-            format!("{}, {}", size(answer.total()), word(answer.deployment.fit())),
+            format!("{}, {}", size_text(answer.total()), word(answer.deployment.fit())),
             answer.room(None).to_string(),
             without.room(None).to_string(),
             chunked.room(None).to_string(),
@@ -104,12 +104,16 @@ fn nodes_per_gpu() -> Result<String> {
         **What to do instead.** Let only one node of a GPU be between forward and optimizer at a time (a lease), or compute head and \
         loss for 8 rows at a time; each multiplies the nodes a GPU holds.\n\n";
     let shown = GPT2.with(keys::GPU, "a100-80").with(keys::SWARM_NODES, 8);
-    let figures = [size(shown.answer()?.total())];
-    Ok(format!("### Nodes per GPU (GPT-2)\n\n{}{why}{}", table(head, &rows), see(&shown.command(), &figures)))
+    let figures = [size_text(shown.answer()?.total())];
+    Ok(format!(
+        "### Nodes per GPU (GPT-2)\n\n{}{why}{}",
+        markdown_table(head, &rows),
+        see_command(&shown.command(), &figures)
+    ))
 }
 
 /// The highest allocated bytes of a kind of phase.
-fn phase(estimate: &Estimate, kind: PhaseKind) -> u64 {
+fn phase_bytes(estimate: &Estimate, kind: PhaseKind) -> u64 {
     let peaks = estimate.peak_per_phase.iter().filter(|peak| peak.phase.kind == kind);
     peaks.map(|peak| peak.allocated).max().unwrap_or(0)
 }
@@ -128,50 +132,60 @@ impl States {
     }
 }
 
-fn breakdown(described: &Node, node: &Question) -> Result<String> {
+fn breakdown_table(described: &Node, node: &Question) -> Result<String> {
     let guide = described.guide;
-    let copy = size(64 * 256 * described.vocabulary * 4);
+    let copy = size_text(64 * 256 * described.vocabulary * 4);
     let logits = format!("one fp32 copy of the logits is {copy}; slicing, temperature and cross-entropy make more");
     let answer = node.answer()?;
     let estimate = &answer.estimate;
     let states = States::of(estimate);
-    let forward = phase(estimate, PhaseKind::Forward);
+    let forward = phase_bytes(estimate, PhaseKind::Forward);
     let cache = estimate.unused_reserved_bytes() + estimate.outside.high;
     let row = |item: &str, guide: &str, ours: String, why: &str| [item, guide, &ours, why].map(str::to_owned);
     let rows = [
-        row("weights", guide[0], size(states.weights), described.weights),
-        row("forward pass, 64 rows", guide[1], size(forward.saturating_sub(states.weights + states.moments)), &logits),
+        row("weights", guide[0], size_text(states.weights), described.weights),
+        row(
+            "forward pass, 64 rows",
+            guide[1],
+            size_text(forward.saturating_sub(states.weights + states.moments)),
+            &logits,
+        ),
         row(
             "gradients and optimizer",
             guide[2],
-            size(states.weights + states.moments),
+            size_text(states.weights + states.moments),
             "a gradient and Adam's two moments in fp32: 12 bytes a parameter",
         ),
         row(
             "backward, above forward",
             "-",
-            size(estimate.peak_allocated_bytes.saturating_sub(forward)),
+            size_text(estimate.peak_allocated_bytes.saturating_sub(forward)),
             "the gradients of the logits; the guide has no row for the phase in which the peak lies",
         ),
         row(
             "cache and CUDA context",
             guide[3],
-            size(cache),
+            size_text(cache),
             "the guide's \"working memory\"; every process has its own",
         ),
         row(
             "**total of a node**",
             guide[4],
-            format!("**{}**", size(estimate.total_bytes)),
+            format!("**{}**", size_text(estimate.total_bytes)),
             "the highest phase, not the sum of the rows: gradients take the place of logits as backward goes on",
         ),
     ];
     let head = ["item", "guide", "ours", "why"];
-    let figures = [size(states.weights), size(estimate.total_bytes)];
-    Ok(format!("### A node: {}\n\n{}{}", described.name, table(head, &rows), see(&node.command(), &figures)))
+    let figures = [size_text(states.weights), size_text(estimate.total_bytes)];
+    Ok(format!(
+        "### A node: {}\n\n{}{}",
+        described.name,
+        markdown_table(head, &rows),
+        see_command(&node.command(), &figures)
+    ))
 }
 
-fn totals() -> Result<String> {
+fn totals_table() -> Result<String> {
     let mut rows = Vec::new();
     for (what, gpu, nodes, guide) in [
         ("8 GPT-2 nodes on an A100 80GB", "a100-80", 8, "52 GB / 80 GB (65 %, safe)"),
@@ -194,13 +208,13 @@ fn totals() -> Result<String> {
         "**Why they differ.** As above, and: 39 GB is {} of what PyTorch sees of an A100 40GB, before a single context, while the \
          same guide calls 70 of 80 GB a risk; an RTX 6000 Ada has 48 GB. A Qwen2.5-0.5B node as the code runs needs at \
          least the {full} of our catalog; with the head in chunks, the {chunked}. Eight of them reserve {} in all.\n\n",
-        percent(39_000_000_000, GPT2.with(keys::GPU, "a100-40").resolve()?.job.gpu.usable_bytes),
-        size(qwen.total() * 8),
+        percent_text(39_000_000_000, GPT2.with(keys::GPU, "a100-40").resolve()?.job.gpu.usable_bytes),
+        size_text(qwen.total() * 8),
     );
     let head = ["swarm", "guide", "ours, per GPU", "of usable", "verdict"];
     let shown = QWEN.with(keys::GPU, "t4");
-    let figures = [size(shown.answer()?.total()), "does not fit".to_owned()];
-    Ok(format!("### Totals\n\n{}{why}{}", table(head, &rows), see(&shown.command(), &figures)))
+    let figures = [size_text(shown.answer()?.total()), "does not fit".to_owned()];
+    Ok(format!("### Totals\n\n{}{why}{}", markdown_table(head, &rows), see_command(&shown.command(), &figures)))
 }
 
 fn total_row(what: &str, guide: &str, answer: &Answer) -> [String; 5] {
@@ -208,8 +222,8 @@ fn total_row(what: &str, guide: &str, answer: &Answer) -> [String; 5] {
     [
         what.to_owned(),
         guide.to_owned(),
-        format!("{} ({})", size(total), gb(total)),
-        percent(total, answer.estimate.usable_bytes),
+        format!("{} ({})", size_text(total), gb_text(total)),
+        percent_text(total, answer.estimate.usable_bytes),
         word(answer.deployment.fit()).to_owned(),
     ]
 }
@@ -228,7 +242,7 @@ fn smallest_gpu(node: &Question) -> Result<String> {
         }
     }
     let gpu = by_memory.get(low).context("no GPU of the catalog is large enough")?;
-    Ok(format!("{} ({})", gpu.name, size(gpu.usable_bytes)))
+    Ok(format!("{} ({})", gpu.name, size_text(gpu.usable_bytes)))
 }
 
 /// What eight nodes reserve together by the end of step `step` and before the next.
@@ -239,11 +253,11 @@ fn reserved_by(answer: &Answer, step: u32, nodes: u64) -> u64 {
     (reserved + estimate.outside.high) * nodes
 }
 
-fn phases() -> Result<String> {
+fn phase_table() -> Result<String> {
     let question = GPT2.with(keys::STEPS, 4);
     let answer = question.answer()?;
     let row = |when: &str, guide: &str, step: u32, why: &str| {
-        [when.to_owned(), guide.to_owned(), size(reserved_by(&answer, step, 8)), why.to_owned()]
+        [when.to_owned(), guide.to_owned(), size_text(reserved_by(&answer, step, 8)), why.to_owned()]
     };
     let rows = [
         row("models loaded", "10-20 GB", 0, "eight times the weights and a context; nothing else is there yet"),
@@ -260,11 +274,15 @@ fn phases() -> Result<String> {
     let note = "Eight nodes of which each is at its own peak. Whether all peaks coincide is luck; a plan that counts on \
         luck fails in some round of 2,000.\n\n";
     let head = ["when", "guide, 8 GPT-2 nodes", "ours, 8 GPT-2 nodes", "why"];
-    let figures = [size(reserved_by(&answer, 4, 8))];
-    Ok(format!("### Expected memory over time\n\n{}{note}{}", table(head, &rows), see(&question.command(), &figures)))
+    let figures = [size_text(reserved_by(&answer, 4, 8))];
+    Ok(format!(
+        "### Expected memory over time\n\n{}{note}{}",
+        markdown_table(head, &rows),
+        see_command(&question.command(), &figures)
+    ))
 }
 
-fn remedies() -> Result<String> {
+fn remedy_table() -> Result<String> {
     let node = GPT2.with(keys::SWARM_NODES, 1);
     let base = node.answer()?.total();
     let mut rows = Vec::new();
@@ -287,8 +305,8 @@ fn remedies() -> Result<String> {
         rows.push([
             what.to_owned(),
             guide.to_owned(),
-            size(total),
-            change(base, total),
+            size_text(total),
+            change_text(base, total),
             format!("`{}`", question.command()),
         ]);
     }
@@ -308,10 +326,10 @@ fn remedies() -> Result<String> {
         shared("examples/sapo/gpt2-2-6.toml")?,
     );
     let head = ["a GPT-2 node", "guide", "ours", "change", "command"];
-    Ok(format!("### Remedies\n\n{}{why}", table(head, &rows)))
+    Ok(format!("### Remedies\n\n{}{why}", markdown_table(head, &rows)))
 }
 
-fn cost() -> String {
+fn cost_note() -> String {
     let hours = |seconds: f64| ROUNDS * seconds / 3600.0;
     let stated = hours(ROUND_SECONDS);
     let [fast, slow] = LOGGED_SECONDS.map(hours);
@@ -355,5 +373,5 @@ fn cost() -> String {
             "the stated saving holds for the subscription only",
         ]),
     ];
-    format!("### Hours and cost\n\n{}", table(["item", "guide", "its own arithmetic", "basis"], &rows))
+    format!("### Hours and cost\n\n{}", markdown_table(["item", "guide", "its own arithmetic", "basis"], &rows))
 }

@@ -6,7 +6,7 @@ use tonnage_core::job::keys;
 use tonnage_core::trace::Category;
 use tonnage_core::units::Bytes;
 
-use super::markdown::{change, see, size, table};
+use super::markdown::{change_text, markdown_table, see_command, size_text};
 use super::question::{Answer, Question, word};
 
 const SMALL: Question = Question::of("examples/lilwill.toml");
@@ -23,7 +23,7 @@ struct Example {
     why: &'static str,
 }
 
-fn examples() -> [Example; 4] {
+fn guide_examples() -> [Example; 4] {
     let medium = SMALL.with("model.n_embd", 768).with("model.n_layer", 12).with(keys::MICRO_BATCH_SIZE, 8);
     let large = medium.with("model.n_embd", 1024).with("model.n_layer", 24).with("model.n_head", 16);
     [
@@ -67,21 +67,21 @@ fn examples() -> [Example; 4] {
     ]
 }
 
-pub fn section() -> Result<String> {
+pub fn small_gpt_section() -> Result<String> {
     let intro = "## 5. A small GPT's estimator\n\n\
         A trainer of small GPTs prints an estimate before it starts: parameters times constants. `--legacy` of `tonnage estimate` \
         runs that formula again and prints it beside the step. It writes GB and means GiB. *Ours* is that trainer's own model and \
         loop (roby2358/agi2 at 6e54453): separate projections, attention scores as tensors of their own, the loss of all logits. \
         Simulated and run, it takes the same bytes in every case of testdata/truth/agi2_cases.json.\n\n";
-    Ok([intro.to_owned(), table_of_examples()?, breakdown()?, savings()?].concat())
+    Ok([intro.to_owned(), table_of_examples()?, breakdown_table()?, savings_table()?].concat())
 }
 
-fn legacy(job: &Question) -> Result<LegacyEstimate> {
+fn legacy_estimate(job: &Question) -> Result<LegacyEstimate> {
     LegacyEstimate::of(&job.resolve()?.job)?.context("the example is no GPT")
 }
 
 /// The guide's advice by its thresholds of 4, 8 and 12 GB.
-fn advice(gib: f64) -> &'static str {
+fn advice_for(gib: f64) -> &'static str {
     match gib {
         gib if gib < 4.0 => "reasonable",
         gib if gib < 8.0 => "moderate",
@@ -92,16 +92,16 @@ fn advice(gib: f64) -> &'static str {
 
 fn table_of_examples() -> Result<String> {
     let mut rows = Vec::new();
-    for example in examples() {
-        let (formula, answer) = (legacy(&example.job)?, example.job.answer()?);
+    for example in guide_examples() {
+        let (formula, answer) = (legacy_estimate(&example.job)?, example.job.answer()?);
         let millions = |parameters: u64| format!("{:.2}M", parameters as f64 / 1e6);
         rows.push([
             example.name.to_owned(),
             format!("{}, {}, {}", example.parameters, example.gb, example.advice),
             format!("{}, {:.2} GB", millions(formula.parameters), Bytes(formula.total()).gib()),
             millions(answer.estimate.parameter_count),
-            size(answer.total()),
-            advice(Bytes(answer.total()).gib()).to_owned(),
+            size_text(answer.total()),
+            advice_for(Bytes(answer.total()).gib()).to_owned(),
             format!("`{}`", example.command),
             example.why.to_owned(),
         ]);
@@ -114,7 +114,7 @@ fn table_of_examples() -> Result<String> {
          and the trainer computes. The guide's vocabulary of 50,257 is GPT-2's; the trainer of that day made its own of the text's \
          first 50,000 characters, and prints its size: `vocab_size`. The advice goes by fixed thresholds, < 4, 4-8, 8-12 and > 12 GB, \
          whatever the GPU; a verdict needs one: on a T4, which has {} for PyTorch, the first example {verdict}.\n\n",
-        size(answer.estimate.usable_bytes),
+        size_text(answer.estimate.usable_bytes),
     );
     let head = [
         "example",
@@ -128,8 +128,8 @@ fn table_of_examples() -> Result<String> {
     ];
     Ok(format!(
         "### The examples\n\n{}{why}{}",
-        table(head, &rows),
-        see(&on_t4.command(), &[size(answer.estimate.usable_bytes), verdict.to_owned()])
+        markdown_table(head, &rows),
+        see_command(&on_t4.command(), &[size_text(answer.estimate.usable_bytes), verdict.to_owned()])
     ))
 }
 
@@ -138,8 +138,8 @@ fn at_peak(answer: &Answer, categories: &[Category]) -> u64 {
     categories.iter().map(|category| answer.estimate.at_peak.by_category[*category as usize]).sum()
 }
 
-fn breakdown() -> Result<String> {
-    let (formula, answer) = (legacy(&SMALL)?, SMALL.answer()?);
+fn breakdown_table() -> Result<String> {
+    let (formula, answer) = (legacy_estimate(&SMALL)?, SMALL.answer()?);
     let weights = at_peak(&answer, &[Category::Parameter]);
     let work =
         at_peak(&answer, &[Category::Activation, Category::Temporary, Category::OpInternal, Category::Recompute]);
@@ -148,10 +148,10 @@ fn breakdown() -> Result<String> {
     let rest = answer.total().saturating_sub(weights + work + moments + gradients + input);
     let all_gradients = format!(
         "fp32, {} when all are there, after backward; at the peak, in backward, few or none are",
-        size(weights)
+        size_text(weights)
     );
     let row = |item: &str, guide: &str, formula: u64, ours: u64, why: &str| {
-        [item.to_owned(), guide.to_owned(), size(formula), size(ours), why.to_owned()]
+        [item.to_owned(), guide.to_owned(), size_text(formula), size_text(ours), why.to_owned()]
     };
     let rows = [
         row("model weights", "0.06 GB", formula.weights, weights, "autocast leaves them in fp32"),
@@ -181,17 +181,17 @@ fn breakdown() -> Result<String> {
         row("**total**", "0.31 GB", formula.total(), answer.total(), "at its highest phase"),
     ];
     let head = ["item, lilwill.toml", "guide", "its formula, run again", "ours", "why"];
-    let printed = [weights, work, moments, gradients, rest, answer.total()].map(size);
+    let printed = [weights, work, moments, gradients, rest, answer.total()].map(size_text);
     Ok(format!(
         "### The breakdown\n\n{}{}",
-        table(head, &rows),
-        see("tonnage estimate examples/lilwill.toml --legacy", &printed)
+        markdown_table(head, &rows),
+        see_command("tonnage estimate examples/lilwill.toml --legacy", &printed)
     ))
 }
 
-fn savings() -> Result<String> {
+fn savings_table() -> Result<String> {
     let full = SMALL.with(keys::PRECISION, "fp32");
-    let (base, base_formula) = (full.answer()?.total(), legacy(&full)?.total());
+    let (base, base_formula) = (full.answer()?.total(), legacy_estimate(&full)?.total());
     let mut rows = Vec::new();
     for (what, guide, job) in [
         ("mixed precision (fp16 autocast)", "\"~50% reduction\", 0.23 GB", full.with(keys::PRECISION, "amp-fp16")),
@@ -199,17 +199,17 @@ fn savings() -> Result<String> {
         ("256 tokens instead of 512", "\"shorter sequences use less\"", full.with(keys::SEQ_LEN, 256)),
         ("gradient checkpointing, written in", "\"future feature\"", full.with(keys::GRADIENT_CHECKPOINTING, "true")),
     ] {
-        let (total, formula) = (job.answer()?.total(), legacy(&job)?.total());
+        let (total, formula) = (job.answer()?.total(), legacy_estimate(&job)?.total());
         rows.push([
             what.to_owned(),
             guide.to_owned(),
-            change(base_formula, formula),
-            format!("{} ({})", size(total), change(base, total)),
+            change_text(base_formula, formula),
+            format!("{} ({})", size_text(total), change_text(base, total)),
             format!("`{}`", job.command()),
         ]);
     }
     let why = "Logits and attention scores are nearly all of the peak: what makes them fewer or narrower helps, what halves \
         weights hardly does.\n\n";
     let head = ["lilwill.toml in fp32, with", "guide", "by its formula", "ours", "command"];
-    Ok(format!("### What saves memory\n\n{}{why}", table(head, &rows)))
+    Ok(format!("### What saves memory\n\n{}{why}", markdown_table(head, &rows)))
 }

@@ -3,16 +3,16 @@
 use anyhow::Result;
 use tonnage_core::job::keys;
 
-use super::markdown::{size, table};
+use super::markdown::{markdown_table, size_text};
 use super::question::Question;
 
-pub fn section() -> Result<String> {
+pub fn together_section() -> Result<String> {
     let node = Question::of("examples/sapo-gpt2-swarm.toml").with(keys::SWARM_NODES, 1);
     let grpo = Question::of("examples/grpo-7b-judge-14b.toml").with(keys::TRL, "0.25");
     let by_precision = |job: &Question| -> Result<String> {
         let [fp32, bf16] = ["fp32", "bf16"].map(|precision| job.with(keys::PRECISION, precision).answer());
         let command = job.command().replacen("estimate", "estimate --compare fp32,bf16", 1);
-        Ok(format!("{} in fp32, {} in bf16: `{command}`", size(fp32?.total()), size(bf16?.total())))
+        Ok(format!("{} in fp32, {} in bf16: `{command}`", size_text(fp32?.total()), size_text(bf16?.total())))
     };
     let row = |cells: [&str; 3]| cells.map(str::to_owned);
     let rows = [
@@ -36,6 +36,6 @@ pub fn section() -> Result<String> {
              with the prediction beside it (`tonnage probe`)",
         ]),
     ];
-    let table = table(["about", "guides", "ours"], &rows);
+    let table = markdown_table(["about", "guides", "ours"], &rows);
     Ok(format!("## 6. Where the guides contradict each other\n\n{table}"))
 }

@@ -32,7 +32,7 @@ pub struct Args {
 pub fn run(args: &Args) -> Result<()> {
     let library = Library::read(&args.data)?;
     let compared = library.compare()?;
-    let page = page::page(&library, &compared);
+    let page = page::published_page(&library, &compared);
     if args.write {
         fs::write(&args.out, &page).with_context(|| args.out.display().to_string())?;
     } else if args.check {

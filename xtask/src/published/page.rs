@@ -7,11 +7,11 @@ use super::figure::{Class, Compared, Figure, Library, Source};
 const INTRODUCTION: &str = include_str!("introduction.md");
 
 /// The whole page.
-pub fn page(library: &Library, compared: &[Compared]) -> String {
+pub fn published_page(library: &Library, compared: &[Compared]) -> String {
     let mut text = format!("{INTRODUCTION}\n## In short\n\n{}\n\n", in_short(compared));
     text.push_str("| class | figures | as published | within 0.1 % | within 1 % | worst | allowed |\n|---|---|---|---|---|---|---|\n");
     for class in &library.classes {
-        text.push_str(&summary(class, &of(compared, class)));
+        text.push_str(&class_summary(class, &of(compared, class)));
     }
     text.push_str("\n## Classes\n\n");
     for class in &library.classes {
@@ -19,10 +19,10 @@ pub fn page(library: &Library, compared: &[Compared]) -> String {
         let _ = writeln!(text, "- **{}**: {}.{why}", class.name, class.what);
     }
     text.push_str("\n## Figures\n\n| figure | what | measured | published | Tonnage, bytes | error | class | source |\n|---|---|---|---|---|---|---|---|\n");
-    compared.iter().for_each(|row| text.push_str(&line(row)));
+    compared.iter().for_each(|row| text.push_str(&figure_line(row)));
     text.push_str("\n## Sources\n\n");
     for (at, source) in library.sources.iter().enumerate() {
-        let _ = writeln!(text, "{}. {}", at + 1, told(source));
+        let _ = writeln!(text, "{}. {}", at + 1, told_source(source));
     }
     text
 }
@@ -47,7 +47,7 @@ fn of<'a, 'b>(compared: &'a [Compared<'b>], class: &Class) -> Vec<&'a Compared<'
     compared.iter().filter(|row| row.class.name == class.name).collect()
 }
 
-fn summary(class: &Class, rows: &[&Compared]) -> String {
+fn class_summary(class: &Class, rows: &[&Compared]) -> String {
     let within =
         |percent: f64| rows.iter().filter(|row| row.is_equal() || row.error_percent().abs() <= percent).count();
     let equal = rows.iter().filter(|row| row.is_equal()).count();
@@ -58,10 +58,10 @@ fn summary(class: &Class, rows: &[&Compared]) -> String {
     format!("| {} | {figures} | {equal} | {nearer} | {near} | {worst} | {allowed} |\n", class.name)
 }
 
-fn line(row: &Compared) -> String {
+fn figure_line(row: &Compared) -> String {
     let figure = row.figure;
     let mark = if row.is_equal() { " =" } else { "" };
-    let job: Vec<&str> = figure.set.iter().map(String::as_str).filter(|set| tells(set)).collect();
+    let job: Vec<&str> = figure.set.iter().map(String::as_str).filter(|set| tells_set(set)).collect();
     format!(
         "| {} | {}: {} {} | {}; {} | {} {} | {} | {:+.4} %{mark} | {} | {} |\n",
         figure.id,
@@ -86,13 +86,13 @@ fn where_and_how(figure: &Figure) -> String {
 }
 
 /// Whether a setting tells one row of the table from another.
-fn tells(set: &str) -> bool {
+fn tells_set(set: &str) -> bool {
     ["micro_batch_size=", "seq_len=", "lora.r=", "transformers=", "world_size=", "gpu="]
         .iter()
         .any(|key| set.starts_with(key))
 }
 
-fn told(source: &Source) -> String {
+fn told_source(source: &Source) -> String {
     let commit = source.commit.as_ref().map_or_else(String::new, |commit| format!(" at {commit}"));
     let file = source.file.as_ref().map_or_else(String::new, |file| format!(", {file}"));
     let by = source.measured_by.as_ref().map_or_else(String::new, |by| format!(" ({by})"));

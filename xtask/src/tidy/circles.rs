@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result};
 
-use super::source::{code, rust_files};
+use super::source::{code_of, rust_files};
 
 /// Crates whose modules are in order.
 const ORDERED: &[&str] = &["crates/core/src", "crates/run/src", "crates/watch/src", "crates/report/src"];
@@ -24,7 +24,7 @@ struct Room {
 }
 
 /// Every circle of the crates above, in words.
-pub(super) fn found() -> Result<Vec<String>> {
+pub(super) fn find_circles() -> Result<Vec<String>> {
     let mut rooms: Vec<_> = ORDERED.iter().map(|root| Room { folder: root.into(), path: "crate".to_owned() }).collect();
     for entry in fs::read_dir(ROOMS_OF).context(ROOMS_OF)? {
         let folder = entry?.path();
@@ -35,15 +35,15 @@ pub(super) fn found() -> Result<Vec<String>> {
     }
     let mut problems = Vec::new();
     for room in &rooms {
-        let edges = edges(room)?;
+        let edges = room_edges(room)?;
         let place = room.folder.display().to_string();
         let words = |(from, to): (&String, &String)| format!("{place}: `{from}` and `{to}` know each other");
-        problems.extend(circles(&edges).into_iter().map(words));
+        problems.extend(circles_in(&edges).into_iter().map(words));
     }
     Ok(problems)
 }
 
-fn edges(room: &Room) -> Result<Edges> {
+fn room_edges(room: &Room) -> Result<Edges> {
     let files = rust_files(&room.folder)?;
     let module = |file: &Path| {
         let first = file.strip_prefix(&room.folder).ok()?.components().next()?;
@@ -55,7 +55,7 @@ fn edges(room: &Room) -> Result<Edges> {
         let text = fs::read_to_string(file).with_context(|| file.display().to_string())?;
         let Some(own) = module(file).filter(|own| own != "lib" && own != "mod") else { continue };
         let depth = file.strip_prefix(&room.folder)?.components().count() - usize::from(file.ends_with("mod.rs"));
-        let named = named(&code(&text), &room.path, depth);
+        let named = named_modules(&code_of(&text), &room.path, depth);
         let named = named.into_iter().filter(|name| *name != own && modules.contains(name));
         edges.entry(own.clone()).or_default().extend(named);
     }
@@ -63,7 +63,7 @@ fn edges(room: &Room) -> Result<Edges> {
 }
 
 /// The modules of the room at `path` that `code` names, in a file from which so many `super` lead to the room.
-fn named(code: &str, path: &str, depth: usize) -> BTreeSet<String> {
+fn named_modules(code: &str, path: &str, depth: usize) -> BTreeSet<String> {
     let prefix = format!("{path}::");
     let from_crate = code.split(&prefix).skip(1);
     let from_here = code.match_indices("super::").filter_map(|(at, _)| {
@@ -71,11 +71,11 @@ fn named(code: &str, path: &str, depth: usize) -> BTreeSet<String> {
         let rest = code[at..].trim_start_matches("super::");
         (is_first && code[at..].len() - rest.len() == depth * "super::".len()).then_some(rest)
     });
-    from_crate.chain(from_here).flat_map(heads).collect()
+    from_crate.chain(from_here).flat_map(path_heads).collect()
 }
 
 /// The first words of a path, or of each in braces.
-fn heads(rest: &str) -> Vec<String> {
+fn path_heads(rest: &str) -> Vec<String> {
     let word = |text: &str| text.trim().chars().take_while(|c| c.is_alphanumeric() || *c == '_').collect::<String>();
     let Some(list) = rest.strip_prefix('{') else { return vec![word(rest)] };
     let (mut heads, mut depth, mut begin) = (Vec::new(), 0, 0);
@@ -98,7 +98,7 @@ fn heads(rest: &str) -> Vec<String> {
 }
 
 /// Pairs that reach each other, each once.
-fn circles(edges: &Edges) -> Vec<(&String, &String)> {
+fn circles_in(edges: &Edges) -> Vec<(&String, &String)> {
     let reaches = |from: &String, to: &String| {
         let (mut seen, mut open) = (BTreeSet::new(), vec![from]);
         while let Some(at) = open.pop() {
@@ -123,22 +123,28 @@ mod tests {
             }
             edges
         };
-        assert!(circles(&edges(&[("a", "b"), ("b", "c"), ("a", "c")])).is_empty());
+        assert!(circles_in(&edges(&[("a", "b"), ("b", "c"), ("a", "c")])).is_empty());
         let found = edges(&[("a", "b"), ("b", "c"), ("c", "a"), ("c", "d")]);
-        assert_eq!(circles(&found).len(), 3);
+        assert_eq!(circles_in(&found).len(), 3);
     }
 
     #[test]
     fn what_comments_and_tests_name_does_not_count() {
         let text = "use crate::os;\n// crate::screen\nuse crate::{RunError, home};\n#[cfg(test)]\nmod tests { use crate::store; }";
         let expected = ["RunError", "home", "os"].map(str::to_owned);
-        assert_eq!(named(&code(text), "crate", 1).into_iter().collect::<Vec<_>>(), expected);
+        assert_eq!(named_modules(&code_of(text), "crate", 1).into_iter().collect::<Vec<_>>(), expected);
     }
 
     #[test]
     fn a_room_is_named_from_inside_by_super() {
         let code = "use super::super::handle::Tensor;\nuse super::{sibling::{A, B}, own};\nuse crate::tensor::{edge, scope::X};";
-        assert_eq!(named(code, "crate::tensor", 2).into_iter().collect::<Vec<_>>(), ["edge", "handle", "scope"]);
-        assert_eq!(named("use super::{a::{X, Y}, b};", "crate::tensor", 1).into_iter().collect::<Vec<_>>(), ["a", "b"]);
+        assert_eq!(
+            named_modules(code, "crate::tensor", 2).into_iter().collect::<Vec<_>>(),
+            ["edge", "handle", "scope"]
+        );
+        assert_eq!(
+            named_modules("use super::{a::{X, Y}, b};", "crate::tensor", 1).into_iter().collect::<Vec<_>>(),
+            ["a", "b"]
+        );
     }
 }

@@ -31,7 +31,7 @@ struct Names {
 }
 
 /// Prints for every crate how many words its function names have, and the commonest of one word.
-pub fn print() -> Result<()> {
+pub fn print_words() -> Result<()> {
     println!("{:16} {:>6} {:>6} {:>6} {:>6}  commonest of one word", "crate", "all", "one", "two", "more");
     for (name, names) in by_crate()? {
         let mut single: Vec<_> = names.single.iter().collect();
@@ -46,7 +46,7 @@ pub fn print() -> Result<()> {
 }
 
 /// What is wrong with the names of all crates together: that most have one word.
-pub(super) fn problem() -> Result<Option<String>> {
+pub(super) fn too_many_single() -> Result<Option<String>> {
     let [one, more] = one_or_more(&by_crate()?);
     let words = format!("{one} of {} function names have one word: half at most (`cargo xtask names`)", one + more);
     Ok((one > more).then_some(words))
@@ -98,7 +98,7 @@ fn own_names(text: &str) -> Vec<String> {
         } else if is_trait_impl(&lines[at..]) && !line.trim_end().ends_with('}') {
             trait_impl = Some(indent);
         }
-        let Some(name) = declared(line).filter(|_| trait_impl.is_none()) else { continue };
+        let Some(name) = declared_name(line).filter(|_| trait_impl.is_none()) else { continue };
         let is_others = line.contains("extern \"C\"") || name == FORWARD || FAMILIAR.contains(&name);
         if !is_others && !hands_out_field(&lines[at..], name) {
             names.push(name.to_owned());
@@ -108,7 +108,7 @@ fn own_names(text: &str) -> Vec<String> {
 }
 
 /// The function that a line declares.
-fn declared(line: &str) -> Option<&str> {
+fn declared_name(line: &str) -> Option<&str> {
     let line = line.trim_start();
     let begins = ["fn ", "pub", "const ", "async ", "unsafe ", "extern "].iter().any(|word| line.starts_with(word));
     let rest = line.split_once("fn ").filter(|(before, _)| begins && (before.is_empty() || before.ends_with(' ')))?.1;

@@ -6,7 +6,7 @@ use std::path::Path;
 use anyhow::{Context, Result};
 use tonnage_core::job::KEYS;
 
-use super::source::{code, rust_files};
+use super::source::{code_of, rust_files};
 
 /// Where the names are written.
 const OWN_PLACE: &str = "crates/core/src/job/key_names.rs";
@@ -45,7 +45,7 @@ const OTHERS: &[(&str, &str, &str)] = &[
 ];
 
 /// Every literal of a key's name outside its own place, tests and examples aside; and exceptions that nothing needs.
-pub(super) fn strays() -> Result<Vec<String>> {
+pub(super) fn stray_keys() -> Result<Vec<String>> {
     let mut problems = Vec::new();
     let mut needed = vec![false; OTHERS.len()];
     for file in rust_files(Path::new("crates"))? {
@@ -55,7 +55,7 @@ pub(super) fn strays() -> Result<Vec<String>> {
             continue;
         }
         let text = fs::read_to_string(&file).with_context(|| path.clone())?;
-        for name in literals(&code(&text), &path) {
+        for name in key_literals(&code_of(&text), &path) {
             match OTHERS.iter().position(|(place, literal, _)| path.starts_with(place) && *literal == name) {
                 Some(other) => needed[other] = true,
                 None => problems.push(format!("{path}: \"{name}\" is a key of jobs: say its constant of {OWN_PLACE}")),
@@ -69,7 +69,7 @@ pub(super) fn strays() -> Result<Vec<String>> {
 }
 
 /// The keys' names that stand as literals of their own in the code of the file at `path`.
-fn literals(code: &str, path: &str) -> Vec<&'static str> {
+fn key_literals(code: &str, path: &str) -> Vec<&'static str> {
     let is_about_jobs = ABOUT_JOBS.iter().any(|place| path.starts_with(place));
     let names = KEYS.iter().map(|key| key.name).filter(|name| is_about_jobs || name.contains(['_', '.']));
     names.filter(|name| code.contains(&format!("\"{name}\""))).collect()
@@ -81,8 +81,8 @@ mod tests {
 
     #[test]
     fn a_key_is_found_where_it_is_a_literal_of_its_own() {
-        assert_eq!(literals("set(\"micro_batch_size\", 4)", "crates/run/src/a.rs"), ["micro_batch_size"]);
-        assert_eq!(literals("(\"loss\", 4)", "crates/core/src/plan/a.rs"), ["loss"]);
-        assert!(literals("(\"loss\", \"the micro_batch_size\")", "crates/report/src/a.rs").is_empty());
+        assert_eq!(key_literals("set(\"micro_batch_size\", 4)", "crates/run/src/a.rs"), ["micro_batch_size"]);
+        assert_eq!(key_literals("(\"loss\", 4)", "crates/core/src/plan/a.rs"), ["loss"]);
+        assert!(key_literals("(\"loss\", \"the micro_batch_size\")", "crates/report/src/a.rs").is_empty());
     }
 }

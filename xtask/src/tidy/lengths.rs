@@ -9,14 +9,14 @@ const MAX_FUNCTION: usize = 60;
 pub(super) fn too_long(path: &str, text: &str) -> Vec<String> {
     let lines: Vec<&str> = text.lines().take_while(|line| !line.starts_with("#[cfg(test)]")).collect();
     let file = (lines.len() > MAX_FILE).then(|| format!("{path}: {} lines; split it at {MAX_FILE}", lines.len()));
-    let functions = functions(&lines).into_iter().filter(|(_, count)| *count > MAX_FUNCTION);
+    let functions = function_lengths(&lines).into_iter().filter(|(_, count)| *count > MAX_FUNCTION);
     let functions =
         functions.map(|(name, count)| format!("{path}: `{name}` has {count} lines, at most {MAX_FUNCTION}"));
     file.into_iter().chain(functions).collect()
 }
 
 /// Each function with its number of lines, as rustfmt lays them out: it ends with a brace below its first letter.
-fn functions<'a>(lines: &[&'a str]) -> Vec<(&'a str, usize)> {
+fn function_lengths<'a>(lines: &[&'a str]) -> Vec<(&'a str, usize)> {
     let mut found = Vec::new();
     for (at, line) in lines.iter().enumerate() {
         let Some(name) = function_name(line) else { continue };
@@ -48,7 +48,7 @@ mod tests {
     #[test]
     fn the_lines_of_a_function_are_those_up_to_its_brace() {
         let text = "impl A {\n    pub(crate) fn one(&self) -> u8 {\n        if x {\n        }\n        1\n    }\n\n    fn two(&self);\n}\n";
-        assert_eq!(functions(&text.lines().collect::<Vec<_>>()), [("one", 5)]);
+        assert_eq!(function_lengths(&text.lines().collect::<Vec<_>>()), [("one", 5)]);
         assert_eq!(function_name("    // a fn in words"), None);
     }
 

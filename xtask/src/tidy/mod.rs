@@ -14,7 +14,7 @@ use std::path::Path;
 
 use anyhow::{Context, Result, bail};
 
-pub use fn_names::print as print_names;
+pub use fn_names::print_words as print_names;
 use source::rust_files;
 
 /// Names that say nothing about what is inside.
@@ -39,11 +39,11 @@ pub fn run() -> Result<()> {
     for folder in LISTED_FOLDERS {
         check_folder(Path::new(folder), &mut problems)?;
     }
-    problems.extend(fn_names::problem()?);
-    problems.extend(circles::found()?);
-    problems.extend(key_names::strays()?);
-    problems.extend(model_types::strays()?);
-    problems.extend(short_docs::found()?);
+    problems.extend(fn_names::too_many_single()?);
+    problems.extend(circles::find_circles()?);
+    problems.extend(key_names::stray_keys()?);
+    problems.extend(model_types::stray_types()?);
+    problems.extend(short_docs::find_short()?);
     if problems.is_empty() { Ok(()) } else { bail!("untidy:\n{}", problems.join("\n")) }
 }
 

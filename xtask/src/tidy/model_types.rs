@@ -7,7 +7,7 @@ use anyhow::{Context, Result};
 use tonnage_core::job::generic_model_types;
 use tonnage_core::model_type::known_model_types;
 
-use super::source::{code, rust_files};
+use super::source::{code_of, rust_files};
 
 /// Where a model type is named, and built.
 const OWN_PLACES: &[&str] =
@@ -21,7 +21,7 @@ const OTHERS: &[(&str, &str, &str)] = &[
 ];
 
 /// Every literal of a model type outside its own place, tests and examples aside.
-pub(super) fn strays() -> Result<Vec<String>> {
+pub(super) fn stray_types() -> Result<Vec<String>> {
     let names: Vec<_> = known_model_types().into_iter().chain(generic_model_types()).collect();
     let mut problems = Vec::new();
     for file in rust_files(Path::new("crates"))? {
@@ -31,7 +31,7 @@ pub(super) fn strays() -> Result<Vec<String>> {
             continue;
         }
         let text = fs::read_to_string(&file).with_context(|| path.clone())?;
-        for name in literals(&code(&text), &names) {
+        for name in type_literals(&code_of(&text), &names) {
             if !OTHERS.iter().any(|(other, literal, _)| *other == path && *literal == name) {
                 problems.push(format!("{path}: \"{name}\" is a model type: ask its row in core/src/model_type"));
             }
@@ -41,7 +41,7 @@ pub(super) fn strays() -> Result<Vec<String>> {
 }
 
 /// The names that stand as literals of their own in `code`.
-fn literals<'a>(code: &str, names: &[&'a str]) -> Vec<&'a str> {
+fn type_literals<'a>(code: &str, names: &[&'a str]) -> Vec<&'a str> {
     names.iter().filter(|name| code.contains(&format!("\"{name}\""))).copied().collect()
 }
 
@@ -51,7 +51,7 @@ mod tests {
 
     #[test]
     fn a_name_is_found_where_it_is_a_literal_of_its_own() {
-        let found = |text: &str| literals(&code(text), &["gpt2", "opt"]);
+        let found = |text: &str| type_literals(&code_of(text), &["gpt2", "opt"]);
         assert_eq!(found("if model == \"gpt2\" {}"), ["gpt2"]);
         assert!(found("//! \"gpt2\"\nlet x = \"--opt\";\n#[cfg(test)]\nmod tests { \"opt\" }").is_empty());
     }

@@ -11,7 +11,7 @@ use super::source::rust_files;
 const LEAST_WORDS: usize = 3;
 
 /// Every such comment, with its line.
-pub(super) fn found() -> Result<Vec<String>> {
+pub(super) fn find_short() -> Result<Vec<String>> {
     let mut problems = Vec::new();
     for root in ["crates", "xtask"] {
         for file in rust_files(Path::new(root))? {

@@ -25,7 +25,7 @@ pub(super) fn rust_files(root: &Path) -> Result<Vec<PathBuf>> {
 }
 
 /// The lines of code, without comments, empty lines and the tests at the end.
-pub(super) fn code(text: &str) -> String {
+pub(super) fn code_of(text: &str) -> String {
     let lines =
         text.lines().take_while(|line| !["#[cfg(test)]", "#[cfg(all(test"].iter().any(|start| line.starts_with(start)));
     let lines = lines.filter(|line| !line.trim().is_empty() && !line.trim_start().starts_with("//"));

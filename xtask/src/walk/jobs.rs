@@ -33,7 +33,7 @@ const GEMMA: &str = r#"model = { model_type = "gemma2", num_hidden_layers = 2, h
 const HRM: &str = r#"model = { model_type = "hrm", vocab_size = 11 }"#;
 
 /// A name, and the job's file.
-fn jobs() -> Vec<(&'static str, String)> {
+fn job_texts() -> Vec<(&'static str, String)> {
     let with = |model: &str, rest: &str| format!("{model}\n{rest}\n");
     vec![
         ("train", with(LLAMA, "seq_len = 64")),
@@ -87,9 +87,9 @@ const FLAGS: [(&str, &str); 9] = [
 ];
 
 /// Every call, in an order that is always the same.
-pub fn calls(folder: &Path) -> Result<Vec<Call>> {
+pub fn make_calls(folder: &Path) -> Result<Vec<Call>> {
     let mut calls = Vec::new();
-    for (name, text) in jobs() {
+    for (name, text) in job_texts() {
         let file = folder.join(format!("{name}.toml"));
         fs::write(&file, text)?;
         let file = file.display().to_string();
@@ -97,23 +97,25 @@ pub fn calls(folder: &Path) -> Result<Vec<Call>> {
         let fields = FIELDS.iter().map(|field| (format!("model.{field}"), values::of_field()));
         for (key, values) in keys.chain(fields) {
             for value in values {
-                calls.push(call(folder, &["estimate", &file, "--set", &format!("{key}={value}")]));
+                calls.push(make_call(folder, &["estimate", &file, "--set", &format!("{key}={value}")]));
                 // The other commands in turn: they work on the same jobs.
                 calls.push(match calls.len() / 2 % 4 {
-                    0 => call(folder, &["estimate", &file, "--compare", &format!("{key}={value},1")]),
-                    at => call(folder, &[["plan", "fit", "cost"][at - 1], &file, "--set", &format!("{key}={value}")]),
+                    0 => make_call(folder, &["estimate", &file, "--compare", &format!("{key}={value},1")]),
+                    at => {
+                        make_call(folder, &[["plan", "fit", "cost"][at - 1], &file, "--set", &format!("{key}={value}")])
+                    }
                 });
             }
         }
         for (command, flag) in FLAGS {
             for value in values::of_field() {
-                calls.push(call(folder, &[command, &file, &format!("{flag}={value}")]));
+                calls.push(make_call(folder, &[command, &file, &format!("{flag}={value}")]));
             }
         }
     }
     Ok(calls)
 }
 
-fn call(folder: &Path, words: &[&str]) -> Call {
+fn make_call(folder: &Path, words: &[&str]) -> Call {
     Call { words: words.iter().map(|word| (*word).to_owned()).collect(), folder: folder.to_owned() }
 }

@@ -42,7 +42,7 @@ pub fn of(binary: &Path, call: &Call, bounds: Bounds) -> Result<Outcome> {
     let mut child = command.spawn().with_context(|| binary.display().to_string())?;
     let (mut seconds, mut bytes, mut beyond) = (0.0_f64, 0, None);
     let status = loop {
-        let (now, high) = taken(&child);
+        let (now, high) = taken_by(&child);
         (seconds, bytes) = (seconds.max(now), high.max(bytes));
         if beyond.is_none() && (seconds > bounds.seconds || bytes > bounds.bytes) {
             beyond = Some(if bytes > bounds.bytes { "too much memory" } else { "too long" });
@@ -71,7 +71,7 @@ pub fn of(binary: &Path, call: &Call, bounds: Bounds) -> Result<Outcome> {
 const MOST_TOLD: usize = 8 << 10;
 
 /// Seconds of processor time so far, and the most bytes held so far.
-fn taken(child: &Child) -> (f64, u64) {
+fn taken_by(child: &Child) -> (f64, u64) {
     let read = |name: &str| fs::read_to_string(format!("/proc/{}/{name}", child.id())).unwrap_or_default();
     let stat = read("stat");
     let fields: Vec<&str> = stat.rsplit(") ").next().unwrap_or("").split(' ').collect();

@@ -32,7 +32,7 @@ const LARGE: [u64; 7] = [2, 100, 1000, 10_000, 100_000, 1_000_000, 100_000_000];
 
 /// All that are tried of a key.
 pub fn of_key(key: &Key) -> Vec<String> {
-    let mut values = strange();
+    let mut values = strange_values();
     match key.kind {
         Kind::Size { min, max } => {
             values.extend([min, max, max / 2, max.saturating_add(1)].map(|size| size.to_string()));
@@ -49,7 +49,7 @@ pub fn of_key(key: &Key) -> Vec<String> {
 }
 
 /// Those that suit no key.
-pub fn strange() -> Vec<String> {
+pub fn strange_values() -> Vec<String> {
     let long = ["x".repeat(20_000), "9".repeat(400), "é".repeat(5_000)];
     STRANGE.iter().map(|value| (*value).to_owned()).chain(long).collect()
 }
@@ -57,5 +57,5 @@ pub fn strange() -> Vec<String> {
 /// Those of a field of a config.
 pub fn of_field() -> Vec<String> {
     let sizes = LARGE.iter().chain(&[3, 64, 4096, 1 << 20, 1 << 24, 1 << 31, 1 << 40]).map(u64::to_string);
-    strange().into_iter().chain(sizes).collect()
+    strange_values().into_iter().chain(sizes).collect()
 }

@@ -9,7 +9,7 @@ use tonnage_core::limit::HAND_WRITTEN_BYTES;
 use tonnage_core::plan::suite::{Configuration, CostReference, Suite};
 use tonnage_report::{SuiteAnswer, SuiteView, suite_csv, text};
 use tonnage_run::bounded::read_text;
-use tonnage_suite::expand::{Typed, expand, priced};
+use tonnage_suite::expand::{Typed, expand_file, priced_suite};
 use tonnage_suite::file::SuiteFile;
 
 use super::{axes, json};
@@ -89,8 +89,8 @@ impl CostArgs {
         let shown = path.display().to_string();
         let text = read_text(path, HAND_WRITTEN_BYTES).map_err(|error| Failure::about_file(&shown, &error))?;
         let file = SuiteFile::read(&text).map_err(|error| placed_error(path, error))?;
-        let all = expand(&file, &Typed::default()).map_err(|error| placed_error(path, error))?;
-        let mut suite = priced(&file, &all);
+        let all = expand_file(&file, &Typed::default()).map_err(|error| placed_error(path, error))?;
+        let mut suite = priced_suite(&file, &all);
         if self.job.model.is_none() {
             self.job.model = suite.job.as_deref().map(|job| path_beside(path, job));
         }

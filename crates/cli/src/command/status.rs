@@ -100,13 +100,13 @@ fn tell_suites(suites: &[suite::View], as_json: bool, terminal: &Terminal) -> Re
 }
 
 fn is_suite(store: &Store, name: &str) -> bool {
-    SuiteFolder::all(store.root()).iter().any(|one| one.path.file_name().is_some_and(|own| own == name))
+    SuiteFolder::all_suites(store.root()).iter().any(|one| one.path.file_name().is_some_and(|own| own == name))
 }
 
 /// The suite that a run is of, and its name there; the newest suite first.
 fn suite_of(store: &Store, run: &str) -> Option<(String, String)> {
-    SuiteFolder::all(store.root()).into_iter().rev().find_map(|folder| {
-        let (plan, state) = (folder.plan().ok()?, folder.journal.state().ok()?);
+    SuiteFolder::all_suites(store.root()).into_iter().rev().find_map(|folder| {
+        let (plan, state) = (folder.read_plan().ok()?, folder.journal.read_state().ok()?);
         let name = Status::new(&plan, &state, false, now_ms()).name_of(run)?;
         Some((plan.suite.clone(), name))
     })

@@ -12,17 +12,17 @@ use crate::tree::is_null;
 
 /// Every key of a config of `accelerate launch`.
 pub const ROWS: &[Row] = &[
-    ("compute_environment", Reads(environment)),
-    ("distributed_type", Reads(distributed)),
-    ("num_processes", Reads(processes)),
+    ("compute_environment", Reads(compute_environment)),
+    ("distributed_type", Reads(distributed_type)),
+    ("num_processes", Reads(process_count)),
     ("num_machines", Free("processes of all machines are counted")),
-    ("mixed_precision", Reads(precision)),
+    ("mixed_precision", Reads(mixed_precision)),
     ("use_cpu", Refuses("it trains on the CPU: no GPU's memory is asked for")),
-    ("gradient_accumulation_steps", Reads(super::trainer::accumulation)),
+    ("gradient_accumulation_steps", Reads(super::trainer::accumulation_steps)),
     ("fsdp_config", Inside(fsdp::ROWS)),
     ("deepspeed_config", Inside(DEEPSPEED)),
     ("dynamo_config", Reads(dynamo_table)),
-    ("dynamo_backend", Reads(dynamo)),
+    ("dynamo_backend", Reads(dynamo_backend)),
     ("megatron_lm_config", Refuses("Megatron-LM is not simulated")),
     ("fp8_config", Refuses("fp8 is not simulated")),
     ("parallelism_config", Notes("a mesh of parallel dimensions is not simulated", Allowance::Unknown)),
@@ -51,24 +51,24 @@ pub const ROWS: &[Row] = &[
 
 /// The table of DeepSpeed in it.
 const DEEPSPEED: &[Row] = &[
-    ("zero_stage", Reads(deepspeed::stage)),
-    ("offload_optimizer_device", Reads(deepspeed::offload)),
-    ("offload_param_device", Reads(deepspeed::offload)),
+    ("zero_stage", Reads(deepspeed::zero_stage)),
+    ("offload_optimizer_device", Reads(deepspeed::offload_device)),
+    ("offload_param_device", Reads(deepspeed::offload_device)),
     ("offload_optimizer_nvme_path", Free(deepspeed::OFFLOADED_TO)),
     ("offload_param_nvme_path", Free(deepspeed::OFFLOADED_TO)),
     ("zero3_init_flag", Free("how weights reach the ranks")),
     ("zero3_save_16bit_model", Free(super::words::SAVES)),
-    ("gradient_accumulation_steps", Reads(super::trainer::accumulation)),
-    ("gradient_clipping", Reads(deepspeed::clipping)),
+    ("gradient_accumulation_steps", Reads(super::trainer::accumulation_steps)),
+    ("gradient_clipping", Reads(deepspeed::gradient_clipping)),
     ("deepspeed_multinode_launcher", Free(LAUNCH)),
     ("deepspeed_hostfile", Free(LAUNCH)),
     ("deepspeed_exclusion_filter", Free(LAUNCH)),
     ("deepspeed_inclusion_filter", Free(LAUNCH)),
     ("deepspeed_moe_layer_cls_names", Free("which layers are whole")),
-    ("deepspeed_config_file", Reads(|facts, said| facts.named(said, "DeepSpeed's config"))),
+    ("deepspeed_config_file", Reads(|facts, said| facts.became_named(said, "DeepSpeed's config"))),
 ];
 
-fn environment(_: &mut Facts, said: &Said<'_>) -> Became {
+fn compute_environment(_: &mut Facts, said: &Said<'_>) -> Became {
     match said.word().as_str() {
         word if word.contains("sagemaker") => {
             Became::Refused("what SageMaker starts is not told by this file".to_owned())
@@ -77,7 +77,7 @@ fn environment(_: &mut Facts, said: &Said<'_>) -> Became {
     }
 }
 
-fn distributed(facts: &mut Facts, said: &Said<'_>) -> Became {
+fn distributed_type(facts: &mut Facts, said: &Said<'_>) -> Became {
     match said.word().as_str() {
         "no" => Became::NoMemory("one process"),
         "multi_gpu" => {
@@ -88,7 +88,7 @@ fn distributed(facts: &mut Facts, said: &Said<'_>) -> Became {
             Became::Used(keys::PARALLEL)
         }
         "fsdp" => {
-            fsdp::shard(facts, fsdp::version(said.other("fsdp_config").as_ref()).unwrap_or(1), said);
+            fsdp::shard_job(facts, fsdp::version_of_fsdp(said.other("fsdp_config").as_ref()).unwrap_or(1), said);
             shard_dtypes(facts, said);
             Became::Used(keys::PARALLEL)
         }
@@ -99,7 +99,7 @@ fn distributed(facts: &mut Facts, said: &Said<'_>) -> Became {
             facts.has_deepspeed = true;
             Became::Used(keys::PARALLEL)
         }
-        other => Became::Refused(format!("`{}` is not simulated", crate::text::brief(other))),
+        other => Became::Refused(format!("`{}` is not simulated", crate::text::brief_text(other))),
     }
 }
 
@@ -114,26 +114,26 @@ fn shard_dtypes(facts: &mut Facts, said: &Said<'_>) {
     facts.set_text(keys::FSDP2_REDUCE_DTYPE, dtype, said.place);
 }
 
-fn processes(facts: &mut Facts, said: &Said<'_>) -> Became {
+fn process_count(facts: &mut Facts, said: &Said<'_>) -> Became {
     match said.value.as_u64() {
         Some(0) | None => Became::Refused("a number of processes is a whole number from 1".to_owned()),
         Some(1) => Became::NoMemory("one process"),
-        Some(_) => facts.set(keys::WORLD_SIZE, said.value, said.place),
+        Some(_) => facts.set_key(keys::WORLD_SIZE, said.value, said.place),
     }
 }
 
 /// `mixed_precision`: autocast, which a training config of its own goes before.
-pub(super) fn precision(facts: &mut Facts, said: &Said<'_>) -> Became {
+pub(super) fn mixed_precision(facts: &mut Facts, said: &Said<'_>) -> Became {
     match said.word().as_str() {
         "no" | "null" | "false" => Became::NoMemory(OFF),
         "bf16" => facts.take_autocast(Dtype::Bf16, true, said.place),
         "fp16" => facts.take_autocast(Dtype::Fp16, true, said.place),
-        other => Became::Refused(format!("`{}` is not simulated", crate::text::brief(other))),
+        other => Became::Refused(format!("`{}` is not simulated", crate::text::brief_text(other))),
     }
 }
 
 /// A backend of torch.compile.
-pub(super) fn dynamo(_: &mut Facts, said: &Said<'_>) -> Became {
+pub(super) fn dynamo_backend(_: &mut Facts, said: &Said<'_>) -> Became {
     match said.word().as_str() {
         "no" | "null" | "false" | "eager" => Became::NoMemory(OFF),
         _ => Became::Noted(COMPILE.to_owned(), Allowance::Unknown),

@@ -8,7 +8,7 @@ use super::words::{LOSS, QUANTIZED, TOKENS};
 use super::{fsdp, optimizer, peft};
 use crate::facts::{Dtype, Facts, Weights};
 use crate::rule::{Became, OFF, Said};
-use crate::tree::{Entry, find, is_null, is_on, plain};
+use crate::tree::{Entry, find_entry, is_null, is_on, plain_text};
 
 pub(super) fn optimizer_word(facts: &mut Facts, said: &Said<'_>) -> Became {
     match said.word().as_str() {
@@ -42,7 +42,7 @@ pub(super) fn fp16(facts: &mut Facts, said: &Said<'_>) -> Became {
     facts.take_autocast(Dtype::Fp16, is_on(said.value), said.place)
 }
 
-pub(super) fn half(facts: &mut Facts, said: &Said<'_>) -> Became {
+pub(super) fn half_precision(facts: &mut Facts, said: &Said<'_>) -> Became {
     if !is_on(said.value) {
         return Became::NoMemory(OFF);
     }
@@ -50,7 +50,7 @@ pub(super) fn half(facts: &mut Facts, said: &Said<'_>) -> Became {
     Became::Used(keys::PRECISION)
 }
 
-pub(super) fn full(facts: &mut Facts, said: &Said<'_>) -> Became {
+pub(super) fn full_precision(facts: &mut Facts, said: &Said<'_>) -> Became {
     if !is_on(said.value) {
         return Became::NoMemory(OFF);
     }
@@ -62,20 +62,20 @@ pub(super) fn tf32(facts: &mut Facts, said: &Said<'_>) -> Became {
     match said.word().as_str() {
         "auto" => Became::NoMemory("how products are computed: no size"),
         _ if is_null(said.value) => Became::NoMemory(OFF),
-        _ => facts.set(keys::ALLOW_TF32, said.value, said.place),
+        _ => facts.set_key(keys::ALLOW_TF32, said.value, said.place),
     }
 }
 
 pub(super) fn has_adapter(said: &Said<'_>) -> bool {
-    said.other("adapter").is_some_and(|value| plain(&value).eq_ignore_ascii_case("lora"))
+    said.other("adapter").is_some_and(|value| plain_text(&value).eq_ignore_ascii_case("lora"))
 }
 
-pub(super) fn adapter(_: &mut Facts, said: &Said<'_>) -> Became {
+pub(super) fn adapter_kind(_: &mut Facts, said: &Said<'_>) -> Became {
     match said.word().as_str() {
         "lora" => Became::Used(keys::LORA_R),
         "" | "null" => Became::NoMemory(OFF),
         "qlora" => Became::Refused(QUANTIZED.to_owned()),
-        other => Became::Refused(format!("`{}` adapters are not simulated", crate::text::brief(other))),
+        other => Became::Refused(format!("`{}` adapters are not simulated", crate::text::brief_text(other))),
     }
 }
 
@@ -85,10 +85,10 @@ pub(super) fn of_adapter(facts: &mut Facts, said: &Said<'_>, key: &'static str) 
     if !has_adapter(said) || is_null(said.value) {
         return Became::NoMemory(NO_ADAPTER);
     }
-    facts.set(key, said.value, said.place)
+    facts.set_key(key, said.value, said.place)
 }
 
-pub(super) fn targets(facts: &mut Facts, said: &Said<'_>) -> Became {
+pub(super) fn lora_targets(facts: &mut Facts, said: &Said<'_>) -> Became {
     if !has_adapter(said) || said.other_is_on("lora_target_linear") || !is_on(said.value) {
         return Became::NoMemory("every linear layer is a target, or no adapter is made");
     }
@@ -128,14 +128,14 @@ pub(super) fn model_quantization(_: &mut Facts, said: &Said<'_>) -> Became {
     Became::Refused(QUANTIZED.to_owned())
 }
 
-pub(super) fn switched(facts: &mut Facts, said: &Said<'_>, word: &str) -> Became {
+pub(super) fn switch_precision(facts: &mut Facts, said: &Said<'_>, word: &str) -> Became {
     if !is_on(said.value) {
         return Became::NoMemory(OFF);
     }
     set_attention(facts, word, said.place)
 }
 
-pub(super) fn sharded(facts: &mut Facts, said: &Said<'_>) -> Became {
+pub(super) fn sharded_model(facts: &mut Facts, said: &Said<'_>) -> Became {
     if !is_on(said.value) {
         return Became::NoMemory(OFF);
     }
@@ -146,37 +146,37 @@ pub(super) fn sharded(facts: &mut Facts, said: &Said<'_>) -> Became {
 /// `fsdp_version`, which alone turns FSDP on where a table of it is there.
 pub(super) fn sharded_version(facts: &mut Facts, said: &Said<'_>) -> Became {
     let version = said.other("fsdp_version").and_then(|value| value.as_u64());
-    let version = version.or_else(|| fsdp::version(said.other("fsdp_config").as_ref())).unwrap_or(1);
+    let version = version.or_else(|| fsdp::version_of_fsdp(said.other("fsdp_config").as_ref())).unwrap_or(1);
     if said.other_is_on("fsdp_config") || said.other_is_on("fsdp") {
-        fsdp::shard(facts, version, said);
+        fsdp::shard_job(facts, version, said);
         return Became::Used(keys::PARALLEL);
     }
     Became::NoMemory("no table of FSDP is there")
 }
 
-pub(super) fn degree(_: &mut Facts, said: &Said<'_>) -> Became {
+pub(super) fn parallel_degree(_: &mut Facts, said: &Said<'_>) -> Became {
     match said.value.as_u64() {
         Some(0 | 1) | None => Became::NoMemory(OFF),
         _ => Became::Noted(super::axolotl::MESH.to_owned(), Allowance::Unknown),
     }
 }
 
-pub(super) fn task(facts: &mut Facts, said: &Said<'_>) -> Became {
+pub(super) fn task_kind(facts: &mut Facts, said: &Said<'_>) -> Became {
     let task = match said.word().as_str() {
         "" | "null" => return Became::NoMemory(OFF),
         "dpo" | "ipo" => "dpo",
         "grpo" => "grpo",
         other => {
-            return Became::Refused(format!("training by `{}` is not simulated", crate::text::brief(other)));
+            return Became::Refused(format!("training by `{}` is not simulated", crate::text::brief_text(other)));
         }
     };
     facts.set_text(keys::TASK, task, said.place);
     Became::Used(keys::TASK)
 }
 
-pub(super) fn beta(facts: &mut Facts, said: &Said<'_>) -> Became {
+pub(super) fn adam_beta(facts: &mut Facts, said: &Said<'_>) -> Became {
     if said.other("rl").is_some_and(|rl| rl == "grpo") {
-        return facts.set(keys::GRPO_BETA, said.value, said.place);
+        return facts.set_key(keys::GRPO_BETA, said.value, said.place);
     }
     Became::NoMemory(LOSS)
 }
@@ -204,25 +204,25 @@ pub(super) fn model_config(facts: &mut Facts, said: &Said<'_>) -> Became {
 }
 
 /// Axolotl's own defaults and what it does beside.
-pub fn finish(facts: &mut Facts, file: &[Entry]) {
-    let task = facts.value(keys::TASK).unwrap_or("causal_lm").to_owned();
-    facts.imply(keys::TASK, &task, "a config of Axolotl without `rl` trains on next tokens");
-    facts.imply(
+pub fn finish_axolotl(facts: &mut Facts, file: &[Entry]) {
+    let task = facts.value_of(keys::TASK).unwrap_or("causal_lm").to_owned();
+    facts.imply_key(keys::TASK, &task, "a config of Axolotl without `rl` trains on next tokens");
+    facts.imply_key(
         keys::FRAMEWORK,
         if task == "causal_lm" { "trainer" } else { "trl" },
         "Axolotl trains with the Trainer's loop, or TRL's",
     );
-    facts.imply(keys::OPTIMIZER, "adamw_fused", "Axolotl's optimizer: adamw_torch_fused");
-    if find(file, "adapter").is_none_or(|entry| is_null(&entry.node.value())) {
-        facts.imply(keys::GRADIENT_CHECKPOINTING, false, "Axolotl's default");
+    facts.imply_key(keys::OPTIMIZER, "adamw_fused", "Axolotl's optimizer: adamw_torch_fused");
+    if find_entry(file, "adapter").is_none_or(|entry| is_null(&entry.node.value())) {
+        facts.imply_key(keys::GRADIENT_CHECKPOINTING, false, "Axolotl's default");
     }
     if task != "causal_lm" {
         // Rows of DPO and GRPO are prompts and answers.
-        if let Some(length) = facts.size(keys::SEQ_LEN) {
+        if let Some(length) = facts.size_of(keys::SEQ_LEN) {
             facts.sets.retain(|given| given.key != keys::SEQ_LEN);
             if task == "dpo" {
-                facts.imply(keys::PROMPT_LEN, (length / 2).max(1), "half of sequence_len");
-                facts.imply(keys::COMPLETION_LEN, length.saturating_sub(length / 2).max(1), "half of sequence_len");
+                facts.imply_key(keys::PROMPT_LEN, (length / 2).max(1), "half of sequence_len");
+                facts.imply_key(keys::COMPLETION_LEN, length.saturating_sub(length / 2).max(1), "half of sequence_len");
             }
         }
     }

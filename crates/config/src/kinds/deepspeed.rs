@@ -8,7 +8,7 @@ use super::words::{LOGS, OFFLOAD, SAVES, SCALAR};
 use crate::facts::{Dtype, Facts};
 use crate::rule::Rule::{Free, Inside, InsideOr, Notes, Reads, Refuses};
 use crate::rule::{Became, OFF, Row, Said};
-use crate::tree::{is_null, is_on, plain};
+use crate::tree::{is_null, is_on, plain_text};
 
 /// What an offload's path says.
 pub(super) const OFFLOADED_TO: &str = "where it is offloaded to";
@@ -18,14 +18,14 @@ const TIMES: &str = "when ranks speak: no size";
 /// Every key of DeepSpeed's JSON, nested ones by dots.
 pub const ROWS: &[Row] = &[
     ("zero_optimization", Inside(ZERO)),
-    ("train_batch_size", Reads(global)),
-    ("train_micro_batch_size_per_gpu", Reads(micro)),
-    ("gradient_accumulation_steps", Reads(super::trainer::accumulation)),
-    ("gradient_clipping", Reads(clipping)),
+    ("train_batch_size", Reads(global_batch)),
+    ("train_micro_batch_size_per_gpu", Reads(micro_batch)),
+    ("gradient_accumulation_steps", Reads(super::trainer::accumulation_steps)),
+    ("gradient_clipping", Reads(gradient_clipping)),
     ("bf16", InsideOr(BF16, super::trainer::bf16)),
     ("bfloat16", InsideOr(BF16, super::trainer::bf16)),
     ("fp16", InsideOr(FP16, super::trainer::fp16)),
-    ("amp", Reads(apex)),
+    ("amp", Reads(apex_amp)),
     (
         "torch_autocast",
         Notes("DeepSpeed's own autocast was not measured; the range allows a fifth of the peak", Allowance::Fifth),
@@ -34,7 +34,7 @@ pub const ROWS: &[Row] = &[
     ("communication_data_type", Free("what ranks send each other")),
     ("optimizer", Inside(OPTIMIZER)),
     ("scheduler", Free(SCALAR)),
-    ("activation_checkpointing", Reads(activations)),
+    ("activation_checkpointing", Reads(activation_checkpointing)),
     ("zero_allow_untested_optimizer", Free("a check")),
     ("zero_force_ds_cpu_optimizer", Free("only offloaded states read it")),
     ("prescale_gradients", Free(SCALAR)),
@@ -73,7 +73,7 @@ pub const ROWS: &[Row] = &[
 ];
 
 const BF16: &[Row] = &[
-    ("enabled", Reads(|facts, said| weights(facts, said, Dtype::Bf16))),
+    ("enabled", Reads(|facts, said| weights_in(facts, said, Dtype::Bf16))),
     (
         "auto_cast",
         Notes("autocast under DeepSpeed was not measured; the range allows a fifth of the peak", Allowance::Fifth),
@@ -90,7 +90,7 @@ const BF16: &[Row] = &[
 ];
 
 const FP16: &[Row] = &[
-    ("enabled", Reads(|facts, said| weights(facts, said, Dtype::Fp16))),
+    ("enabled", Reads(|facts, said| weights_in(facts, said, Dtype::Fp16))),
     (
         "auto_cast",
         Notes("autocast under DeepSpeed was not measured; the range allows a fifth of the peak", Allowance::Fifth),
@@ -106,33 +106,33 @@ const FP16: &[Row] = &[
 ];
 
 const ZERO: &[Row] = &[
-    ("stage", Reads(stage)),
-    ("offload_optimizer", InsideOr(OFFLOADED, offload)),
-    ("offload_param", InsideOr(OFFLOADED, offload)),
+    ("stage", Reads(zero_stage)),
+    ("offload_optimizer", InsideOr(OFFLOADED, offload_device)),
+    ("offload_param", InsideOr(OFFLOADED, offload_device)),
     ("cpu_offload", Notes(OFFLOAD, Allowance::Less)),
     ("cpu_offload_params", Notes(OFFLOAD, Allowance::Less)),
     ("cpu_offload_use_pin_memory", Free("how the host holds what is offloaded")),
-    ("allgather_bucket_size", Reads(bucket)),
-    ("reduce_bucket_size", Reads(bucket)),
+    ("allgather_bucket_size", Reads(bucket_size)),
+    ("reduce_bucket_size", Reads(bucket_size)),
     ("allgather_partitions", Free(TIMES)),
     ("reduce_scatter", Free(TIMES)),
     ("overlap_comm", Free(TIMES)),
     ("contiguous_gradients", Free("where gradients lie: as many bytes")),
     ("round_robin_gradients", Free(TIMES)),
     ("sub_group_size", Reads(sub_group)),
-    ("stage3_prefetch_bucket_size", Reads(bucket)),
-    ("stage3_param_persistence_threshold", Reads(bucket)),
-    ("stage3_max_live_parameters", Reads(bucket)),
-    ("stage3_max_reuse_distance", Reads(bucket)),
+    ("stage3_prefetch_bucket_size", Reads(bucket_size)),
+    ("stage3_param_persistence_threshold", Reads(bucket_size)),
+    ("stage3_max_live_parameters", Reads(bucket_size)),
+    ("stage3_max_reuse_distance", Reads(bucket_size)),
     ("stage3_gather_16bit_weights_on_model_save", Free(SAVES)),
     ("stage3_gather_fp16_weights_on_model_save", Free(SAVES)),
-    ("stage3_model_persistence_threshold", Reads(bucket)),
+    ("stage3_model_persistence_threshold", Reads(bucket_size)),
     ("stage3_use_all_reduce_for_fetch_params", Free(TIMES)),
     ("stage3_allgather_sequential", Free(TIMES)),
-    ("prefetch_bucket_size", Reads(bucket)),
-    ("param_persistence_threshold", Reads(bucket)),
-    ("max_live_parameters", Reads(bucket)),
-    ("max_reuse_distance", Reads(bucket)),
+    ("prefetch_bucket_size", Reads(bucket_size)),
+    ("param_persistence_threshold", Reads(bucket_size)),
+    ("max_live_parameters", Reads(bucket_size)),
+    ("max_reuse_distance", Reads(bucket_size)),
     ("gather_16bit_weights_on_model_save", Free(SAVES)),
     ("elastic_checkpoint", Free(SAVES)),
     ("load_from_fp32_weights", Free(SAVES)),
@@ -150,14 +150,14 @@ const ZERO: &[Row] = &[
     ("zero_quantized_weights", Notes("ZeRO++ was not measured", Allowance::Unknown)),
     ("zero_quantized_nontrainable_weights", Notes("ZeRO++ was not measured", Allowance::Unknown)),
     ("zero_quantized_gradients", Notes("ZeRO++ was not measured", Allowance::Unknown)),
-    ("zero_hpz_partition_size", Reads(hierarchy)),
-    ("mics_shard_size", Reads(hierarchy)),
+    ("zero_hpz_partition_size", Reads(hierarchical_partition)),
+    ("mics_shard_size", Reads(hierarchical_partition)),
     ("mics_hierarchical_params_gather", Notes("MiCS was not measured", Allowance::Unknown)),
     ("leaf_module", Free("which modules are gathered whole")),
 ];
 
 const OFFLOADED: &[Row] = &[
-    ("device", Reads(offload)),
+    ("device", Reads(offload_device)),
     ("pin_memory", Free("how the host holds what is offloaded")),
     ("nvme_path", Free(OFFLOADED_TO)),
     ("buffer_count", Free("buffers of the host")),
@@ -180,14 +180,14 @@ pub fn of_trainer(facts: &mut Facts, said: &Said<'_>) -> Became {
     match said.value {
         value if !is_on(value) => Became::NoMemory(OFF),
         Value::Bool(_) => Became::NoMemory("accelerate's or DeepSpeed's own config says it"),
-        _ => facts.named(said, "DeepSpeed's config"),
+        _ => facts.became_named(said, "DeepSpeed's config"),
     }
 }
 
 /// ZeRO's stage; 0 is DDP's memory.
-pub(super) fn stage(facts: &mut Facts, said: &Said<'_>) -> Became {
+pub(super) fn zero_stage(facts: &mut Facts, said: &Said<'_>) -> Became {
     facts.has_deepspeed = true;
-    match said.value.as_u64().or_else(|| plain(said.value).parse().ok()) {
+    match said.value.as_u64().or_else(|| plain_text(said.value).parse().ok()) {
         Some(0) => {
             facts.left_open.push(LeftOpen {
                 text: "DeepSpeed without ZeRO is simulated as DDP; the range allows a fifth of the peak".to_owned(),
@@ -205,7 +205,7 @@ pub(super) fn stage(facts: &mut Facts, said: &Said<'_>) -> Became {
 }
 
 /// A device that something is offloaded to.
-pub(super) fn offload(_: &mut Facts, said: &Said<'_>) -> Became {
+pub(super) fn offload_device(_: &mut Facts, said: &Said<'_>) -> Became {
     match said.word().as_str() {
         "none" | "null" | "" | "false" => Became::NoMemory(OFF),
         _ => Became::Noted(OFFLOAD.to_owned(), Allowance::Less),
@@ -213,31 +213,31 @@ pub(super) fn offload(_: &mut Facts, said: &Said<'_>) -> Became {
 }
 
 /// A norm that gradients are clipped to; `auto` is the trainer's.
-pub(super) fn clipping(facts: &mut Facts, said: &Said<'_>) -> Became {
+pub(super) fn gradient_clipping(facts: &mut Facts, said: &Said<'_>) -> Became {
     match said.word().as_str() {
         "auto" => Became::NoMemory(FILLED_IN),
-        _ => super::trainer::clip(facts, said),
+        _ => super::trainer::clip_norm(facts, said),
     }
 }
 
 const FILLED_IN: &str = "`auto`: the trainer fills it in from its own arguments";
 
-fn global(facts: &mut Facts, said: &Said<'_>) -> Became {
+fn global_batch(facts: &mut Facts, said: &Said<'_>) -> Became {
     match said.word().as_str() {
         "auto" => Became::NoMemory(FILLED_IN),
-        _ => facts.set(keys::GLOBAL_BATCH_SIZE, said.value, said.place),
+        _ => facts.set_key(keys::GLOBAL_BATCH_SIZE, said.value, said.place),
     }
 }
 
-fn micro(facts: &mut Facts, said: &Said<'_>) -> Became {
+fn micro_batch(facts: &mut Facts, said: &Said<'_>) -> Became {
     match said.word().as_str() {
         "auto" => Became::NoMemory(FILLED_IN),
-        _ => facts.set(keys::MICRO_BATCH_SIZE, said.value, said.place),
+        _ => facts.set_key(keys::MICRO_BATCH_SIZE, said.value, said.place),
     }
 }
 
 /// Under DeepSpeed the weights themselves are of the dtype, beside fp32 masters.
-fn weights(facts: &mut Facts, said: &Said<'_>, dtype: Dtype) -> Became {
+fn weights_in(facts: &mut Facts, said: &Said<'_>, dtype: Dtype) -> Became {
     match said.word().as_str() {
         "auto" => Became::NoMemory(FILLED_IN),
         _ if is_on(said.value) => {
@@ -248,7 +248,7 @@ fn weights(facts: &mut Facts, said: &Said<'_>, dtype: Dtype) -> Became {
     }
 }
 
-fn apex(_: &mut Facts, said: &Said<'_>) -> Became {
+fn apex_amp(_: &mut Facts, said: &Said<'_>) -> Became {
     match said.value.get("enabled") {
         Some(on) if is_on(on) && on != "auto" => Became::Refused("apex's amp is not simulated".to_owned()),
         _ => Became::NoMemory(OFF),
@@ -256,7 +256,7 @@ fn apex(_: &mut Facts, said: &Said<'_>) -> Became {
 }
 
 /// DeepSpeed's own checkpointing, which only a loop that calls it reads.
-fn activations(_: &mut Facts, said: &Said<'_>) -> Became {
+fn activation_checkpointing(_: &mut Facts, said: &Said<'_>) -> Became {
     let on = said.value.as_object().is_some_and(|table| table.values().any(is_on));
     if !on {
         return Became::NoMemory(OFF);
@@ -268,7 +268,7 @@ fn activations(_: &mut Facts, said: &Said<'_>) -> Became {
 }
 
 /// Buckets as large as the defaults (5e8 elements; runtime/zero/config.py), or that the Trainer sizes.
-fn bucket(_: &mut Facts, said: &Said<'_>) -> Became {
+fn bucket_size(_: &mut Facts, said: &Said<'_>) -> Became {
     let is_default = said.value.as_f64().is_some_and(|elements| (elements - 5e8).abs() < 1.0);
     if said.word() == "auto" || is_null(said.value) || is_default {
         return Became::NoMemory("the default, or what the trainer fills in");
@@ -285,7 +285,7 @@ fn bucket_noted() -> Became {
     Became::Noted(BUCKETS.to_owned(), Allowance::Fifth)
 }
 
-fn hierarchy(_: &mut Facts, said: &Said<'_>) -> Became {
+fn hierarchical_partition(_: &mut Facts, said: &Said<'_>) -> Became {
     match said.value.as_i64() {
         Some(..=1) | None => Became::NoMemory(OFF),
         _ => {

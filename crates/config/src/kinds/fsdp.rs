@@ -7,7 +7,7 @@ use super::words::{LAUNCH, OFFLOAD, SAVES};
 use crate::facts::Facts;
 use crate::rule::Rule::{Free, Notes, Reads};
 use crate::rule::{Became, OFF, Row, Said};
-use crate::tree::{is_null, is_on, plain};
+use crate::tree::{is_null, is_on, plain_text};
 
 const FIRST: &str = "FSDP1 is simulated as FSDP2; its flat parameters and buffers were not measured, the range allows a fifth of the peak";
 const SECOND: &str = "how accelerate calls FSDP2 was not measured; the range allows a fifth of the peak";
@@ -19,17 +19,17 @@ const ONE_GROUP: &str =
 pub const ROWS: &[Row] = &[
     ("fsdp_version", Free("said with the table")),
     ("version", Free("said with the table")),
-    ("fsdp_sharding_strategy", Reads(strategy)),
-    ("sharding_strategy", Reads(strategy)),
-    ("fsdp_reshard_after_forward", Reads(reshard)),
-    ("reshard_after_forward", Reads(reshard)),
+    ("fsdp_sharding_strategy", Reads(sharding_strategy)),
+    ("sharding_strategy", Reads(sharding_strategy)),
+    ("fsdp_reshard_after_forward", Reads(reshard_after)),
+    ("reshard_after_forward", Reads(reshard_after)),
     ("fsdp_offload_params", Notes(OFFLOAD, Allowance::Less)),
     ("offload_params", Notes(OFFLOAD, Allowance::Less)),
     ("cpu_offload_pin_memory", Free("how the host holds what is offloaded")),
-    ("fsdp_activation_checkpointing", Reads(checkpointing)),
-    ("activation_checkpointing", Reads(checkpointing)),
-    ("fsdp_auto_wrap_policy", Reads(policy)),
-    ("auto_wrap_policy", Reads(policy)),
+    ("fsdp_activation_checkpointing", Reads(activation_checkpointing)),
+    ("activation_checkpointing", Reads(activation_checkpointing)),
+    ("fsdp_auto_wrap_policy", Reads(wrap_policy)),
+    ("auto_wrap_policy", Reads(wrap_policy)),
     ("fsdp_transformer_layer_cls_to_wrap", Free(WRAPPED)),
     ("transformer_layer_cls_to_wrap", Free(WRAPPED)),
     ("fsdp_min_num_params", Notes(ONE_GROUP, Allowance::Fifth)),
@@ -57,12 +57,12 @@ pub const ROWS: &[Row] = &[
     ("state_dict_type", Free(SAVES)),
     ("final_state_dict_type", Free(SAVES)),
     ("xla", Notes("XLA is not simulated", Allowance::Unknown)),
-    ("mixed_precision_policy", Reads(dtypes)),
+    ("mixed_precision_policy", Reads(mixed_dtypes)),
     ("fsdp_ignored_modules", Notes("modules that stay whole on every rank are not simulated", Allowance::Unknown)),
     ("fsdp_config", Free(LAUNCH)),
 ];
 
-fn strategy(facts: &mut Facts, said: &Said<'_>) -> Became {
+fn sharding_strategy(facts: &mut Facts, said: &Said<'_>) -> Became {
     let word = said.word().replace("shardingstrategy.", "");
     match word.as_str() {
         "full_shard" | "1" => Became::Used(keys::PARALLEL),
@@ -77,7 +77,7 @@ fn strategy(facts: &mut Facts, said: &Said<'_>) -> Became {
     }
 }
 
-fn reshard(facts: &mut Facts, said: &Said<'_>) -> Became {
+fn reshard_after(facts: &mut Facts, said: &Said<'_>) -> Became {
     match said.word().as_str() {
         "full_shard" => Became::Used(keys::PARALLEL),
         "shard_grad_op" => {
@@ -91,7 +91,7 @@ fn reshard(facts: &mut Facts, said: &Said<'_>) -> Became {
     }
 }
 
-fn checkpointing(facts: &mut Facts, said: &Said<'_>) -> Became {
+fn activation_checkpointing(facts: &mut Facts, said: &Said<'_>) -> Became {
     if !is_on(said.value) {
         return Became::NoMemory(OFF);
     }
@@ -99,7 +99,7 @@ fn checkpointing(facts: &mut Facts, said: &Said<'_>) -> Became {
     Became::Used(keys::GRADIENT_CHECKPOINTING)
 }
 
-fn policy(_: &mut Facts, said: &Said<'_>) -> Became {
+fn wrap_policy(_: &mut Facts, said: &Said<'_>) -> Became {
     let word = said.word();
     if word.contains("transformer") {
         Became::NoMemory(WRAPPED)
@@ -108,8 +108,8 @@ fn policy(_: &mut Facts, said: &Said<'_>) -> Became {
     }
 }
 
-fn dtypes(facts: &mut Facts, said: &Said<'_>) -> Became {
-    match crate::facts::Dtype::of(&said.word()) {
+fn mixed_dtypes(facts: &mut Facts, said: &Said<'_>) -> Became {
+    match crate::facts::Dtype::of_word(&said.word()) {
         Some(crate::facts::Dtype::Bf16) => {
             shard_dtype(facts, "bf16", said);
             Became::Used(keys::FSDP2_PARAM_DTYPE)
@@ -125,7 +125,7 @@ fn shard_dtype(facts: &mut Facts, dtype: &str, said: &Said<'_>) {
 }
 
 /// Parameters, gradients and states over the ranks.
-pub fn shard(facts: &mut Facts, version: u64, said: &Said<'_>) {
+pub fn shard_job(facts: &mut Facts, version: u64, said: &Said<'_>) {
     facts.set_text(keys::PARALLEL, "fsdp2", said.place);
     let text = if version == 2 { SECOND } else { FIRST };
     let known = facts.left_open.iter().any(|left| left.text == text);
@@ -135,29 +135,29 @@ pub fn shard(facts: &mut Facts, version: u64, said: &Said<'_>) {
 }
 
 /// The version that a table of FSDP's says.
-pub fn version(table: Option<&Value>) -> Option<u64> {
+pub fn version_of_fsdp(table: Option<&Value>) -> Option<u64> {
     let table = table?.as_object()?;
     let value = table.get("fsdp_version").or_else(|| table.get("version"))?;
-    value.as_u64().or_else(|| plain(value).parse().ok())
+    value.as_u64().or_else(|| plain_text(value).parse().ok())
 }
 
 /// The Trainer's `fsdp`: words, or a switch.
 pub fn of_trainer(facts: &mut Facts, said: &Said<'_>) -> Became {
     let words = match said.value {
-        Value::Array(items) => items.iter().map(plain).collect::<Vec<_>>().join(" "),
-        other => plain(other),
+        Value::Array(items) => items.iter().map(plain_text).collect::<Vec<_>>().join(" "),
+        other => plain_text(other),
     };
     if !is_on(said.value) {
         return Became::NoMemory(OFF);
     }
-    let version = version(said.other("fsdp_config").as_ref()).unwrap_or(1);
-    shard(facts, version, said);
+    let version = version_of_fsdp(said.other("fsdp_config").as_ref()).unwrap_or(1);
+    shard_job(facts, version, said);
     for word in words.to_lowercase().split([' ', ',']).filter(|word| !word.is_empty()) {
         match word {
             "full_shard" | "auto_wrap" | "true" => {}
             "shard_grad_op" => facts.set_text(keys::FSDP2_RESHARD_AFTER_FORWARD, false, said.place),
             "offload" => return Became::Noted(OFFLOAD.to_owned(), Allowance::Less),
-            other => return Became::Refused(format!("FSDP's `{}` is not simulated", crate::text::brief(other))),
+            other => return Became::Refused(format!("FSDP's `{}` is not simulated", crate::text::brief_text(other))),
         }
     }
     Became::Used(keys::PARALLEL)
@@ -168,6 +168,6 @@ pub fn named_config(facts: &mut Facts, said: &Said<'_>) -> Became {
     if is_null(said.value) {
         return Became::NoMemory(OFF);
     }
-    facts.wanted.push(plain(said.value));
+    facts.wanted.push(plain_text(said.value));
     Became::Refused("the file that it names was not given: give it too, with --from".to_owned())
 }

@@ -100,14 +100,14 @@ fn prompt_length(facts: &mut Facts, said: &Said<'_>) -> Became {
     if is_null(said.value) {
         return Became::NoMemory("prompts are not cut: they are taken as the job's `prompt_len` says");
     }
-    facts.set(keys::PROMPT_LEN, said.value, said.place)
+    facts.set_key(keys::PROMPT_LEN, said.value, said.place)
 }
 
 /// `generation_batch_size`: rows of all processes that are generated at once.
 fn generation_batch(facts: &mut Facts, said: &Said<'_>) -> Became {
     let Some(rows) = said.value.as_u64() else { return Became::NoMemory(OFF) };
     let train = said.other("per_device_train_batch_size").and_then(|value| value.as_u64()).unwrap_or(8);
-    let of_all = train.saturating_mul(facts.size(keys::WORLD_SIZE).unwrap_or(1)).max(1);
+    let of_all = train.saturating_mul(facts.size_of(keys::WORLD_SIZE).unwrap_or(1)).max(1);
     if !rows.is_multiple_of(of_all) {
         return Became::Refused(format!("{rows} rows do not divide by the {of_all} of a pass of all processes"));
     }
@@ -151,7 +151,7 @@ fn of_engine(facts: &mut Facts, said: &Said<'_>, key: &'static str) -> Became {
     if !runs_inside(said) || is_null(said.value) {
         return Became::NoMemory("no engine runs in the trainer's process");
     }
-    facts.set(key, said.value, said.place)
+    facts.set_key(key, said.value, said.place)
 }
 
 fn engine_ranks(_: &mut Facts, said: &Said<'_>) -> Became {
@@ -169,5 +169,5 @@ fn reward_model(facts: &mut Facts, said: &Said<'_>) -> Became {
         return Became::NoMemory(OFF);
     }
     facts.set_text(keys::JUDGE_PHASE, "forward", said.place);
-    facts.set(keys::JUDGE_MODEL, said.value, said.place)
+    facts.set_key(keys::JUDGE_MODEL, said.value, said.place)
 }

@@ -11,7 +11,7 @@ use super::words::{
 use crate::facts::{Dtype, Facts, Weights};
 use crate::rule::Rule::{Notes, Reads, Refuses, Sets};
 use crate::rule::{Became, Free, OFF, Row, Rule, Said, Table};
-use crate::tree::{Entry, find, is_null, is_on, plain};
+use crate::tree::{Entry, find_entry, is_null, is_on, plain_text};
 
 const IMAGES: &str = "only models of images, videos or sounds read it: how many tokens they become is not told by this";
 const FROZEN: &str = "only models with towers have one";
@@ -73,13 +73,13 @@ const ROWS_FREE: &[Free] = &[
 
 const ROWS_ROWS: &[Row] = &[
     ("model_name_or_path", Sets(keys::MODEL)),
-    ("stage", Reads(stage)),
-    ("finetuning_type", Reads(finetuning)),
+    ("stage", Reads(training_stage)),
+    ("finetuning_type", Reads(finetuning_type)),
     ("cutoff_len", Sets(keys::SEQ_LEN)),
     ("lora_rank", Reads(|facts, said| of_adapter(facts, said, keys::LORA_R))),
     ("lora_alpha", Reads(|facts, said| of_adapter(facts, said, keys::LORA_ALPHA))),
     ("lora_dropout", Reads(|facts, said| of_adapter(facts, said, keys::LORA_DROPOUT))),
-    ("lora_target", Reads(targets)),
+    ("lora_target", Reads(lora_targets)),
     ("additional_target", Notes(peft::MODULES_TO_SAVE, Allowance::Unknown)),
     ("use_dora", Notes(peft::DORA, Allowance::Unknown)),
     ("pissa_init", Rule::Free("how the adapters begin: no size")),
@@ -94,13 +94,13 @@ const ROWS_ROWS: &[Row] = &[
     ("quantization_device_map", Rule::Free(ONLY_QUANTIZED)),
     ("quant_config", Refuses(SECOND_FORM)),
     ("pure_bf16", Reads(pure_bf16)),
-    ("flash_attn", Reads(flash)),
+    ("flash_attn", Reads(flash_attention)),
     ("disable_gradient_checkpointing", Reads(no_checkpointing)),
     (
         "gradient_checkpointing",
         Rule::Free("LLaMA-Factory checkpoints unless disable_gradient_checkpointing says not to"),
     ),
-    ("use_reentrant_gc", Reads(reentrant)),
+    ("use_reentrant_gc", Reads(reentrant_checkpoint)),
     ("use_unsloth_gc", Notes(OFFLOAD, Allowance::Less)),
     ("use_unsloth", Refuses("Unsloth's kernels are not simulated")),
     ("enable_liger_kernel", Sets(keys::USE_LIGER_KERNEL)),
@@ -167,7 +167,7 @@ const ROWS_ROWS: &[Row] = &[
     ("oft_target", Rule::Free("only OFT reads it")),
     ("module_dropout", Rule::Free("only OFT reads it")),
     ("pref_ftx", Notes("the added loss of the chosen answers is not simulated", Allowance::Fifth)),
-    ("pref_loss", Reads(preference)),
+    ("pref_loss", Reads(preference_loss)),
     ("ld_alpha", Notes("length desensitization is not simulated", Allowance::Fifth)),
     ("ref_model", Notes("a reference of another model than the policy is not simulated", Allowance::Unknown)),
     ("ref_model_adapters", Rule::Free("where adapters are loaded from")),
@@ -201,11 +201,13 @@ const ROWS_ROWS: &[Row] = &[
     ("micro_batch_size", Sets(keys::MICRO_BATCH_SIZE)),
 ];
 
-fn stage(facts: &mut Facts, said: &Said<'_>) -> Became {
+fn training_stage(facts: &mut Facts, said: &Said<'_>) -> Became {
     let task = match said.word().as_str() {
         "sft" | "pt" => "causal_lm",
         "dpo" => "dpo",
-        other => return Became::Refused(format!("training by stage `{}` is not simulated", crate::text::brief(other))),
+        other => {
+            return Became::Refused(format!("training by stage `{}` is not simulated", crate::text::brief_text(other)));
+        }
     };
     facts.set_text(keys::TASK, task, said.place);
     Became::Used(keys::TASK)
@@ -213,17 +215,17 @@ fn stage(facts: &mut Facts, said: &Said<'_>) -> Became {
 
 /// LoRA where nobody says anything else.
 fn is_lora(file: &[Entry]) -> bool {
-    find(file, "finetuning_type").is_none_or(|entry| plain(&entry.node.value()).eq_ignore_ascii_case("lora"))
+    find_entry(file, "finetuning_type").is_none_or(|entry| plain_text(&entry.node.value()).eq_ignore_ascii_case("lora"))
 }
 
-fn finetuning(_: &mut Facts, said: &Said<'_>) -> Became {
+fn finetuning_type(_: &mut Facts, said: &Said<'_>) -> Became {
     match said.word().as_str() {
         "lora" => Became::Used(keys::LORA_R),
         "full" => Became::NoMemory("all weights are trained, as they are where no adapter is"),
         "freeze" => {
             Became::Noted("with part of the weights frozen it takes less than is estimated".to_owned(), Allowance::Less)
         }
-        other => Became::Refused(format!("`{}` is not simulated", crate::text::brief(other))),
+        other => Became::Refused(format!("`{}` is not simulated", crate::text::brief_text(other))),
     }
 }
 
@@ -233,11 +235,11 @@ fn of_adapter(facts: &mut Facts, said: &Said<'_>, key: &'static str) -> Became {
     if !is_lora(said.file) || is_null(said.value) {
         return Became::NoMemory(NO_ADAPTER);
     }
-    facts.set(key, said.value, said.place)
+    facts.set_key(key, said.value, said.place)
 }
 
 /// Names with commas between them, or `all`.
-fn targets(facts: &mut Facts, said: &Said<'_>) -> Became {
+fn lora_targets(facts: &mut Facts, said: &Said<'_>) -> Became {
     if !is_lora(said.file) {
         return Became::NoMemory(NO_ADAPTER);
     }
@@ -257,7 +259,7 @@ fn pure_bf16(facts: &mut Facts, said: &Said<'_>) -> Became {
     Became::Used(keys::PRECISION)
 }
 
-fn flash(facts: &mut Facts, said: &Said<'_>) -> Became {
+fn flash_attention(facts: &mut Facts, said: &Said<'_>) -> Became {
     let word = match said.word().as_str() {
         "auto" => return Became::NoMemory("not said: the model's own default"),
         "disabled" => "eager".to_owned(),
@@ -271,14 +273,14 @@ fn no_checkpointing(facts: &mut Facts, said: &Said<'_>) -> Became {
     Became::Used(keys::GRADIENT_CHECKPOINTING)
 }
 
-fn reentrant(_: &mut Facts, said: &Said<'_>) -> Became {
+fn reentrant_checkpoint(_: &mut Facts, said: &Said<'_>) -> Became {
     if said.value == &Value::Bool(false) {
         return Became::Used(keys::GRADIENT_CHECKPOINTING);
     }
     Became::NoMemory("LLaMA-Factory's default, which the answer names")
 }
 
-fn preference(_: &mut Facts, said: &Said<'_>) -> Became {
+fn preference_loss(_: &mut Facts, said: &Said<'_>) -> Became {
     match said.word().as_str() {
         "orpo" | "simpo" => Became::Refused("a preference loss without a reference is not simulated".to_owned()),
         _ => Became::NoMemory(LOSS),
@@ -286,29 +288,29 @@ fn preference(_: &mut Facts, said: &Said<'_>) -> Became {
 }
 
 /// LLaMA-Factory's own defaults (hparams/parser.py, model/adapter.py).
-pub fn finish(facts: &mut Facts, file: &[Entry]) {
-    facts.imply(keys::TASK, "causal_lm", "LLaMA-Factory's stage: sft");
-    let is_dpo = facts.value(keys::TASK) == Some("dpo");
-    facts.imply(
+pub fn finish_factory(facts: &mut Facts, file: &[Entry]) {
+    facts.imply_key(keys::TASK, "causal_lm", "LLaMA-Factory's stage: sft");
+    let is_dpo = facts.value_of(keys::TASK) == Some("dpo");
+    facts.imply_key(
         keys::FRAMEWORK,
         if is_dpo { "trl" } else { "trainer" },
         "LLaMA-Factory trains with the Trainer's loop, or TRL's",
     );
-    facts.imply(keys::SEQ_LEN, 2048, "LLaMA-Factory's cutoff_len");
-    facts.imply(keys::GRADIENT_CHECKPOINTING, true, "LLaMA-Factory checkpoints unless it is told not to");
+    facts.imply_key(keys::SEQ_LEN, 2048, "LLaMA-Factory's cutoff_len");
+    facts.imply_key(keys::GRADIENT_CHECKPOINTING, true, "LLaMA-Factory checkpoints unless it is told not to");
     if is_dpo {
-        let length = facts.size(keys::SEQ_LEN).unwrap_or(2048);
+        let length = facts.size_of(keys::SEQ_LEN).unwrap_or(2048);
         facts.sets.retain(|given| given.key != keys::SEQ_LEN);
-        facts.imply(keys::PROMPT_LEN, (length / 2).max(1), "half of cutoff_len");
-        facts.imply(keys::COMPLETION_LEN, length.saturating_sub(length / 2).max(1), "half of cutoff_len");
+        facts.imply_key(keys::PROMPT_LEN, (length / 2).max(1), "half of cutoff_len");
+        facts.imply_key(keys::COMPLETION_LEN, length.saturating_sub(length / 2).max(1), "half of cutoff_len");
     }
     if is_lora(file) {
-        facts.imply(keys::LORA_R, 8, "LLaMA-Factory's lora_rank");
-        facts.imply(keys::LORA_TARGETS, "all-linear", "LLaMA-Factory's lora_target: all");
+        facts.imply_key(keys::LORA_R, 8, "LLaMA-Factory's lora_rank");
+        facts.imply_key(keys::LORA_TARGETS, "all-linear", "LLaMA-Factory's lora_target: all");
     }
-    weights(facts, file);
-    let reentrant = find(file, "use_reentrant_gc").is_none_or(|entry| is_on(&entry.node.value()));
-    let checkpoints = facts.value(keys::GRADIENT_CHECKPOINTING) == Some("true");
+    weight_dtype(facts, file);
+    let reentrant = find_entry(file, "use_reentrant_gc").is_none_or(|entry| is_on(&entry.node.value()));
+    let checkpoints = facts.value_of(keys::GRADIENT_CHECKPOINTING) == Some("true");
     let how = if reentrant && checkpoints { ", its checkpointing with use_reentrant=True among them," } else { "" };
     facts.left_open.push(LeftOpen {
         text: format!(
@@ -320,7 +322,7 @@ pub fn finish(facts: &mut Facts, file: &[Entry]) {
 }
 
 /// It loads weights in the dtype of bf16 or fp16, and trains them in fp32 unless adapters or pure_bf16 say otherwise.
-fn weights(facts: &mut Facts, file: &[Entry]) {
+fn weight_dtype(facts: &mut Facts, file: &[Entry]) {
     if facts.weights.is_some() {
         return;
     }

@@ -49,8 +49,8 @@ const ROWS_ROWS: &[Row] = &[
     ("train.micro_batch_size", Sets(keys::MICRO_BATCH_SIZE)),
     ("train_batch_size", Sets(keys::GLOBAL_BATCH_SIZE)),
     ("train.batch_size", Sets(keys::GLOBAL_BATCH_SIZE)),
-    ("zero_stage", Reads(deepspeed::stage)),
-    ("ds.zero_stage", Reads(deepspeed::stage)),
+    ("zero_stage", Reads(deepspeed::zero_stage)),
+    ("ds.zero_stage", Reads(deepspeed::zero_stage)),
     ("bf16", Reads(super::trainer::bf16)),
     ("param_dtype", Reads(dtype)),
     ("ds.param_dtype", Reads(dtype)),
@@ -61,7 +61,7 @@ const ROWS_ROWS: &[Row] = &[
         "gradient_checkpointing_use_reentrant",
         Notes("checkpointing with use_reentrant=True was not measured", Allowance::Fifth),
     ),
-    ("flash_attn", Reads(flash)),
+    ("flash_attn", Reads(flash_attention)),
     ("attn_implementation", Reads(super::trainer::attention)),
     ("ds.attn_implementation", Reads(super::trainer::attention)),
     ("adam_offload", Notes(OFFLOAD, Allowance::Less)),
@@ -70,22 +70,22 @@ const ROWS_ROWS: &[Row] = &[
     ("ds.packing_samples", Notes(PACKING, Allowance::Fifth)),
     ("max_norm", Sets(keys::CLIP_GRAD_NORM)),
     ("load_in_4bit", Refuses(QUANTIZED)),
-    ("lora_rank", Reads(rank)),
-    ("ds.lora.rank", Reads(rank)),
+    ("lora_rank", Reads(lora_rank)),
+    ("ds.lora.rank", Reads(lora_rank)),
     ("ds.lora.alpha", Rule::Free(SCALAR)),
     ("lora_dropout", Rule::Free("adapters are simulated without dropout")),
     ("target_modules", Reads(peft::targets)),
     ("use_liger_kernel", Sets(keys::USE_LIGER_KERNEL)),
     ("model.aux_loss_coef", Rule::Free(LOSS)),
-    ("ring_attn_size", Reads(degree)),
-    ("ds.ring_attn_size", Reads(degree)),
-    ("ds_tensor_parallel_size", Reads(degree)),
-    ("ds.tensor_parallel_size", Reads(degree)),
+    ("ring_attn_size", Reads(parallel_degree)),
+    ("ds.ring_attn_size", Reads(parallel_degree)),
+    ("ds_tensor_parallel_size", Reads(parallel_degree)),
+    ("ds.tensor_parallel_size", Reads(parallel_degree)),
     ("ring_head_stride", Rule::Free("only ring attention reads it")),
     ("ds.ring_attn_head_stride", Rule::Free("only ring attention reads it")),
     ("overlap_comm", Rule::Free("when ranks speak: no size")),
     ("grad_accum_dtype", Notes("gradients of another dtype were not measured", Allowance::Fifth)),
-    ("zpg", Reads(degree)),
+    ("zpg", Reads(parallel_degree)),
     ("model.beta", Rule::Free(LOSS)),
     ("model.ipo_enable", Rule::Free(LOSS)),
     ("model.label_smoothing", Rule::Free(LOSS)),
@@ -131,30 +131,30 @@ const ROWS_ROWS: &[Row] = &[
 ];
 
 fn dtype(facts: &mut Facts, said: &Said<'_>) -> Became {
-    match Dtype::of(&said.word()) {
+    match Dtype::of_word(&said.word()) {
         Some(dtype) => facts.take_autocast(dtype, dtype != Dtype::Fp32, said.place),
         None => Became::Refused("a dtype that is not simulated".to_owned()),
     }
 }
 
-fn flash(facts: &mut Facts, said: &Said<'_>) -> Became {
+fn flash_attention(facts: &mut Facts, said: &Said<'_>) -> Became {
     if !is_on(said.value) {
         return Became::NoMemory(OFF);
     }
     super::trainer::set_attention(facts, "flash_attention_2", said.place)
 }
 
-fn rank(facts: &mut Facts, said: &Said<'_>) -> Became {
+fn lora_rank(facts: &mut Facts, said: &Said<'_>) -> Became {
     match said.value.as_u64() {
         Some(0) | None => Became::NoMemory(OFF),
         Some(_) => {
-            facts.imply(keys::LORA_TARGETS, "all-linear", "OpenRLHF's target_modules");
-            facts.set(keys::LORA_R, said.value, said.place)
+            facts.imply_key(keys::LORA_TARGETS, "all-linear", "OpenRLHF's target_modules");
+            facts.set_key(keys::LORA_R, said.value, said.place)
         }
     }
 }
 
-fn degree(_: &mut Facts, said: &Said<'_>) -> Became {
+fn parallel_degree(_: &mut Facts, said: &Said<'_>) -> Became {
     match said.value.as_u64() {
         Some(0 | 1) | None => Became::NoMemory(OFF),
         _ => Became::Noted("several parallel dimensions at once are not simulated".to_owned(), Allowance::Unknown),
@@ -162,19 +162,19 @@ fn degree(_: &mut Facts, said: &Said<'_>) -> Became {
 }
 
 /// OpenRLHF trains under DeepSpeed (cli/train_sft.py).
-pub fn finish(facts: &mut Facts) {
-    facts.imply(keys::TASK, "causal_lm", "OpenRLHF's SFT trainer");
-    facts.imply(keys::FRAMEWORK, "deepspeed", "OpenRLHF trains under DeepSpeed");
+pub fn finish_openrlhf(facts: &mut Facts) {
+    facts.imply_key(keys::TASK, "causal_lm", "OpenRLHF's SFT trainer");
+    facts.imply_key(keys::FRAMEWORK, "deepspeed", "OpenRLHF trains under DeepSpeed");
     if facts.autocast.is_none() {
         facts.autocast = Some((Some(Dtype::Bf16), None));
     }
     if !facts.has_deepspeed {
-        facts.imply(keys::PARALLEL, "deepspeed", "OpenRLHF trains under DeepSpeed");
-        facts.imply(keys::DEEPSPEED_STAGE, 2, "OpenRLHF's zero_stage");
+        facts.imply_key(keys::PARALLEL, "deepspeed", "OpenRLHF trains under DeepSpeed");
+        facts.imply_key(keys::DEEPSPEED_STAGE, 2, "OpenRLHF's zero_stage");
         facts.has_deepspeed = true;
     }
-    facts.imply(keys::CLIP_GRAD_NORM, 1.0, "OpenRLHF's max_norm");
-    facts.imply(keys::USE_CACHE, false, "OpenRLHF calls the model without a KV cache");
+    facts.imply_key(keys::CLIP_GRAD_NORM, 1.0, "OpenRLHF's max_norm");
+    facts.imply_key(keys::USE_CACHE, false, "OpenRLHF calls the model without a KV cache");
     facts.left_open.push(LeftOpen {
         text: "OpenRLHF's loop is simulated as a plain one under DeepSpeed; it was not measured, the range allows a fifth of the peak"
             .to_owned(),

@@ -46,6 +46,6 @@ pub fn read(facts: &mut Facts, said: &Said<'_>) -> Became {
                 None => Became::Used(keys::OPTIMIZER),
             }
         }
-        None => Became::Refused(format!("the optimizer `{}` is not simulated", crate::text::brief(word))),
+        None => Became::Refused(format!("the optimizer `{}` is not simulated", crate::text::brief_text(word))),
     }
 }

@@ -7,7 +7,7 @@ use super::words::{HUB, NAME, QUANTIZED, SCALAR};
 use crate::facts::Facts;
 use crate::rule::Rule::{Free, Notes, Reads, Refuses, Sets};
 use crate::rule::{Became, OFF, Row, Said};
-use crate::tree::{is_null, is_on, plain};
+use crate::tree::{is_null, is_on, plain_text};
 
 pub(super) const MODULES_TO_SAVE: &str = "whole modules that are trained beside the adapters are not simulated: they take their weights, \
                                           gradients and states more";
@@ -92,11 +92,11 @@ pub fn targets(facts: &mut Facts, said: &Said<'_>) -> Became {
             let why = "a pattern of names is not read: name the layers (`--lora-targets q_proj,v_proj`)";
             Became::Refused(why.to_owned())
         }
-        Value::Array(items) if items.iter().any(|item| is_table_of_tokens(&plain(item))) => {
-            facts.set(keys::LORA_TARGETS, said.value, said.place);
+        Value::Array(items) if items.iter().any(|item| is_table_of_tokens(&plain_text(item))) => {
+            facts.set_key(keys::LORA_TARGETS, said.value, said.place);
             Became::Used(keys::LORA_TARGETS)
         }
-        value => facts.set(keys::LORA_TARGETS, value, said.place),
+        value => facts.set_key(keys::LORA_TARGETS, value, said.place),
     }
 }
 
@@ -120,6 +120,6 @@ fn peft_type(_: &mut Facts, said: &Said<'_>) -> Became {
     match word.rsplit('.').next() {
         Some("lora") | None => Became::NoMemory(NAME),
         _ if !is_on(said.value) => Became::NoMemory(NAME),
-        Some(other) => Became::Refused(format!("`{}` adapters are not simulated", crate::text::brief(other))),
+        Some(other) => Became::Refused(format!("`{}` adapters are not simulated", crate::text::brief_text(other))),
     }
 }

@@ -8,7 +8,7 @@ use super::words::{CODE, DATA, EVAL, HUB, NAME, QUANTIZED, SEED, TOKENS};
 use super::{grpo, peft, trainer, trl};
 use crate::facts::{Facts, Live, Weights};
 use crate::rule::Rule::{Free, Notes, Reads, Refuses, Sets};
-use crate::rule::{Became, KeyRead, OFF, Row, Said, Table, walk};
+use crate::rule::{Became, KeyRead, OFF, Row, Said, Table, walk_entries};
 use crate::text::python::Call;
 use crate::tree::{Entry, is_null, is_on};
 
@@ -55,7 +55,7 @@ pub const CLASSES: &[Class] = &[
     Class {
         name: "SFTTrainer",
         tables: &[Table::of(TRAINERS), Table::of(trl::SFT), trl::SHARED],
-        finish: |facts, _| trl::finish(facts, trl::Trainer::Sft, false),
+        finish: |facts, _| trl::finish_trl(facts, trl::Trainer::Sft, false),
     },
     Class { name: "LoraConfig", tables: &[Table::of(peft::LORA)], finish: of_lora },
     Class { name: "BitsAndBytesConfig", tables: &[Table::of(peft::QUANTIZATION)], finish: NOTHING },
@@ -85,7 +85,7 @@ const IN_SCRIPT: &str = "an object of the script: its own keywords are read";
 const LIVE: &[Row] = &[
     ("use_cpu", Notes(ON_A_GPU, Allowance::None)),
     ("no_cuda", Notes(ON_A_GPU, Allowance::None)),
-    ("world_size", Reads(super::launch::processes)),
+    ("world_size", Reads(super::launch::process_count)),
 ];
 
 const ON_A_GPU: &str = "the arguments are for the CPU; the figures are of the same training on a GPU";
@@ -95,7 +95,7 @@ const MODEL: &[Row] = &[
     ("dtype", Reads(dtype)),
     ("torch_dtype", Reads(dtype)),
     ("attn_implementation", Reads(attention)),
-    ("gradient_checkpointing", Reads(enabled)),
+    ("gradient_checkpointing", Reads(is_enabled)),
     ("frozen", Notes(FROZEN, Allowance::Less)),
     ("other_dtypes", Notes(OTHER_DTYPES, Allowance::Unknown)),
     ("other_size", Notes(OTHER_SIZE, Allowance::Unknown)),
@@ -205,7 +205,7 @@ const UNSLOTH_ADAPTERS: &[Row] = &[
 ];
 
 /// Checkpointing that a model was switched to; off it says nothing, a trainer may switch it on.
-fn enabled(facts: &mut Facts, said: &Said<'_>) -> Became {
+fn is_enabled(facts: &mut Facts, said: &Said<'_>) -> Became {
     if !is_on(said.value) {
         return Became::NoMemory(OFF);
     }
@@ -213,7 +213,7 @@ fn enabled(facts: &mut Facts, said: &Said<'_>) -> Became {
 }
 
 fn positional_model(facts: &mut Facts, said: &Said<'_>) -> Became {
-    let word = crate::tree::plain(said.value);
+    let word = crate::tree::plain_text(said.value);
     // A name of the script that nothing gives a value.
     if !word.contains('/')
         && word.chars().all(|c| c.is_alphanumeric() || "_.()".contains(c))
@@ -221,22 +221,22 @@ fn positional_model(facts: &mut Facts, said: &Said<'_>) -> Became {
     {
         return Became::NotUnderstood;
     }
-    facts.set(keys::MODEL, said.value, said.place)
+    facts.set_key(keys::MODEL, said.value, said.place)
 }
 
 fn of_trainer(facts: &mut Facts, file: &[Entry]) {
-    trainer::finish(facts, file);
-    facts.imply(keys::FRAMEWORK, "trainer", "the arguments are transformers'");
+    trainer::finish_trainer(facts, file);
+    facts.imply_key(keys::FRAMEWORK, "trainer", "the arguments are transformers'");
 }
 
 fn of_trl(facts: &mut Facts, file: &[Entry], which: trl::Trainer) {
-    trainer::finish(facts, file);
+    trainer::finish_trainer(facts, file);
     // TRL itself loads a model that is named.
-    trl::finish(facts, which, facts.live == Some(Live::Name));
+    trl::finish_trl(facts, which, facts.live == Some(Live::Name));
 }
 
 fn of_lora(facts: &mut Facts, _: &[Entry]) {
-    facts.imply(keys::LORA_R, 8, "peft's LoraConfig: r");
+    facts.imply_key(keys::LORA_R, 8, "peft's LoraConfig: r");
 }
 
 fn of_load(facts: &mut Facts, _: &[Entry]) {
@@ -246,7 +246,7 @@ fn of_load(facts: &mut Facts, _: &[Entry]) {
 }
 
 fn of_unsloth(facts: &mut Facts, file: &[Entry]) {
-    let dtype = crate::tree::find(file, "dtype").map(|entry| entry.node.value());
+    let dtype = crate::tree::find_entry(file, "dtype").map(|entry| entry.node.value());
     if dtype.is_none_or(|dtype| is_null(&dtype)) {
         facts.weights = Some((Weights::As(crate::facts::Dtype::Bf16), None));
     }
@@ -256,23 +256,23 @@ fn of_unsloth(facts: &mut Facts, file: &[Entry]) {
 }
 
 fn of_unsloth_adapters(facts: &mut Facts, _: &[Entry]) {
-    facts.imply(keys::LORA_R, 16, "Unsloth's get_peft_model: r");
-    facts.imply(keys::GRADIENT_CHECKPOINTING, true, "Unsloth's get_peft_model: use_gradient_checkpointing");
+    facts.imply_key(keys::LORA_R, 16, "Unsloth's get_peft_model: r");
+    facts.imply_key(keys::GRADIENT_CHECKPOINTING, true, "Unsloth's get_peft_model: use_gradient_checkpointing");
 }
 
 /// The class called `name`.
-pub fn class(name: &str) -> Option<&'static Class> {
+pub fn find_class(name: &str) -> Option<&'static Class> {
     let last = name.rsplit('.').next().unwrap_or_default();
     CLASSES.iter().find(|class| class.name == name || class.name == last)
 }
 
 /// Whether a call is one of those that are read.
 pub fn is_wanted(function: &str) -> bool {
-    class(function).is_some()
+    find_class(function).is_some()
 }
 
 /// Reads the calls of a script; a model that is loaded comes before what trains it.
-pub fn read(facts: &mut Facts, calls: &[Call], keys: &mut Vec<KeyRead>) {
+pub fn read_calls(facts: &mut Facts, calls: &[Call], keys: &mut Vec<KeyRead>) {
     let loads = |call: &&Call| call.function.ends_with("from_pretrained");
     for call in calls.iter().filter(loads).chain(calls.iter().filter(|call| !loads(call))) {
         object(facts, &call.function, &call.keywords, keys);
@@ -280,14 +280,14 @@ pub fn read(facts: &mut Facts, calls: &[Call], keys: &mut Vec<KeyRead>) {
 }
 
 /// The first of `names` that is read; of none, the first.
-pub fn known(names: &str) -> &str {
+pub fn known_class(names: &str) -> &str {
     let mut words = names.split(' ');
     let first = words.clone().next().unwrap_or_default();
-    words.find(|name| class(name).is_some()).unwrap_or(first)
+    words.find(|name| find_class(name).is_some()).unwrap_or(first)
 }
 
 /// Reads an object's attributes.
-pub fn live(facts: &mut Facts, name: &str, entries: &[Entry], keys: &mut Vec<KeyRead>) {
+pub fn live_object(facts: &mut Facts, name: &str, entries: &[Entry], keys: &mut Vec<KeyRead>) {
     read_with(facts, name, entries, &[Table::of(LIVE)], keys);
 }
 
@@ -297,7 +297,7 @@ pub fn object(facts: &mut Facts, name: &str, entries: &[Entry], keys: &mut Vec<K
 }
 
 fn read_with(facts: &mut Facts, name: &str, entries: &[Entry], first: &[Table], keys: &mut Vec<KeyRead>) {
-    let Some(class) = class(name) else {
+    let Some(class) = find_class(name) else {
         if entries.is_empty() {
             keys.push(KeyRead { key: name.to_owned(), value: Value::Null, place: None, became: Became::NotUnderstood });
         }
@@ -308,7 +308,7 @@ fn read_with(facts: &mut Facts, name: &str, entries: &[Entry], first: &[Table], 
         return;
     };
     let from = keys.len();
-    walk(facts, entries, &[first, class.tables].concat(), keys);
+    walk_entries(facts, entries, &[first, class.tables].concat(), keys);
     for read in keys.iter_mut().skip(from) {
         read.key = format!("{}({})", class.name, read.key);
     }

@@ -6,7 +6,7 @@ use super::words::{COMPILE, DATA, EVAL, LAUNCH, LOGS, NAME, SAVES, SCALAR, SEED,
 use crate::facts::{Dtype, Facts, Weights};
 use crate::rule::Rule::{Free, Inside, Notes, Reads, Refuses, Sets};
 use crate::rule::{Became, OFF, Row, Said};
-use crate::tree::{Entry, find, is_on};
+use crate::tree::{Entry, find_entry, is_on};
 
 const MESH: &str = "several parallel dimensions at once are not simulated: a rank may hold more or less";
 
@@ -47,8 +47,8 @@ pub const ROWS: &[Row] = &[
         Inside(&[
             ("custom_import", Free(NAME)),
             ("custom_args_module", Free(NAME)),
-            ("context_parallel_degree", Reads(degree)),
-            ("pipeline_parallel_degree", Reads(degree)),
+            ("context_parallel_degree", Reads(parallel_degree)),
+            ("pipeline_parallel_degree", Reads(parallel_degree)),
             ("enable_async_tensor_parallel", Free(LAUNCH)),
             ("enable_compiled_autograd", Notes(COMPILE, Allowance::Unknown)),
             ("pipeline_parallel_schedule", Free(LAUNCH)),
@@ -63,7 +63,7 @@ pub const ROWS: &[Row] = &[
             ("norm_type", Free(NAME)),
             ("tokenizer_path", Free(TOKENS)),
             ("hf_assets_path", Free(TOKENS)),
-            ("converters", Reads(converters)),
+            ("converters", Reads(model_converters)),
             ("print_after_conversion", Free(LOGS)),
         ]),
     ),
@@ -77,7 +77,7 @@ pub const ROWS: &[Row] = &[
             ("eps", Free(SCALAR)),
             ("weight_decay", Free(SCALAR)),
             ("fused", Free("said with `implementation`")),
-            ("implementation", Reads(implementation)),
+            ("implementation", Reads(model_implementation)),
             (
                 "early_step_in_backward",
                 Notes("a step in backward frees gradients early: it takes less", Allowance::Less),
@@ -89,16 +89,16 @@ pub const ROWS: &[Row] = &[
         Inside(&[
             ("local_batch_size", Sets(keys::MICRO_BATCH_SIZE)),
             ("batch_size", Sets(keys::MICRO_BATCH_SIZE)),
-            ("global_batch_size", Reads(global)),
+            ("global_batch_size", Reads(global_batch)),
             ("seq_len", Sets(keys::SEQ_LEN)),
             ("max_norm", Sets(keys::CLIP_GRAD_NORM)),
             ("steps", Sets(keys::MAX_STEPS)),
             ("dtype", Reads(dtype)),
             ("mixed_precision_param", Reads(|facts, said| shard_dtype(facts, said, keys::FSDP2_PARAM_DTYPE))),
             ("mixed_precision_reduce", Reads(|facts, said| shard_dtype(facts, said, keys::FSDP2_REDUCE_DTYPE))),
-            ("data_parallel_shard_degree", Reads(shards)),
-            ("data_parallel_replicate_degree", Reads(degree)),
-            ("tensor_parallel_degree", Reads(degree)),
+            ("data_parallel_shard_degree", Reads(shard_degree)),
+            ("data_parallel_replicate_degree", Reads(parallel_degree)),
+            ("tensor_parallel_degree", Reads(parallel_degree)),
             ("enable_cpu_offload", Notes(super::words::OFFLOAD, Allowance::Less)),
             ("compile", Notes(COMPILE, Allowance::Unknown)),
             ("gc_freq", Free("Python's garbage collector")),
@@ -115,14 +115,14 @@ pub const ROWS: &[Row] = &[
     (
         "parallelism",
         Inside(&[
-            ("data_parallel_shard_degree", Reads(shards)),
-            ("data_parallel_replicate_degree", Reads(degree)),
-            ("fsdp_reshard_after_forward", Reads(reshard)),
-            ("tensor_parallel_degree", Reads(degree)),
-            ("pipeline_parallel_degree", Reads(degree)),
-            ("context_parallel_degree", Reads(degree)),
-            ("expert_parallel_degree", Reads(degree)),
-            ("expert_tensor_parallel_degree", Reads(degree)),
+            ("data_parallel_shard_degree", Reads(shard_degree)),
+            ("data_parallel_replicate_degree", Reads(parallel_degree)),
+            ("fsdp_reshard_after_forward", Reads(reshard_after)),
+            ("tensor_parallel_degree", Reads(parallel_degree)),
+            ("pipeline_parallel_degree", Reads(parallel_degree)),
+            ("context_parallel_degree", Reads(parallel_degree)),
+            ("expert_parallel_degree", Reads(parallel_degree)),
+            ("expert_tensor_parallel_degree", Reads(parallel_degree)),
             ("enable_async_tensor_parallel", Free(LAUNCH)),
             ("disable_loss_parallel", Free("only tensor parallelism reads it")),
             ("enable_compiled_autograd", Notes(COMPILE, Allowance::Unknown)),
@@ -137,7 +137,7 @@ pub const ROWS: &[Row] = &[
     (
         "activation_checkpoint",
         Inside(&[
-            ("mode", Reads(checkpointing)),
+            ("mode", Reads(activation_checkpointing)),
             ("selective_ac_option", Free("said with `mode`")),
             ("per_op_sac_force_recompute_mm_shapes_by_fqns", Free("said with `mode`")),
             ("early_stop", Free("how far layers are run again")),
@@ -159,7 +159,7 @@ pub const ROWS: &[Row] = &[
 
 /// A flavor of Llama 3 that is built in; others are named beside the file.
 fn flavor(facts: &mut Facts, said: &Said<'_>) -> Became {
-    let name = said.other("name").map(|name| crate::tree::plain(&name)).unwrap_or_default();
+    let name = said.other("name").map(|name| crate::tree::plain_text(&name)).unwrap_or_default();
     let known = [("8b", "llama-3.1-8b"), ("70b", "llama-3.1-70b"), ("405b", "llama-3.1-405b")];
     let word = said.word();
     match known.iter().find(|(flavor, _)| name.starts_with("llama3") && *flavor == word) {
@@ -170,15 +170,15 @@ fn flavor(facts: &mut Facts, said: &Said<'_>) -> Became {
         None => Became::Noted(
             format!(
                 "what `{}` of {} is, torchtitan's code says: the model named beside the file is taken",
-                crate::text::brief(&word),
-                crate::text::brief(&name)
+                crate::text::brief_text(&word),
+                crate::text::brief_text(&name)
             ),
             Allowance::None,
         ),
     }
 }
 
-fn converters(_: &mut Facts, said: &Said<'_>) -> Became {
+fn model_converters(_: &mut Facts, said: &Said<'_>) -> Became {
     if is_on(said.value) {
         Became::Refused("layers of fp8 or other formats are not simulated".to_owned())
     } else {
@@ -190,9 +190,11 @@ fn optimizer(facts: &mut Facts, said: &Said<'_>) -> Became {
     let name = match said.word().as_str() {
         "adamw" => "adamw_fused",
         "adam" => "adam",
-        other => return Became::Refused(format!("the optimizer `{}` is not simulated", crate::text::brief(other))),
+        other => {
+            return Became::Refused(format!("the optimizer `{}` is not simulated", crate::text::brief_text(other)));
+        }
     };
-    let name = match said.other("implementation").map(|value| crate::tree::plain(&value)) {
+    let name = match said.other("implementation").map(|value| crate::tree::plain_text(&value)) {
         Some(word) if word == "foreach" && name == "adamw_fused" => "adamw",
         Some(word) if word == "for-loop" && name == "adamw_fused" => "adamw_forloop",
         _ => name,
@@ -201,16 +203,16 @@ fn optimizer(facts: &mut Facts, said: &Said<'_>) -> Became {
     Became::Used(keys::OPTIMIZER)
 }
 
-fn implementation(_: &mut Facts, said: &Said<'_>) -> Became {
+fn model_implementation(_: &mut Facts, said: &Said<'_>) -> Became {
     match said.word().as_str() {
         "fused" | "foreach" | "for-loop" => Became::Used(keys::OPTIMIZER),
-        other => Became::Refused(format!("the implementation `{}` is not simulated", crate::text::brief(other))),
+        other => Became::Refused(format!("the implementation `{}` is not simulated", crate::text::brief_text(other))),
     }
 }
 
-fn global(facts: &mut Facts, said: &Said<'_>) -> Became {
+fn global_batch(facts: &mut Facts, said: &Said<'_>) -> Became {
     match said.value.as_i64() {
-        Some(rows) if rows > 0 => facts.set(keys::GLOBAL_BATCH_SIZE, said.value, said.place),
+        Some(rows) if rows > 0 => facts.set_key(keys::GLOBAL_BATCH_SIZE, said.value, said.place),
         _ => Became::NoMemory(OFF),
     }
 }
@@ -220,7 +222,7 @@ fn dtype(facts: &mut Facts, said: &Said<'_>) -> Became {
 }
 
 fn shard_dtype(facts: &mut Facts, said: &Said<'_>, key: &'static str) -> Became {
-    let word = match Dtype::of(&said.word()) {
+    let word = match Dtype::of_word(&said.word()) {
         Some(Dtype::Bf16) => "bf16",
         Some(Dtype::Fp32) => "fp32",
         Some(Dtype::Fp16) => "fp16",
@@ -230,7 +232,7 @@ fn shard_dtype(facts: &mut Facts, said: &Said<'_>, key: &'static str) -> Became 
     Became::Used(key)
 }
 
-fn shards(facts: &mut Facts, said: &Said<'_>) -> Became {
+fn shard_degree(facts: &mut Facts, said: &Said<'_>) -> Became {
     match said.value.as_i64() {
         Some(ranks) if ranks > 1 => {
             facts.set_text(keys::WORLD_SIZE, ranks, said.place);
@@ -241,14 +243,14 @@ fn shards(facts: &mut Facts, said: &Said<'_>) -> Became {
     }
 }
 
-fn degree(_: &mut Facts, said: &Said<'_>) -> Became {
+fn parallel_degree(_: &mut Facts, said: &Said<'_>) -> Became {
     match said.value.as_i64() {
         Some(degree) if degree > 1 => Became::Noted(MESH.to_owned(), Allowance::Unknown),
         _ => Became::NoMemory(OFF),
     }
 }
 
-fn reshard(facts: &mut Facts, said: &Said<'_>) -> Became {
+fn reshard_after(facts: &mut Facts, said: &Said<'_>) -> Became {
     match said.word().as_str() {
         "never" => {
             facts.set_text(keys::FSDP2_RESHARD_AFTER_FORWARD, false, said.place);
@@ -259,7 +261,7 @@ fn reshard(facts: &mut Facts, said: &Said<'_>) -> Became {
     }
 }
 
-fn checkpointing(facts: &mut Facts, said: &Said<'_>) -> Became {
+fn activation_checkpointing(facts: &mut Facts, said: &Said<'_>) -> Became {
     match said.word().as_str() {
         "none" => {
             facts.set_text(keys::GRADIENT_CHECKPOINTING, false, said.place);
@@ -281,23 +283,23 @@ fn checkpointing(facts: &mut Facts, said: &Said<'_>) -> Became {
 }
 
 /// torchtitan shards with FSDP2, in bf16 over fp32 shards.
-pub fn finish(facts: &mut Facts, file: &[Entry]) {
-    facts.imply(keys::TASK, "causal_lm", "what torchtitan trains");
-    facts.imply(keys::FRAMEWORK, "loop", "torchtitan's own loop");
-    facts.imply(keys::PARALLEL, "fsdp2", "torchtitan shards with fully_shard");
-    facts.imply(keys::FSDP2_PARAM_DTYPE, "bf16", "torchtitan's mixed_precision_param");
-    facts.imply(keys::FSDP2_REDUCE_DTYPE, "fp32", "torchtitan's mixed_precision_reduce");
-    facts.imply(keys::USE_CACHE, false, "torchtitan's models keep no KV cache");
-    facts.imply(keys::CLIP_GRAD_NORM, 1.0, "torchtitan's max_norm");
-    facts.imply(keys::MICRO_BATCH_SIZE, 8, "torchtitan's local_batch_size");
-    facts.imply(keys::SEQ_LEN, 2048, "torchtitan's seq_len");
-    facts.imply(keys::OPTIMIZER, "adamw_fused", "torchtitan's AdamW, fused");
+pub fn finish_titan(facts: &mut Facts, file: &[Entry]) {
+    facts.imply_key(keys::TASK, "causal_lm", "what torchtitan trains");
+    facts.imply_key(keys::FRAMEWORK, "loop", "torchtitan's own loop");
+    facts.imply_key(keys::PARALLEL, "fsdp2", "torchtitan shards with fully_shard");
+    facts.imply_key(keys::FSDP2_PARAM_DTYPE, "bf16", "torchtitan's mixed_precision_param");
+    facts.imply_key(keys::FSDP2_REDUCE_DTYPE, "fp32", "torchtitan's mixed_precision_reduce");
+    facts.imply_key(keys::USE_CACHE, false, "torchtitan's models keep no KV cache");
+    facts.imply_key(keys::CLIP_GRAD_NORM, 1.0, "torchtitan's max_norm");
+    facts.imply_key(keys::MICRO_BATCH_SIZE, 8, "torchtitan's local_batch_size");
+    facts.imply_key(keys::SEQ_LEN, 2048, "torchtitan's seq_len");
+    facts.imply_key(keys::OPTIMIZER, "adamw_fused", "torchtitan's AdamW, fused");
     if facts.weights.is_none() {
         facts.weights = Some((Weights::As(Dtype::Fp32), None));
     }
-    if find(file, "activation_checkpoint").is_none() {
+    if find_entry(file, "activation_checkpoint").is_none() {
         // Its default mode is selective: what no checkpointing keeps is the most.
-        facts.imply(
+        facts.imply_key(
             keys::GRADIENT_CHECKPOINTING,
             false,
             "torchtitan's selective checkpointing takes no more than none",

@@ -8,7 +8,7 @@ use super::{fsdp, optimizer};
 use crate::facts::{Dtype, Facts};
 use crate::rule::Rule::{InsideOr, Notes, Reads, Refuses, Sets};
 use crate::rule::{Became, Free, OFF, Row, Rule, Said, Table};
-use crate::tree::{is_null, is_on, plain};
+use crate::tree::{is_null, is_on, plain_text};
 
 const SMOOTHING: &str =
     "label smoothing computes the loss anew from the logits, in copies that are not simulated: it takes more";
@@ -68,14 +68,14 @@ const ARGUMENTS_FREE: &[Free] = &[
 const ARGUMENTS_ROWS: &[Row] = &[
     ("per_device_train_batch_size", Sets(keys::MICRO_BATCH_SIZE)),
     ("per_gpu_train_batch_size", Sets(keys::MICRO_BATCH_SIZE)),
-    ("gradient_accumulation_steps", Reads(accumulation)),
-    ("num_train_epochs", Reads(epochs)),
+    ("gradient_accumulation_steps", Reads(accumulation_steps)),
+    ("num_train_epochs", Reads(train_epochs)),
     ("max_steps", Reads(max_steps)),
     ("optim", Reads(optimizer::read)),
     ("optim_args", Notes("arguments of an optimizer of its own are not simulated", Allowance::Unknown)),
     ("optim_target_modules", Notes("only some modules get that optimizer, which is not simulated", Allowance::Unknown)),
     ("adafactor", Refuses("transformers' own Adafactor: say optim")),
-    ("max_grad_norm", Reads(clip)),
+    ("max_grad_norm", Reads(clip_norm)),
     ("bf16", Reads(bf16)),
     ("fp16", Reads(fp16)),
     ("tf32", Sets(keys::ALLOW_TF32)),
@@ -190,28 +190,28 @@ pub fn fp16(facts: &mut Facts, said: &Said<'_>) -> Became {
 }
 
 /// A norm that gradients are clipped to.
-pub fn clip(facts: &mut Facts, said: &Said<'_>) -> Became {
+pub fn clip_norm(facts: &mut Facts, said: &Said<'_>) -> Became {
     match said.value {
-        value if is_null(value) => facts.set(keys::CLIP_GRAD_NORM, &Value::from(0.0), said.place),
-        value => facts.set(keys::CLIP_GRAD_NORM, value, said.place),
+        value if is_null(value) => facts.set_key(keys::CLIP_GRAD_NORM, &Value::from(0.0), said.place),
+        value => facts.set_key(keys::CLIP_GRAD_NORM, value, said.place),
     }
 }
 
-pub(super) fn accumulation(facts: &mut Facts, said: &Said<'_>) -> Became {
+pub(super) fn accumulation_steps(facts: &mut Facts, said: &Said<'_>) -> Became {
     match said.word().as_str() {
         "auto" => Became::NoMemory("the trainer fills it in from its own arguments"),
-        _ => facts.set(keys::GRADIENT_ACCUMULATION_STEPS, said.value, said.place),
+        _ => facts.set_key(keys::GRADIENT_ACCUMULATION_STEPS, said.value, said.place),
     }
 }
 
-pub(super) fn epochs(facts: &mut Facts, said: &Said<'_>) -> Became {
+pub(super) fn train_epochs(facts: &mut Facts, said: &Said<'_>) -> Became {
     let _ = (facts, said);
     Became::NoMemory("how long it trains")
 }
 
 pub(super) fn max_steps(facts: &mut Facts, said: &Said<'_>) -> Became {
     match said.value.as_i64() {
-        Some(steps) if steps > 0 => facts.set(keys::MAX_STEPS, said.value, said.place),
+        Some(steps) if steps > 0 => facts.set_key(keys::MAX_STEPS, said.value, said.place),
         _ => Became::NoMemory(OFF),
     }
 }
@@ -267,7 +267,7 @@ pub fn set_attention(facts: &mut Facts, word: &str, place: Option<&Place>) -> Be
         "flash_attention_3" | "flash_attention_4" | "fa3" => ("flash_attention_2", true),
         word if word.contains("flash-attn") || word.contains("flash_attn") => ("flash_attention_2", true),
         other => {
-            return Became::Refused(format!("attention `{}` is not simulated", crate::text::brief(other)));
+            return Became::Refused(format!("attention `{}` is not simulated", crate::text::brief_text(other)));
         }
     };
     facts.set_text(keys::ATTENTION, ours, place);
@@ -279,18 +279,20 @@ pub(super) fn of_ddp(facts: &mut Facts, said: &Said<'_>, key: &'static str) -> B
     if is_null(said.value) {
         return Became::NoMemory(OFF);
     }
-    if facts.size(keys::WORLD_SIZE).unwrap_or(1) < 2 || facts.value(keys::PARALLEL).is_some_and(|word| word != "ddp") {
+    if facts.size_of(keys::WORLD_SIZE).unwrap_or(1) < 2
+        || facts.value_of(keys::PARALLEL).is_some_and(|word| word != "ddp")
+    {
         return Became::NoMemory("only DDP reads it, and the files name no ranks under DDP");
     }
-    facts.set(key, said.value, said.place)
+    facts.set_key(key, said.value, said.place)
 }
 
 /// Rows of an evaluation: more than a pass of training has are not simulated.
 pub(super) fn eval_rows(_: &mut Facts, said: &Said<'_>) -> Became {
     let evaluates = ["eval_strategy", "evaluation_strategy", "do_eval"]
         .iter()
-        .any(|key| said.other(key).is_some_and(|value| is_on(&value) && plain(&value) != "no"));
-    let rows = |value: &Value| value.as_u64().or_else(|| plain(value).parse().ok());
+        .any(|key| said.other(key).is_some_and(|value| is_on(&value) && plain_text(&value) != "no"));
+    let rows = |value: &Value| value.as_u64().or_else(|| plain_text(value).parse().ok());
     let train = ["per_device_train_batch_size", "micro_batch_size"].iter().find_map(|key| said.other(key));
     let train = train.and_then(|value| rows(&value)).unwrap_or(8);
     match rows(said.value) {
@@ -304,12 +306,12 @@ pub(super) const MORE_EVAL_ROWS: &str =
     "an evaluation of more rows than a pass of training has is not simulated: its logits may need more";
 
 /// What `TrainingArguments` leave out: eight rows of an evaluation, beside fewer of training.
-pub fn finish(facts: &mut Facts, file: &[crate::tree::Entry]) {
-    let value = |key: &str| crate::tree::find(file, key).map(|entry| entry.node.value());
+pub fn finish_trainer(facts: &mut Facts, file: &[crate::tree::Entry]) {
+    let value = |key: &str| crate::tree::find_entry(file, key).map(|entry| entry.node.value());
     let evaluates = ["eval_strategy", "evaluation_strategy"]
         .iter()
-        .any(|key| value(key).is_some_and(|value| is_on(&value) && plain(&value) != "no"));
-    let rows = facts.size(keys::MICRO_BATCH_SIZE).unwrap_or(8);
+        .any(|key| value(key).is_some_and(|value| is_on(&value) && plain_text(&value) != "no"));
+    let rows = facts.size_of(keys::MICRO_BATCH_SIZE).unwrap_or(8);
     let said = ["per_device_eval_batch_size", "per_gpu_eval_batch_size"].iter().any(|key| value(key).is_some());
     if evaluates && !said && rows < 8 {
         facts.left_open.push(tonnage_core::job::LeftOpen {

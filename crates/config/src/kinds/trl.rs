@@ -9,7 +9,7 @@ use super::words::{CODE, DATA, HUB, LOGS, LOSS, NAME, OFFLOAD, PACKING, QUANTIZE
 use crate::facts::{Dtype, Facts};
 use crate::rule::Rule::{Inside, Notes, Reads, Refuses, Sets};
 use crate::rule::{Became, Free, OFF, Row, Rule, Said, Table};
-use crate::tree::{Entry, find, is_null, is_on};
+use crate::tree::{Entry, find_entry, is_null, is_on};
 
 /// TRL's trainers that are simulated.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -29,8 +29,8 @@ const DPO_ONLY: [&str; 5] =
     ["precompute_ref_log_probs", "sync_ref_model", "f_divergence_type", "rpo_alpha", "precompute_ref_batch_size"];
 
 /// The trainer whose keys these are.
-pub fn guess(file: &[Entry]) -> Trainer {
-    let has = |keys: &[&str]| keys.iter().any(|key| find(file, key).is_some());
+pub fn guess_trainer(file: &[Entry]) -> Trainer {
+    let has = |keys: &[&str]| keys.iter().any(|key| find_entry(file, key).is_some());
     if has(&GRPO_ONLY) {
         Trainer::Grpo
     } else if has(&DPO_ONLY) || has(&["beta"]) && has(&["loss_type", "max_prompt_length", "max_length"]) {
@@ -123,7 +123,7 @@ const SHARED_FREE: &[Free] = &[
 
 const SHARED_ROWS: &[Row] = &[
     ("model_init_kwargs", Inside(MODEL_INIT)),
-    ("pad_to_multiple_of", Reads(padded)),
+    ("pad_to_multiple_of", Reads(padding_free)),
     ("disable_dropout", Reads(no_dropout)),
     ("activation_offloading", Notes(OFFLOAD, Allowance::Less)),
     (
@@ -134,11 +134,11 @@ const SHARED_ROWS: &[Row] = &[
     ("torch_dtype", Reads(old_dtype)),
     ("dtype", Reads(dtype)),
     ("attn_implementation", Reads(attention)),
-    ("use_peft", Reads(adapters)),
+    ("use_peft", Reads(lora_adapters)),
     ("lora_r", Reads(|facts, said| of_adapters(facts, said, keys::LORA_R))),
     ("lora_alpha", Reads(|facts, said| of_adapters(facts, said, keys::LORA_ALPHA))),
     ("lora_dropout", Reads(|facts, said| of_adapters(facts, said, keys::LORA_DROPOUT))),
-    ("lora_target_modules", Reads(targets)),
+    ("lora_target_modules", Reads(lora_targets)),
     ("lora_target_parameters", Notes(peft::OTHER_TARGETS, Allowance::Unknown)),
     ("lora_modules_to_save", Reads(modules_to_save)),
     ("use_dora", Notes(peft::DORA, Allowance::Unknown)),
@@ -183,7 +183,7 @@ fn sft_length(facts: &mut Facts, said: &Said<'_>) -> Became {
         let text = "rows are not cut: how long they are, the data decides; say --seq-len";
         return Became::Noted(text.to_owned(), Allowance::Unknown);
     }
-    facts.set(keys::SEQ_LEN, said.value, said.place)
+    facts.set_key(keys::SEQ_LEN, said.value, said.place)
 }
 
 /// `torch_dtype`, which TRL 1.16 does not read (ModelConfig and create_model_from_path know `dtype`): the weights are fp32 then.
@@ -246,7 +246,7 @@ fn dpo_loss(_: &mut Facts, said: &Said<'_>) -> Became {
     }
 }
 
-fn padded(_: &mut Facts, said: &Said<'_>) -> Became {
+fn padding_free(_: &mut Facts, said: &Said<'_>) -> Became {
     match said.value {
         Value::Number(_) => Became::NoMemory("rows are taken at their full length"),
         _ => Became::NoMemory(OFF),
@@ -262,12 +262,12 @@ fn no_dropout(facts: &mut Facts, said: &Said<'_>) -> Became {
     Became::Used(keys::DROPOUT)
 }
 
-fn adapters(facts: &mut Facts, said: &Said<'_>) -> Became {
+fn lora_adapters(facts: &mut Facts, said: &Said<'_>) -> Became {
     if !is_on(said.value) {
         return Became::NoMemory(OFF);
     }
-    facts.imply(keys::LORA_R, 16, "TRL 1.16's ModelConfig: lora_r");
-    facts.imply(keys::LORA_DROPOUT, 0.05, "TRL 1.16's ModelConfig: lora_dropout");
+    facts.imply_key(keys::LORA_R, 16, "TRL 1.16's ModelConfig: lora_r");
+    facts.imply_key(keys::LORA_DROPOUT, 0.05, "TRL 1.16's ModelConfig: lora_dropout");
     Became::Used(keys::LORA_R)
 }
 
@@ -277,11 +277,11 @@ fn of_adapters(facts: &mut Facts, said: &Said<'_>, key: &'static str) -> Became 
     if !said.other_is_on("use_peft") || is_null(said.value) {
         return Became::NoMemory(NO_ADAPTERS);
     }
-    facts.set(key, said.value, said.place)
+    facts.set_key(key, said.value, said.place)
 }
 
 /// One word in a list is a word: `all-linear`.
-fn targets(facts: &mut Facts, said: &Said<'_>) -> Became {
+fn lora_targets(facts: &mut Facts, said: &Said<'_>) -> Became {
     if !said.other_is_on("use_peft") {
         return Became::NoMemory(NO_ADAPTERS);
     }
@@ -296,16 +296,16 @@ fn modules_to_save(_: &mut Facts, said: &Said<'_>) -> Became {
 }
 
 /// What the trainer's own defaults are where no key says it.
-pub fn finish(facts: &mut Facts, trainer: Trainer, of_command: bool) {
+pub fn finish_trl(facts: &mut Facts, trainer: Trainer, of_command: bool) {
     let task = match trainer {
         Trainer::Sft => "causal_lm",
         Trainer::Dpo => "dpo",
         Trainer::Grpo => "grpo",
     };
-    facts.imply(keys::TASK, task, "the trainer of the config");
-    facts.imply(keys::FRAMEWORK, "trl", "the config is TRL's");
+    facts.imply_key(keys::TASK, task, "the trainer of the config");
+    facts.imply_key(keys::FRAMEWORK, "trl", "the config is TRL's");
     if of_command {
-        facts.imply(keys::DEVICE_MAP, true, "TRL loads models with device_map=\"auto\"");
+        facts.imply_key(keys::DEVICE_MAP, true, "TRL loads models with device_map=\"auto\"");
     }
     // bf16 is None, and then True unless fp16 is (base_config.py).
     let fp16 = matches!(facts.autocast, Some((Some(Dtype::Fp16), _)));

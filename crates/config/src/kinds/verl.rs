@@ -26,13 +26,13 @@ pub const ROWS: &[Row] = &[
     ("model.strategy", Free("FSDP, first or second version")),
     ("model.trust_remote_code", Free(CODE)),
     ("model.external_lib", Free(CODE)),
-    ("model.lora_rank", Reads(rank)),
+    ("model.lora_rank", Reads(lora_rank)),
     ("model.lora_alpha", Reads(|facts, said| of_adapter(facts, said, keys::LORA_ALPHA))),
     ("model.target_modules", Reads(|facts, said| of_adapter(facts, said, keys::LORA_TARGETS))),
     ("model.use_liger", Sets(keys::USE_LIGER_KERNEL)),
     ("model.use_remove_padding", Notes(PACKING, Allowance::Fifth)),
     ("use_remove_padding", Notes(PACKING, Allowance::Fifth)),
-    ("ulysses_sequence_parallel_size", Reads(degree)),
+    ("ulysses_sequence_parallel_size", Reads(parallel_degree)),
     ("data.micro_batch_size_per_gpu", Sets(keys::MICRO_BATCH_SIZE)),
     ("data.micro_batch_size", Refuses("rows of all GPUs at once: say data.micro_batch_size_per_gpu")),
     ("data.max_length", Sets(keys::SEQ_LEN)),
@@ -50,8 +50,8 @@ pub const ROWS: &[Row] = &[
     ("optim.optimizer", Reads(super::optimizer::read)),
     ("optim.*", Free(SCALAR)),
     ("engine.*", Refuses(ENGINE)),
-    ("trainer.nnodes", Reads(|facts, said| ranks(facts, said, "trainer.n_gpus_per_node"))),
-    ("trainer.n_gpus_per_node", Reads(|facts, said| ranks(facts, said, "trainer.nnodes"))),
+    ("trainer.nnodes", Reads(|facts, said| rank_count(facts, said, "trainer.n_gpus_per_node"))),
+    ("trainer.n_gpus_per_node", Reads(|facts, said| rank_count(facts, said, "trainer.nnodes"))),
     ("trainer.total_training_steps", Reads(super::trainer::max_steps)),
     ("trainer.device", Free(NAME)),
     ("trainer.seed", Free(SEED)),
@@ -82,10 +82,10 @@ pub const ROWS: &[Row] = &[
     ("data.*", Free(DATA)),
 ];
 
-fn rank(facts: &mut Facts, said: &Said<'_>) -> Became {
+fn lora_rank(facts: &mut Facts, said: &Said<'_>) -> Became {
     match said.value.as_u64() {
         Some(0) | None => Became::NoMemory(OFF),
-        Some(_) => facts.set(keys::LORA_R, said.value, said.place),
+        Some(_) => facts.set_key(keys::LORA_R, said.value, said.place),
     }
 }
 
@@ -95,16 +95,16 @@ fn of_adapter(facts: &mut Facts, said: &Said<'_>, key: &'static str) -> Became {
         return Became::NoMemory("no adapter is made: model.lora_rank is 0");
     }
     match said.word().as_str() {
-        "all-linear" => facts.set(key, said.value, said.place),
+        "all-linear" => facts.set_key(key, said.value, said.place),
         word if key == keys::LORA_TARGETS && word.starts_with('[') => {
             facts.set_text(key, word.trim_matches(['[', ']']), said.place);
             Became::Used(key)
         }
-        _ => facts.set(key, said.value, said.place),
+        _ => facts.set_key(key, said.value, said.place),
     }
 }
 
-fn ranks(facts: &mut Facts, said: &Said<'_>, other: &str) -> Became {
+fn rank_count(facts: &mut Facts, said: &Said<'_>, other: &str) -> Became {
     let other = said.other(other).and_then(|value| value.as_u64()).unwrap_or(1);
     match said.value.as_u64() {
         Some(here) => {
@@ -118,7 +118,7 @@ fn ranks(facts: &mut Facts, said: &Said<'_>, other: &str) -> Became {
     }
 }
 
-fn degree(_: &mut Facts, said: &Said<'_>) -> Became {
+fn parallel_degree(_: &mut Facts, said: &Said<'_>) -> Became {
     match said.value.as_u64() {
         Some(0 | 1) | None => Became::NoMemory(OFF),
         _ => Became::Noted(MESH.to_owned(), Allowance::Unknown),
@@ -126,17 +126,17 @@ fn degree(_: &mut Facts, said: &Said<'_>) -> Became {
 }
 
 /// What verl's SFT trainer does where nobody says otherwise (trainer/fsdp_sft_trainer.py).
-pub fn finish(facts: &mut Facts) {
-    facts.imply(keys::TASK, "causal_lm", "verl's SFT trainer");
-    facts.imply(keys::FRAMEWORK, "loop", "verl's own loop");
-    facts.imply(keys::PARALLEL, "fsdp2", "verl shards with FSDP");
-    facts.imply(keys::FSDP2_PARAM_DTYPE, "bf16", "verl's mixed precision");
-    facts.imply(keys::FSDP2_REDUCE_DTYPE, "fp32", "verl's mixed precision");
-    facts.imply(keys::GRADIENT_CHECKPOINTING, true, "verl's enable_gradient_checkpointing");
-    facts.imply(keys::CLIP_GRAD_NORM, 1.0, "verl's clip_grad");
-    facts.imply(keys::USE_CACHE, false, "verl calls the model without a KV cache");
-    facts.imply(keys::MICRO_BATCH_SIZE, 4, "verl's data.micro_batch_size_per_gpu");
-    facts.imply(keys::SEQ_LEN, 1024, "verl's data.max_length");
+pub fn finish_verl(facts: &mut Facts) {
+    facts.imply_key(keys::TASK, "causal_lm", "verl's SFT trainer");
+    facts.imply_key(keys::FRAMEWORK, "loop", "verl's own loop");
+    facts.imply_key(keys::PARALLEL, "fsdp2", "verl shards with FSDP");
+    facts.imply_key(keys::FSDP2_PARAM_DTYPE, "bf16", "verl's mixed precision");
+    facts.imply_key(keys::FSDP2_REDUCE_DTYPE, "fp32", "verl's mixed precision");
+    facts.imply_key(keys::GRADIENT_CHECKPOINTING, true, "verl's enable_gradient_checkpointing");
+    facts.imply_key(keys::CLIP_GRAD_NORM, 1.0, "verl's clip_grad");
+    facts.imply_key(keys::USE_CACHE, false, "verl calls the model without a KV cache");
+    facts.imply_key(keys::MICRO_BATCH_SIZE, 4, "verl's data.micro_batch_size_per_gpu");
+    facts.imply_key(keys::SEQ_LEN, 1024, "verl's data.max_length");
     if facts.weights.is_none() {
         facts.weights = Some((Weights::As(Dtype::Fp32), None));
     }

@@ -3,8 +3,8 @@
 use serde_json::Value;
 use tonnage_core::job::{JobError, Place};
 
-use super::{Lines, MAX_VALUES, scalar, unreadable};
-use crate::tree::{Entry, Node, find};
+use super::{Lines, MAX_VALUES, read_scalar, unreadable_file};
+use crate::tree::{Entry, Node, find_entry};
 
 /// A command that starts a training.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -28,17 +28,17 @@ const PROGRAMS: [&str; 6] = ["python", "python3", "trl", "llamafactory-cli", "ax
 ///
 /// # Errors
 /// When there is none.
-pub fn read(name: &str, text: &str) -> Result<Command, JobError> {
-    let lines = lines(text);
+pub fn read_command(name: &str, text: &str) -> Result<Command, JobError> {
+    let lines = shell_lines(text);
     if lines.iter().map(|line| line.words.len()).sum::<usize>() > MAX_VALUES {
-        return Err(unreadable(name, format!("more than {MAX_VALUES} words"), None));
+        return Err(unreadable_file(name, format!("more than {MAX_VALUES} words"), None));
     }
     let is_start = |line: &&Line| line.words.iter().any(|word| is_program(&word.text));
     let Some(line) = lines.iter().filter(is_start).max_by_key(|line| line.words.len()) else {
         let problem = "no command of a trainer is in it: python, torchrun, accelerate launch, deepspeed, trl";
-        return Err(unreadable(name, problem, None));
+        return Err(unreadable_file(name, problem, None));
     };
-    command(name, text, line)
+    command_of(name, text, line)
 }
 
 fn is_program(word: &str) -> bool {
@@ -62,7 +62,7 @@ struct Line {
 }
 
 /// The words of each command, quotes taken off, lines that end in `\` joined, variables that the text sets filled in.
-fn lines(text: &str) -> Vec<Line> {
+fn shell_lines(text: &str) -> Vec<Line> {
     let mut lines = Vec::new();
     let mut variables: Vec<(String, String)> = Vec::new();
     let mut line = Line::default();
@@ -87,23 +87,23 @@ fn lines(text: &str) -> Vec<Line> {
             (None, '#') if word.is_none() => while characters.next_if(|(_, next)| *next != '\n').is_some() {},
             (None, '\n' | ';' | '&' | '|') => {
                 line.words.extend(word.take());
-                end(&mut line, &mut lines, &mut variables);
+                end_line(&mut line, &mut lines, &mut variables);
             }
             (None, c) if c.is_whitespace() => line.words.extend(word.take()),
             (quote, '$') if quote != Some('\'') => {
-                let value = variable(&mut characters, &variables);
+                let value = expand_variable(&mut characters, &variables);
                 word.get_or_insert_with(|| Word { text: String::new(), at }).text.push_str(&value);
             }
             (_, c) => word.get_or_insert_with(|| Word { text: String::new(), at }).text.push(c),
         }
     }
     line.words.extend(word);
-    end(&mut line, &mut lines, &mut variables);
+    end_line(&mut line, &mut lines, &mut variables);
     lines
 }
 
 /// Ends a command; assignments are remembered.
-fn end(line: &mut Line, lines: &mut Vec<Line>, variables: &mut Vec<(String, String)>) {
+fn end_line(line: &mut Line, lines: &mut Vec<Line>, variables: &mut Vec<(String, String)>) {
     let mut words = std::mem::take(line).words.into_iter().peekable();
     words.next_if(|word| word.text == "export");
     while let Some((name, value)) = words.peek().and_then(|word| word.text.split_once('=')) {
@@ -133,7 +133,10 @@ fn is_path(text: &str) -> bool {
 }
 
 /// What `$NAME`, `${NAME}` or `${NAME:-default}` is; the word itself where nobody sets it.
-fn variable(characters: &mut std::iter::Peekable<std::str::CharIndices<'_>>, variables: &[(String, String)]) -> String {
+fn expand_variable(
+    characters: &mut std::iter::Peekable<std::str::CharIndices<'_>>,
+    variables: &[(String, String)],
+) -> String {
     let braces = characters.next_if(|(_, c)| *c == '{').is_some();
     let mut name = String::new();
     while let Some((_, c)) = characters.next_if(|(_, c)| c.is_ascii_alphanumeric() || *c == '_') {
@@ -151,7 +154,7 @@ fn variable(characters: &mut std::iter::Peekable<std::str::CharIndices<'_>>, var
     known.or(default).unwrap_or_else(|| format!("${name}"))
 }
 
-fn command(name: &str, text: &str, line: &Line) -> Result<Command, JobError> {
+fn command_of(name: &str, text: &str, line: &Line) -> Result<Command, JobError> {
     let lines = Lines::new(name, text);
     let place = |at: usize| lines.place(at);
     let start = line.words.iter().position(|word| is_program(&word.text)).unwrap_or_default();
@@ -165,8 +168,8 @@ fn command(name: &str, text: &str, line: &Line) -> Result<Command, JobError> {
         if let Some(option) = word.text.strip_prefix("--").filter(|option| !option.is_empty()) {
             is_options = true;
             let (key, value) = match option.split_once('=') {
-                Some((key, value)) => (key.to_owned(), scalar(value)),
-                None => (option.to_owned(), value(&mut words, in_program)),
+                Some((key, value)) => (key.to_owned(), read_scalar(value)),
+                None => (option.to_owned(), flag_value(&mut words, in_program)),
             };
             let entries = if in_program { &mut command.arguments } else { &mut command.launched_with };
             push(entries, key, value, place(word.at), name)?;
@@ -185,7 +188,7 @@ fn command(name: &str, text: &str, line: &Line) -> Result<Command, JobError> {
                 None => {}
             }
         } else if let Some(option) = word.text.strip_prefix('-').filter(|option| !option.is_empty() && !in_program) {
-            let value = value(&mut words, false);
+            let value = flag_value(&mut words, false);
             push(&mut command.launched_with, option.to_owned(), value, place(word.at), name)?;
         } else if !in_program && ["trl", "llamafactory-cli", "axolotl"].contains(&base.as_str()) {
             let sub = words.next().map(|word| word.text.clone()).unwrap_or_default();
@@ -194,7 +197,7 @@ fn command(name: &str, text: &str, line: &Line) -> Result<Command, JobError> {
             command.program.clone_from(&word.text);
         } else if let Some((key, value)) = word.text.split_once('=').filter(|_| in_program) {
             let key = key.trim_start_matches('+').to_owned();
-            push(&mut command.arguments, key, scalar(value), place(word.at), name)?;
+            push(&mut command.arguments, key, read_scalar(value), place(word.at), name)?;
         } else if in_program && !matches!(word.text.as_str(), "$@" | "$*" | "EOF") {
             let entry = Entry { key: word.text.clone(), place: Some(place(word.at)), node: Node::Value(Value::Null) };
             command.words.push(entry);
@@ -202,21 +205,21 @@ fn command(name: &str, text: &str, line: &Line) -> Result<Command, JobError> {
         last = base;
     }
     if command.program.is_empty() && !is_options {
-        return Err(unreadable(name, format!("`{last}` starts no trainer"), None));
+        return Err(unreadable_file(name, format!("`{last}` starts no trainer"), None));
     }
     Ok(command)
 }
 
 fn push(entries: &mut Vec<Entry>, key: String, value: Value, place: Place, name: &str) -> Result<(), JobError> {
-    if find(entries, &key).is_some() {
-        return Err(super::twice(&key, Some(place), name));
+    if find_entry(entries, &key).is_some() {
+        return Err(super::said_twice(&key, Some(place), name));
     }
     entries.push(Entry { key, place: Some(place), node: Node::Value(value) });
     Ok(())
 }
 
 /// What follows an option: nothing, a value, or for a program's several.
-fn value<'a>(words: &mut std::iter::Peekable<impl Iterator<Item = &'a Word>>, several: bool) -> Value {
+fn flag_value<'a>(words: &mut std::iter::Peekable<impl Iterator<Item = &'a Word>>, several: bool) -> Value {
     let is_value = |word: &&Word| {
         let number = word.text.parse::<f64>().is_ok();
         let assigns = word.text.split_once('=').is_some_and(|(key, _)| is_path(key));
@@ -224,7 +227,7 @@ fn value<'a>(words: &mut std::iter::Peekable<impl Iterator<Item = &'a Word>>, se
     };
     let mut values = Vec::new();
     while let Some(word) = words.next_if(is_value) {
-        values.push(scalar(&word.text));
+        values.push(read_scalar(&word.text));
         if !several {
             break;
         }

@@ -7,29 +7,29 @@ use std::fmt;
 
 use tonnage_core::job::{JobError, Place};
 
-use super::{Lines, MAX_VALUES, twice, unreadable};
+use super::{Lines, MAX_VALUES, said_twice, unreadable_file};
 use crate::tree::{Entry, Node};
 
 /// The keys of the object that `text` is.
 ///
 /// # Errors
 /// When it is no JSON, no object, or has a key twice.
-pub fn read(name: &str, text: &str) -> Result<Vec<Entry>, JobError> {
+pub fn read_json(name: &str, text: &str) -> Result<Vec<Entry>, JobError> {
     let lines = Lines::new(name, text);
     let state = State { lines, text, at: Cell::new(0), values: Cell::new(0), twice: RefCell::new(None) };
     let mut reader = serde_json::Deserializer::from_str(text);
     let read = NodeSeed(&state).deserialize(&mut reader).and_then(|node| reader.end().map(|()| node));
     if let Some((key, place)) = state.twice.take() {
-        return Err(twice(&key, Some(place), name));
+        return Err(said_twice(&key, Some(place), name));
     }
     match read {
         Ok(Node::Table(entries)) => Ok(entries),
-        Ok(Node::Value(_)) => Err(unreadable(name, "a config is a table of keys", None)),
+        Ok(Node::Value(_)) => Err(unreadable_file(name, "a config is a table of keys", None)),
         Err(error) => {
             let place = Place { file: name.to_owned(), line: error.line().max(1), column: error.column().max(1) };
             let text = error.to_string();
             let problem = text.split(" at line").next().unwrap_or_default();
-            Err(unreadable(name, format!("no JSON: {problem}"), Some(place)))
+            Err(unreadable_file(name, format!("no JSON: {problem}"), Some(place)))
         }
     }
 }

@@ -41,7 +41,7 @@ impl<'a> Lines<'a> {
 }
 
 /// A text that cannot be read.
-pub(crate) fn unreadable(name: &str, problem: impl std::fmt::Display, place: Option<Place>) -> JobError {
+pub(crate) fn unreadable_file(name: &str, problem: impl std::fmt::Display, place: Option<Place>) -> JobError {
     let (problem, place) = match place {
         Some(place) => (problem.to_string(), Some(place)),
         None => (format!("{name}: {problem}"), None),
@@ -50,12 +50,12 @@ pub(crate) fn unreadable(name: &str, problem: impl std::fmt::Display, place: Opt
 }
 
 /// The error of a key that a table has twice.
-pub(crate) fn twice(key: &str, place: Option<Place>, name: &str) -> JobError {
-    unreadable(name, format!("the key `{}` is there twice", brief(key)), place).hint("leave out one of them")
+pub(crate) fn said_twice(key: &str, place: Option<Place>, name: &str) -> JobError {
+    unreadable_file(name, format!("the key `{}` is there twice", brief_text(key)), place).hint("leave out one of them")
 }
 
 /// A text that would flood a message is cut.
-pub(crate) fn brief(text: &str) -> String {
+pub(crate) fn brief_text(text: &str) -> String {
     match text.char_indices().nth(60) {
         Some((end, _)) => format!("{}...", &text[..end]),
         None => text.to_owned(),
@@ -63,7 +63,7 @@ pub(crate) fn brief(text: &str) -> String {
 }
 
 /// A scalar as YAML 1.1 and PyYAML read a plain one, but for dates and base 60.
-pub(crate) fn scalar(text: &str) -> serde_json::Value {
+pub(crate) fn read_scalar(text: &str) -> serde_json::Value {
     use serde_json::Value;
     match text {
         "" | "~" | "null" | "Null" | "NULL" => return Value::Null,

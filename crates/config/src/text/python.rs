@@ -3,7 +3,7 @@
 use serde_json::{Map, Value};
 use tonnage_core::job::{JobError, Place};
 
-use super::{Lines, MAX_DEPTH, MAX_VALUES, unreadable};
+use super::{Lines, MAX_DEPTH, MAX_VALUES, unreadable_file};
 use crate::tree::{Entry, Node};
 
 /// A call with its keywords.
@@ -21,18 +21,18 @@ pub struct Call {
 ///
 /// # Errors
 /// When it is a notebook that cannot be read, or beyond the bounds.
-pub fn read(name: &str, text: &str, is_wanted: fn(&str) -> bool) -> Result<Vec<Call>, JobError> {
+pub fn read_python(name: &str, text: &str, is_wanted: fn(&str) -> bool) -> Result<Vec<Call>, JobError> {
     if name.to_lowercase().ends_with(".ipynb") {
-        let source = notebook(name, text)?;
-        return calls(name, &source, is_wanted);
+        let source = notebook_code(name, text)?;
+        return read_calls(name, &source, is_wanted);
     }
-    calls(name, text, is_wanted)
+    read_calls(name, text, is_wanted)
 }
 
 /// The code of a notebook.
-fn notebook(name: &str, text: &str) -> Result<String, JobError> {
+fn notebook_code(name: &str, text: &str) -> Result<String, JobError> {
     let notebook: Value =
-        serde_json::from_str(text).map_err(|error| unreadable(name, format!("no notebook: {error}"), None))?;
+        serde_json::from_str(text).map_err(|error| unreadable_file(name, format!("no notebook: {error}"), None))?;
     let cells = notebook.get("cells").and_then(Value::as_array).map(Vec::as_slice).unwrap_or_default();
     let code = cells.iter().filter(|cell| cell.get("cell_type").and_then(Value::as_str) == Some("code"));
     let source = |cell: &Value| match cell.get("source") {
@@ -43,7 +43,7 @@ fn notebook(name: &str, text: &str) -> Result<String, JobError> {
     Ok(code.map(source).collect::<Vec<_>>().join("\n"))
 }
 
-fn calls(name: &str, text: &str, is_wanted: fn(&str) -> bool) -> Result<Vec<Call>, JobError> {
+fn read_calls(name: &str, text: &str, is_wanted: fn(&str) -> bool) -> Result<Vec<Call>, JobError> {
     let mut reader = Reader { name, text, lines: Lines::new(name, text), at: 0, names: Vec::new(), values: 0 };
     let mut calls = Vec::new();
     while reader.at < text.len() {
@@ -174,9 +174,9 @@ impl Reader<'_> {
                     };
                     let value = self.value(0)?;
                     if entries.iter().any(|entry| entry.key == key) {
-                        return Err(super::twice(&key, Some(place), self.name));
+                        return Err(super::said_twice(&key, Some(place), self.name));
                     }
-                    entries.push(Entry { key, node: Node::of(&value, Some(&place)), place: Some(place) });
+                    entries.push(Entry { key, node: Node::of_value(&value, Some(&place)), place: Some(place) });
                 }
             }
         }
@@ -187,7 +187,7 @@ impl Reader<'_> {
         self.values += 1;
         if depth > MAX_DEPTH || self.values > MAX_VALUES {
             let place = self.lines.place(self.at);
-            return Err(unreadable(self.name, "lists or calls nested too deep, or too many", Some(place)));
+            return Err(unreadable_file(self.name, "lists or calls nested too deep, or too many", Some(place)));
         }
         self.spaces();
         let begin = self.at;
@@ -342,7 +342,7 @@ impl Reader<'_> {
 
 fn number(text: &str) -> Option<Value> {
     let begins = text.starts_with(|c: char| c.is_ascii_digit() || "-+.".contains(c));
-    match super::scalar(text) {
+    match super::read_scalar(text) {
         number @ Value::Number(_) if begins => Some(number),
         _ => product(text),
     }

@@ -7,14 +7,14 @@ use saphyr_parser::{Event, Parser, ScalarStyle, Span};
 use serde_json::Value;
 use tonnage_core::job::{JobError, Place};
 
-use super::{MAX_DEPTH, MAX_VALUES, scalar, twice, unreadable};
+use super::{MAX_DEPTH, MAX_VALUES, read_scalar, said_twice, unreadable_file};
 use crate::tree::{Entry, Node};
 
 /// The keys of the table that `text` is.
 ///
 /// # Errors
 /// When it is no YAML, no table, or beyond the bounds.
-pub fn read(name: &str, text: &str) -> Result<Vec<Entry>, JobError> {
+pub fn read_yaml(name: &str, text: &str) -> Result<Vec<Entry>, JobError> {
     let mut reader = Reader { name, parser: Parser::new_from_str(text), anchors: HashMap::new(), values: 0 };
     reader.document()
 }
@@ -39,7 +39,7 @@ impl<'a> Reader<'a> {
                     return match self.node(event, &span, 0)? {
                         Node::Table(entries) => self.is_alone().map(|()| entries),
                         Node::Value(Value::Null) => Ok(Vec::new()),
-                        Node::Value(_) => Err(unreadable(self.name, "a config is a table of keys", Some(place))),
+                        Node::Value(_) => Err(unreadable_file(self.name, "a config is a table of keys", Some(place))),
                     };
                 }
             }
@@ -55,7 +55,11 @@ impl<'a> Reader<'a> {
                 Event::DocumentEnd | Event::Nothing => {}
                 Event::DocumentStart(_) => {
                     let place = self.place(&span);
-                    return Err(unreadable(self.name, "a second document begins here: a config is one", Some(place)));
+                    return Err(unreadable_file(
+                        self.name,
+                        "a second document begins here: a config is one",
+                        Some(place),
+                    ));
                 }
                 _ => {}
             }
@@ -68,7 +72,7 @@ impl<'a> Reader<'a> {
             Some(Err(error)) => {
                 let marker = *error.marker();
                 let place = Place { file: self.name.to_owned(), line: marker.line().max(1), column: marker.col() + 1 };
-                Err(unreadable(self.name, format!("no YAML: {}", error.info()), Some(place)))
+                Err(unreadable_file(self.name, format!("no YAML: {}", error.info()), Some(place)))
             }
             None => Ok((Event::StreamEnd, Span::default())),
         }
@@ -82,7 +86,7 @@ impl<'a> Reader<'a> {
         self.values = self.values.saturating_add(values);
         if self.values > MAX_VALUES {
             let problem = format!("more than {MAX_VALUES} values, aliases counted as often as they are used");
-            return Err(unreadable(self.name, problem, Some(self.place(span))));
+            return Err(unreadable_file(self.name, problem, Some(self.place(span))));
         }
         Ok(())
     }
@@ -90,25 +94,25 @@ impl<'a> Reader<'a> {
     fn node(&mut self, event: Event<'a>, span: &Span, depth: usize) -> Result<Node, JobError> {
         if depth > MAX_DEPTH {
             let problem = format!("more than {MAX_DEPTH} tables or lists in one another");
-            return Err(unreadable(self.name, problem, Some(self.place(span))));
+            return Err(unreadable_file(self.name, problem, Some(self.place(span))));
         }
         let before = self.values;
         self.count(1, span)?;
         let (anchor, node) = match event {
             Event::Alias(id) => {
                 let Some((node, values)) = self.anchors.get(&id).cloned() else {
-                    return Err(unreadable(self.name, "an alias of nothing", Some(self.place(span))));
+                    return Err(unreadable_file(self.name, "an alias of nothing", Some(self.place(span))));
                 };
                 self.count(values, span)?;
                 return Ok(node);
             }
             Event::Scalar(text, style, anchor, tag) => {
                 let is_text = tag.is_some_and(|tag| tag.suffix == "str") || style != ScalarStyle::Plain;
-                (anchor, Node::Value(if is_text { Value::String(text.into_owned()) } else { scalar(&text) }))
+                (anchor, Node::Value(if is_text { Value::String(text.into_owned()) } else { read_scalar(&text) }))
             }
             Event::SequenceStart(anchor, _) => (anchor, Node::Value(self.list(depth)?)),
             Event::MappingStart(anchor, _) => (anchor, Node::Table(self.table(depth)?)),
-            _ => return Err(unreadable(self.name, "no value where one belongs", Some(self.place(span)))),
+            _ => return Err(unreadable_file(self.name, "no value where one belongs", Some(self.place(span)))),
         };
         if anchor > 0 {
             self.anchors.insert(anchor, (node.clone(), self.values - before));
@@ -136,7 +140,7 @@ impl<'a> Reader<'a> {
             let key: Cow<'_, str> = match event {
                 Event::MappingEnd => break,
                 Event::Scalar(text, ..) => text,
-                _ => return Err(unreadable(self.name, "a key must be a text", Some(self.place(&span)))),
+                _ => return Err(unreadable_file(self.name, "a key must be a text", Some(self.place(&span)))),
             };
             let place = self.place(&span);
             let (event, span) = self.next()?;
@@ -146,7 +150,7 @@ impl<'a> Reader<'a> {
                 node if seen.insert(key.clone().into_owned()) => {
                     entries.push(Entry { key: key.into_owned(), place: Some(place), node });
                 }
-                _ => return Err(twice(&key, Some(place), self.name)),
+                _ => return Err(said_twice(&key, Some(place), self.name)),
             }
         }
         // A table's own keys win over those that it merges.

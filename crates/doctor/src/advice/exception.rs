@@ -1,9 +1,9 @@
 //! What to do about an exception: by its words, by the module or the file that is missing.
 
 use super::known::KNOWN;
-use super::{Advice, Context, say, with};
+use super::{Advice, Context, say_text, with_flag};
 use crate::exception::Exception;
-use crate::text::{after, has};
+use crate::text::{has_phrase, text_after};
 
 /// What to do about an exception.
 pub(super) fn advice(exception: &Exception, context: &Context<'_>) -> Vec<Advice> {
@@ -14,22 +14,26 @@ pub(super) fn advice(exception: &Exception, context: &Context<'_>) -> Vec<Advice
     if let Some(missing) = missing_file(exception, context) {
         return missing;
     }
-    let found = KNOWN.iter().find(|known| known.words.iter().any(|words| has(&line, words)));
+    let found = KNOWN.iter().find(|known| known.words.iter().any(|words| has_phrase(&line, words)));
     let mut all: Vec<Advice> = found
         .map(|known| {
-            known.remedies.iter().map(|(text, flag)| flag.map_or_else(|| say(text), |flag| with(text, flag))).collect()
+            known
+                .remedies
+                .iter()
+                .map(|(text, flag)| flag.map_or_else(|| say_text(text), |flag| with_flag(text, flag)))
+                .collect()
         })
         .unwrap_or_default();
     if all.is_empty() {
-        all.push(say("look at the named line first: it is the innermost one of your own code"));
-        all.push(with("stop where it is raised", "python -m pdb -c continue train.py"));
+        all.push(say_text("look at the named line first: it is the innermost one of your own code"));
+        all.push(with_flag("stop where it is raised", "python -m pdb -c continue train.py"));
     }
     all
 }
 
 /// `No module named 'x'`
 fn missing_module(exception: &Exception) -> Option<Vec<Advice>> {
-    let name = after(&exception.message, "No module named ")?.trim_matches(['\'', '"', ' ', '.']);
+    let name = text_after(&exception.message, "No module named ")?.trim_matches(['\'', '"', ' ', '.']);
     let package = name.split(['.', '\'']).next()?;
     // Modules whose packages have other names.
     const PACKAGES: &[(&str, &str)] = &[
@@ -52,11 +56,11 @@ fn missing_module(exception: &Exception) -> Option<Vec<Advice>> {
         return None;
     }
     Some(vec![
-        with(
+        with_flag(
             "the module is not in the environment of the Python that ran: install it there",
             &format!("python -m pip install {install}"),
         ),
-        with(
+        with_flag(
             "where it is the project's own: run from its folder, or install the project",
             "pip install -e .  # or PYTHONPATH=.",
         ),
@@ -65,23 +69,25 @@ fn missing_module(exception: &Exception) -> Option<Vec<Advice>> {
 
 /// A file that is not there; Google Drive that is not mounted.
 fn missing_file(exception: &Exception, context: &Context<'_>) -> Option<Vec<Advice>> {
-    let gone = has(&exception.message, "[Errno 2]") || exception.short_name() == "FileNotFoundError";
+    let gone = has_phrase(&exception.message, "[Errno 2]") || exception.short_name() == "FileNotFoundError";
     if !gone {
         return None;
     }
-    let drive = has(&exception.message, "/content/drive") || has(&exception.message, "MyDrive");
-    if drive || (context.setting.colab && has(&exception.message, "drive")) {
+    let drive = has_phrase(&exception.message, "/content/drive") || has_phrase(&exception.message, "MyDrive");
+    if drive || (context.setting.colab && has_phrase(&exception.message, "drive")) {
         return Some(vec![
-            with(
+            with_flag(
                 "Google Drive is not mounted, or was disconnected: mount it before the run",
                 "from google.colab import drive; drive.mount('/content/drive')",
             ),
-            with("then look whether the path is there", "ls /content/drive/MyDrive"),
+            with_flag("then look whether the path is there", "ls /content/drive/MyDrive"),
         ]);
     }
     Some(vec![
-        say("the path does not exist where the job ran: relative to another folder, on another node, or not mounted"),
-        with("look for it there", "pwd; ls -l PATH; df -h PATH"),
+        say_text(
+            "the path does not exist where the job ran: relative to another folder, on another node, or not mounted",
+        ),
+        with_flag("look for it there", "pwd; ls -l PATH; df -h PATH"),
     ])
 }
 
@@ -105,7 +111,8 @@ mod tests {
         for known in KNOWN {
             assert!(!known.remedies.is_empty());
             for words in known.words {
-                let first = KNOWN.iter().find(|other| other.words.iter().any(|other| has(words, other))).unwrap();
+                let first =
+                    KNOWN.iter().find(|other| other.words.iter().any(|other| has_phrase(words, other))).unwrap();
                 assert!(std::ptr::eq(first, known), "{words} is hidden by another one's words");
             }
         }

@@ -2,7 +2,7 @@
 
 use super::class::of_class;
 use super::framework;
-use super::{Advice, Context, say, with};
+use super::{Advice, Context, say_text, with_flag};
 use crate::memory::GpuMemory;
 use crate::phase::Phase;
 use crate::setting::Framework;
@@ -16,7 +16,7 @@ pub(super) fn advice(memory: &GpuMemory, context: &Context<'_>) -> Vec<Advice> {
         match class {
             Class::GpuMemory => all.extend(too_large(memory, context)),
             Class::Neighbour => all.extend(neighbour(memory, context)),
-            Class::AllocatorCap if memory.allowed.is_none() && memory.private_pools.is_some() => all.push(with(
+            Class::AllocatorCap if memory.allowed.is_none() && memory.private_pools.is_some() => all.push(with_flag(
                 "let fewer CUDA graphs keep memory in private pools",
                 "torch.compile(model, mode=\"default\")  # instead of reduce-overhead",
             )),
@@ -29,7 +29,7 @@ pub(super) fn advice(memory: &GpuMemory, context: &Context<'_>) -> Vec<Advice> {
 /// The job itself.
 fn too_large(memory: &GpuMemory, context: &Context<'_>) -> Vec<Advice> {
     if memory.requested == Some(1 << 60) {
-        return vec![say(
+        return vec![say_text(
             "a size was computed wrong, no memory is missing: print the shapes of the op in the traceback",
         )];
     }
@@ -44,35 +44,36 @@ fn too_large(memory: &GpuMemory, context: &Context<'_>) -> Vec<Advice> {
             "one tensor of {} is larger than the GPU: keep no attention scores, chunk the loss",
             Bytes(requested)
         );
-        all.push(with(&text, "attn_implementation=\"sdpa\""));
+        all.push(with_flag(&text, "attn_implementation=\"sdpa\""));
     }
     let flags = framework::of(context.setting);
     match context.phase {
         Some(Phase::Load) => all.extend(loading(context)),
         Some(Phase::Eval) => {
-            all.push(with(
+            all.push(with_flag(
                 "evaluation keeps outputs of all batches: smaller batches, given to the host in between",
                 "--per_device_eval_batch_size 1 --eval_accumulation_steps 8",
             ));
         }
         _ if context.setting.has(Framework::Jax) => {
-            all.push(with(
+            all.push(with_flag(
                 "let JAX take memory as it needs it, where other programs use the GPU too",
                 "XLA_PYTHON_CLIENT_PREALLOCATE=false",
             ));
-            all.push(with("fewer samples at a time", flags.batch));
+            all.push(with_flag("fewer samples at a time", flags.batch));
         }
-        _ => {
-            all.push(with("halve the micro-batch and accumulate twice as often: the same effective batch", flags.batch))
-        }
+        _ => all.push(with_flag(
+            "halve the micro-batch and accumulate twice as often: the same effective batch",
+            flags.batch,
+        )),
     }
     if context.phase != Some(Phase::Load)
         && let Some(activations) = flags.activations
     {
-        all.push(with("keep fewer activations", activations));
+        all.push(with_flag("keep fewer activations", activations));
     }
     if memory.backend == "MPS" {
-        all.push(say(
+        all.push(say_text(
             "Apple's GPU shares the machine's memory: close other programs, or take a smaller model or image",
         ));
     }
@@ -81,32 +82,32 @@ fn too_large(memory: &GpuMemory, context: &Context<'_>) -> Vec<Advice> {
 
 /// The state of all ranks in one place, after the training went well.
 fn saving(context: &Context<'_>) -> Vec<Advice> {
-    let mut all = vec![with(
+    let mut all = vec![with_flag(
         "it fails while it saves: a whole copy of the weights is made on the GPU; collect them on the host, on rank 0 alone",
         "FullStateDictConfig(offload_to_cpu=True, rank0_only=True)  # or state_dict_type SHARDED_STATE_DICT",
     )];
     if context.setting.has(Framework::DeepSpeed) {
-        all.push(with(
+        all.push(with_flag(
             "or save what each rank has and join it afterwards",
             "\"stage3_gather_16bit_weights_on_model_save\": false; then python zero_to_fp32.py . out",
         ));
     }
-    all.push(say("the batch is not the reason: the training itself had fitted"));
+    all.push(say_text("the batch is not the reason: the training itself had fitted"));
     all
 }
 
 /// The weights alone.
 fn loading(context: &Context<'_>) -> Vec<Advice> {
-    let mut all = vec![with(
+    let mut all = vec![with_flag(
         "the weights alone are too large: load them in half the precision, or quantized",
         "torch_dtype=torch.bfloat16  # or load_in_4bit",
     )];
-    all.push(with(
+    all.push(with_flag(
         "see that every rank loads to its own GPU, checkpoints to the host first",
         "torch.load(path, map_location=\"cpu\")",
     ));
     if context.setting.has(Framework::Vllm) || context.setting.has(Framework::Sglang) {
-        all.push(with("or spread them over more GPUs", "--tensor-parallel-size 2"));
+        all.push(with_flag("or spread them over more GPUs", "--tensor-parallel-size 2"));
     }
     all
 }
@@ -116,7 +117,7 @@ fn neighbour(memory: &GpuMemory, context: &Context<'_>) -> Vec<Advice> {
         memory.neighbours().iter().filter(|(pid, _)| *pid > 1).map(|(pid, _)| pid.to_string()).collect();
     let setting = context.setting;
     if memory.backend == "MPS" || setting.apple {
-        return vec![say("other programs hold the machine's memory, which the GPU shares: close them")];
+        return vec![say_text("other programs hold the machine's memory, which the GPU shares: close them")];
     }
     let (who, other_gpu) = if setting.amd || memory.backend == "HIP" {
         ("rocm-smi --showpids", "HIP_VISIBLE_DEVICES=1")
@@ -124,9 +125,9 @@ fn neighbour(memory: &GpuMemory, context: &Context<'_>) -> Vec<Advice> {
         ("nvidia-smi --query-compute-apps=pid,used_memory --format=csv", "CUDA_VISIBLE_DEVICES=1")
     };
     let owner = if pids.is_empty() || setting.windows {
-        with("see who holds the memory", who)
+        with_flag("see who holds the memory", who)
     } else {
-        with("see who holds the memory", &format!("ps -o pid,user,etime,args -p {}", pids.join(",")))
+        with_flag("see who holds the memory", &format!("ps -o pid,user,etime,args -p {}", pids.join(",")))
     };
-    vec![owner, with("wait until it ends, or take another GPU; the batch is not the reason", other_gpu)]
+    vec![owner, with_flag("wait until it ends, or take another GPU; the batch is not the reason", other_gpu)]
 }

@@ -30,11 +30,11 @@ pub struct Context<'a> {
     pub phase: Option<Phase>,
 }
 
-fn say(text: &str) -> Advice {
+fn say_text(text: &str) -> Advice {
     Advice { text: text.to_owned(), flag: None }
 }
 
-fn with(text: &str, flag: &str) -> Advice {
+fn with_flag(text: &str, flag: &str) -> Advice {
     Advice { text: text.to_owned(), flag: Some(flag.to_owned()) }
 }
 
@@ -66,39 +66,42 @@ pub fn advise(cause: &FailureCause, context: &Context<'_>) -> Vec<Advice> {
 fn engine_start(engine: &str, (free, total): (Option<u64>, Option<u64>), length: Option<u64>) -> Vec<Advice> {
     // Without the device's total it is the cache that is too small: more of the GPU helps, not less.
     match engine {
-        "SGLang" => return cache("--mem-fraction-static 0.92", "--context-length 8192"),
-        "TGI" => return cache("--cuda-memory-fraction 0.95", "--max-batch-prefill-tokens 2048"),
+        "SGLang" => return move_cache("--mem-fraction-static 0.92", "--context-length 8192"),
+        "TGI" => return move_cache("--cuda-memory-fraction 0.95", "--max-batch-prefill-tokens 2048"),
         _ if total.is_none() => {
-            return cache("--gpu-memory-utilization 0.95", &format!("--max-model-len {}", length.unwrap_or(8192)));
+            return move_cache("--gpu-memory-utilization 0.95", &format!("--max-model-len {}", length.unwrap_or(8192)));
         }
         _ => {}
     }
-    let orphan =
-        with("end an engine that a crash left behind", "nvidia-smi --query-compute-apps=pid,used_memory --format=csv");
+    let orphan = with_flag(
+        "end an engine that a crash left behind",
+        "nvidia-smi --query-compute-apps=pid,used_memory --format=csv",
+    );
     let share = free.zip(total).filter(|(_, total)| *total > 0).map(|(free, total)| free as f64 / total as f64 - 0.02);
     let flag = share.filter(|share| *share > 0.05).map_or_else(
         || "--gpu-memory-utilization 0.8".to_owned(),
         |share| format!("--gpu-memory-utilization {:.2}", (share * 100.0).floor() / 100.0),
     );
-    vec![orphan, with("ask for less than is free", &flag)]
+    vec![orphan, with_flag("ask for less than is free", &flag)]
 }
 
 /// A cache that has no room beside the weights.
-fn cache(share: &str, length: &str) -> Vec<Advice> {
+fn move_cache(share: &str, length: &str) -> Vec<Advice> {
     vec![
-        with("let sequences be shorter", length),
-        with("or give the engine more of the GPU", share),
-        say("or spread the weights over more GPUs, or quantize them"),
+        with_flag("let sequences be shorter", length),
+        with_flag("or give the engine more of the GPU", share),
+        say_text("or spread the weights over more GPUs, or quantize them"),
     ]
 }
 
 fn port_in_use(port: Option<u64>) -> Vec<Advice> {
-    let mut all = vec![with("let torchrun choose a free port", "torchrun --standalone --nproc-per-node=N train.py")];
+    let mut all =
+        vec![with_flag("let torchrun choose a free port", "torchrun --standalone --nproc-per-node=N train.py")];
     match port {
-        Some(port) if port < 1024 => all.push(say("ports below 1024 belong to root: take a higher one")),
+        Some(port) if port < 1024 => all.push(say_text("ports below 1024 belong to root: take a higher one")),
         _ => {
             let port = port.unwrap_or(29500);
-            all.push(with(
+            all.push(with_flag(
                 "see who holds the port: often a run that did not end",
                 &format!("ss -ltnp 'sport = :{port}'"),
             ));
@@ -110,11 +113,11 @@ fn port_in_use(port: Option<u64>) -> Vec<Advice> {
 fn xid(hardware: bool, context: &Context<'_>) -> Vec<Advice> {
     if hardware {
         return vec![
-            say("the GPU or its link is at fault: do not run again on it; drain the node and report it"),
-            with("read its error counters", "nvidia-smi -q -d ECC,ROW_REMAPPER,PAGE_RETIREMENT"),
+            say_text("the GPU or its link is at fault: do not run again on it; drain the node and report it"),
+            with_flag("read its error counters", "nvidia-smi -q -d ECC,ROW_REMAPPER,PAGE_RETIREMENT"),
         ];
     }
-    let mut all = vec![say("this error is usually the program's: a wrong address or a kernel's fault")];
+    let mut all = vec![say_text("this error is usually the program's: a wrong address or a kernel's fault")];
     all.extend(class::of_class(Class::CudaFault, context));
     all
 }
@@ -122,17 +125,19 @@ fn xid(hardware: bool, context: &Context<'_>) -> Vec<Advice> {
 /// Statuses of shells and of `timeout` (coreutils), which no training program chooses.
 fn of_shells(exit_code: i64) -> Option<Advice> {
     Some(match exit_code {
-        2 => with(
+        2 => with_flag(
             "wrong usage: a flag that the program does not know, or lacks; it says which before it ends",
             "python train.py --help",
         ),
-        124 => say("`timeout` ended it: its time was over; give it more, or save checkpoints in between"),
-        126 => with("what was to run cannot be executed: it lacks the right to, or is no program", "chmod +x run.sh"),
-        127 => with(
+        124 => say_text("`timeout` ended it: its time was over; give it more, or save checkpoints in between"),
+        126 => {
+            with_flag("what was to run cannot be executed: it lacks the right to, or is no program", "chmod +x run.sh")
+        }
+        127 => with_flag(
             "the command was not found: a typing error, or an environment that was not activated",
             "command -v python torchrun; echo $PATH",
         ),
-        -2 => say("somebody pressed Ctrl-C (SIGINT), or a scheduler did: nothing failed"),
+        -2 => say_text("somebody pressed Ctrl-C (SIGINT), or a scheduler did: nothing failed"),
         _ => return None,
     })
 }
@@ -149,9 +154,12 @@ fn worker_failed(worker: &Worker) -> Vec<Advice> {
         _ => "the reason stands in its own log",
     };
     vec![
-        say(meaning),
-        with("keep a log of every rank", "torchrun --log-dir logs --redirects 3 --tee 3"),
-        with("have torchrun show the traceback", "from torch.distributed.elastic.multiprocessing.errors import record"),
+        say_text(meaning),
+        with_flag("keep a log of every rank", "torchrun --log-dir logs --redirects 3 --tee 3"),
+        with_flag(
+            "have torchrun show the traceback",
+            "from torch.distributed.elastic.multiprocessing.errors import record",
+        ),
     ]
 }
 

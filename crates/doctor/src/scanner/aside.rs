@@ -1,6 +1,6 @@
 //! Exceptions that a program goes on after: in threads and destructors, retried, or passed over.
 
-use crate::text::has;
+use crate::text::has_phrase;
 
 /// Whether the lines before a traceback's head, `back` lines ago, say that the program goes on after it.
 pub(super) fn is_aside(history: &str, back: u64) -> bool {
@@ -23,6 +23,6 @@ pub(super) fn is_aside(history: &str, back: u64) -> bool {
     let back = usize::try_from(back).unwrap_or(usize::MAX);
     let mut before = history.lines().rev().skip(back);
     const HANDLED: &[&str] = &["kipping", "gnoring ", "alling back", "fallback", ", trying "];
-    let passed_over = before.clone().take(2).any(|text| HANDLED.iter().any(|words| has(text, words)));
-    passed_over || before.by_ref().take(3).any(|text| ASIDES.iter().any(|aside| has(text, aside)))
+    let passed_over = before.clone().take(2).any(|text| HANDLED.iter().any(|words| has_phrase(text, words)));
+    passed_over || before.by_ref().take(3).any(|text| ASIDES.iter().any(|aside| has_phrase(text, aside)))
 }

@@ -4,16 +4,16 @@ use tonnage_core::failure::{Class, Strength};
 
 use super::Scanner;
 use crate::cause::{FailureCause, Worker};
-use crate::exception::{Exception, Files, Raiser, stated as stated_exception};
+use crate::exception::{Exception, Files, Raiser, exception_stated as stated_exception};
 use crate::fences::is_document;
 use crate::finding::{Finding, LastError, Tone};
-use crate::history::around;
+use crate::history::lines_around;
 use crate::last_words;
 use crate::line::Line;
 use crate::progress::{Progress, is_success, is_tests_end};
 use crate::quote::{self, Wrapped};
-use crate::text::has;
-use crate::traceback::{Ended, HEAD, cut, is_frame};
+use crate::text::has_phrase;
+use crate::traceback::{Ended, HEAD, cut_text, is_frame};
 use crate::waiting::LONGEST_EVIDENCE;
 
 /// Closing lines that are read for what a log ends with.
@@ -35,8 +35,8 @@ impl Scanner {
     pub(super) fn last_words(&mut self, tail: &str) {
         let closing = closing_lines(tail, self.lines, self.around());
         let error = closing.iter().find(|(line, _)| last_words::is_error(&line.text) && !quote::by_itself(line));
-        self.last_error =
-            error.map(|(line, number)| LastError { line: *number, text: cut(&line.text, LONGEST_EVIDENCE).to_owned() });
+        self.last_error = error
+            .map(|(line, number)| LastError { line: *number, text: cut_text(&line.text, LONGEST_EVIDENCE).to_owned() });
         if !self.states_its_end(&closing) && !is_document(&self.head) {
             self.speaks_of_its_end(&closing);
         }
@@ -67,7 +67,7 @@ impl Scanner {
             if line.indent > 1 || quote::by_itself(line) {
                 continue;
             }
-            let stated = (at < last_words::READ).then(|| last_words::stated(&line.text)).flatten();
+            let stated = (at < last_words::READ).then(|| last_words::stated_cause(&line.text)).flatten();
             // Who goes on to say something did without the command.
             let stated = stated.filter(|cause| !(cause.class() == Class::Usage && goes_on(closing, at)));
             if let Some(cause) = stated {
@@ -76,11 +76,11 @@ impl Scanner {
             }
             let Some((name, message)) = stated_exception(line.text.trim_start_matches('*'), true)
                 .filter(|_| line.text.contains(':'))
-                .or_else(|| last_words::logged(&line.text))
+                .or_else(|| last_words::logged_words(&line.text))
             else {
                 continue;
             };
-            let exception = Exception::new(name, cut(message, 400), &Files::default());
+            let exception = Exception::new(name, cut_text(message, 400), &Files::default());
             // What was written long before another error did not end it.
             if last_error.is_some_and(|error| error > *number + APART) {
                 return false;
@@ -106,7 +106,7 @@ impl Scanner {
         }
         let found: Vec<u64> = self.kept.findings().iter().map(|finding| finding.line).collect();
         // What is indented is of a traceback, a commit or a help text.
-        let is_frame = |line: &Line| line.indent > 1 || has(&line.text, HEAD) || is_frame(&line.text);
+        let is_frame = |line: &Line| line.indent > 1 || has_phrase(&line.text, HEAD) || is_frame(&line.text);
         let unread = closing.iter().filter(|(line, number)| !found.contains(number) && !is_frame(line));
         let mut errors: Vec<(&Line, u64)> = Vec::new();
         let mut others = 0;
@@ -121,7 +121,7 @@ impl Scanner {
             if Tone::of_line(text) == Tone::Warned || is_quoted || last_words::is_noise(text) {
                 continue;
             }
-            if let Some(cause) = last_words::spoken(text, at) {
+            if let Some(cause) = last_words::spoken_cause(text, at) {
                 return self.keep_last_words(line, *number, cause);
             }
             let may_be = found.is_empty() && at < last_words::VERY_LAST && last_words::may_be_error(text);
@@ -137,7 +137,7 @@ impl Scanner {
         }
         let full = errors.iter().find(|(line, _)| !last_words::is_empty_error(&line.text));
         if let Some((line, number)) = full {
-            let detail = Some(cut(&line.text, LONGEST_DETAIL).to_owned());
+            let detail = Some(cut_text(&line.text, LONGEST_DETAIL).to_owned());
             self.keep_last_words(line, *number, FailureCause::Stated { class: Class::Reported, detail });
         } else if let Some((line, number)) = errors.first().filter(|_| self.kept.findings().is_empty()) {
             self.keep_last_words(line, *number, FailureCause::WorkerFailed(Worker::default()));
@@ -147,7 +147,7 @@ impl Scanner {
     fn keep_last_words(&mut self, line: &Line, number: u64, cause: FailureCause) {
         let history = self.history.text(b"");
         let mut draft = self.draft(number, line.rank, &line.text, Tone::of_line(&line.text));
-        draft.around = around(&history, number, &line.text);
+        draft.around = lines_around(&history, number, &line.text);
         self.keep_finding(draft.into_finding(cause, LAST_WORDS));
     }
 }
@@ -168,8 +168,8 @@ fn closing_lines(tail: &str, lines: u64, around: Wrapped) -> Vec<(Line, u64)> {
 /// Whether a program, not a launcher that ends others, writes after the closing line `at`.
 fn goes_on(closing: &[(Line, u64)], at: usize) -> bool {
     let lives = |(line, number): &(Line, u64)| {
-        let launcher = has(&line.text, "[launch.py") || has(&line.text, "[runner.py");
-        (has(&line.text, "INFO") && !launcher) || Progress::of_line(&line.text, *number, None).is_some()
+        let launcher = has_phrase(&line.text, "[launch.py") || has_phrase(&line.text, "[runner.py");
+        (has_phrase(&line.text, "INFO") && !launcher) || Progress::of_line(&line.text, *number, None).is_some()
     };
     closing.iter().take(at).any(lives)
 }

@@ -17,7 +17,7 @@ use crate::cause::FailureCause;
 use crate::exception::Raiser;
 use crate::fences::Fences;
 use crate::finding::{Finding, Kept, LastError, Scan, Tone};
-use crate::history::{Around, History, around};
+use crate::history::{Around, History, lines_around};
 use crate::life::Life;
 use crate::line::{Line, behind_bar, without_codes};
 use crate::mark::{CHAINS, Kind, MARKS};
@@ -26,7 +26,7 @@ use crate::quote::{self, Wrapped};
 use crate::setting::Setting;
 use crate::signature::{Reading, SIGNATURES};
 use crate::stamp::Stamp;
-use crate::traceback::{Ended, Tracebacks, cut};
+use crate::traceback::{Ended, Tracebacks, cut_text};
 use crate::waiting::{Draft, LONGEST_EVIDENCE, Waiting};
 use crate::wording;
 
@@ -259,7 +259,7 @@ impl Scanner {
     /// What is put around the whole log, by its first line that says anything.
     fn around(&mut self) -> Wrapped {
         let head = &self.head;
-        *self.around.get_or_insert_with(|| Wrapped::of(head))
+        *self.around.get_or_insert_with(|| Wrapped::of_first_line(head))
     }
 
     /// What the first signature that knows the line makes of it.
@@ -288,7 +288,7 @@ impl Scanner {
 
     /// A draft of a finding at a line.
     fn draft(&self, line: u64, rank: Option<u32>, text: &str, tone: Tone) -> Draft {
-        let (text, fence) = (cut(text, LONGEST_EVIDENCE).to_owned(), self.fences.current());
+        let (text, fence) = (cut_text(text, LONGEST_EVIDENCE).to_owned(), self.fences.current());
         Draft { line, rank, text, tone, fence, around: Around::default() }
     }
 
@@ -301,7 +301,7 @@ impl Scanner {
             if quote::by_context(&history, line.indent, &line.text) {
                 return;
             }
-            draft.around = around(&history, number, &line.text);
+            draft.around = lines_around(&history, number, &line.text);
             draft.around.stamp = line.stamp.or(draft.around.stamp);
             self.setting.learn(&history);
         }
@@ -379,7 +379,7 @@ impl Scanner {
             if quote::by_context(&history, 0, &ended.text) {
                 return;
             }
-            draft.around = around(&history, self.lines + 1, "");
+            draft.around = lines_around(&history, self.lines + 1, "");
             self.setting.learn(&history);
         }
         let spoken = (cause.raiser == Raiser::Program).then(|| wording::of_exception(&cause.name, &cause.message));

@@ -1,8 +1,8 @@
 //! Texts about failures that are no logs: guides, questions and answers, reports in sentences.
 
-use crate::exception::stated;
+use crate::exception::exception_stated;
 use crate::stamp::Stamp;
-use crate::text::has;
+use crate::text::has_phrase;
 use crate::traceback::HEAD;
 
 /// A longer text is a log.
@@ -23,10 +23,10 @@ pub(super) fn is_document(text: &str, lines: u64) -> bool {
     let said: Vec<&str> = text.lines().map(str::trim).filter(|line| !line.is_empty()).collect();
     let sentences = said.iter().filter(|line| is_sentence(line)).count();
     let ends = said.last().is_some_and(|line| is_sentence(line));
-    let of_oneself = said
-        .iter()
-        .any(|line| line.starts_with("I ") || has(line, " I ") || OF_ONESELF.iter().any(|words| has(line, words)));
-    let raised = said.iter().any(|line| has(line, HEAD) || stated(line, true).is_some());
+    let of_oneself = said.iter().any(|line| {
+        line.starts_with("I ") || has_phrase(line, " I ") || OF_ONESELF.iter().any(|words| has_phrase(line, words))
+    });
+    let raised = said.iter().any(|line| has_phrase(line, HEAD) || exception_stated(line, true).is_some());
     let paragraphs = text.trim().split("\n\n").count();
     ends && paragraphs >= PARAGRAPHS && sentences >= SENTENCES && sentences * 2 >= said.len() && !of_oneself && !raised
 }
@@ -38,7 +38,7 @@ fn is_sentence(line: &str) -> bool {
     let words: Vec<&str> = line.split_whitespace().collect();
     let plain = words.iter().filter(|word| is_word(word)).count();
     let stops = line.ends_with(['.', ':', ';', '?', '!']);
-    let level = ["ERROR", "INFO", "WARN", "rror: ", "FATAL"].iter().any(|level| has(line, level));
+    let level = ["ERROR", "INFO", "WARN", "rror: ", "FATAL"].iter().any(|level| has_phrase(line, level));
     let opens = line.starts_with(char::is_alphabetic);
     words.len() >= WORDS && plain * 10 >= words.len() * 8 && stops && opens && !level && Stamp::of_line(line).is_none()
 }

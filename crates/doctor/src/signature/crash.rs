@@ -3,7 +3,7 @@
 use super::{Reading, Signature, is_said};
 use crate::cause::FailureCause;
 use crate::exception::{Exception, Raiser};
-use crate::text::{after, has};
+use crate::text::{has_phrase, text_after};
 
 pub(super) const SEGMENTATION: Signature = Signature {
     name: "segmentation_fault",
@@ -20,8 +20,9 @@ pub(super) const SEGMENTATION: Signature = Signature {
     read: |text| {
         let alone = matches!(text, "Segmentation fault" | "Segmentation fault (core dumped)");
         let python = is_said(text, "Fatal Python error: Segmentation fault");
-        let worker = has(text, "ERROR: Unexpected segmentation fault encountered in worker");
-        let srun = has(text, "srun: error: ") && has(text, ": task") && has(text, ": Segmentation fault");
+        let worker = has_phrase(text, "ERROR: Unexpected segmentation fault encountered in worker");
+        let srun =
+            has_phrase(text, "srun: error: ") && has_phrase(text, ": task") && has_phrase(text, ": Segmentation fault");
         let zsh = text.starts_with("zsh: segmentation fault ");
         let signal = is_said(text, "Signal: Segmentation fault (");
         // absl's and glog's handlers.
@@ -51,8 +52,8 @@ pub(super) const ABORTED: Signature = Signature {
     read: |text| {
         let python = ABORTS.iter().any(|abort| is_said(text, &format!("Fatal Python error: {abort}")));
         let dumped = text.strip_suffix("(core dumped)").is_some_and(|abort| ABORTS.contains(&abort.trim_end()));
-        let srun = has(text, "srun: error: ") && ABORTS.iter().any(|abort| text.trim_end().ends_with(abort));
-        let report = has(text, ": line ") || text.starts_with('[');
+        let srun = has_phrase(text, "srun: error: ") && ABORTS.iter().any(|abort| text.trim_end().ends_with(abort));
+        let report = has_phrase(text, ": line ") || text.starts_with('[');
         // `run.sh: line 3: 4711 Aborted  python train.py`, with `(core dumped)` or without.
         let pid = ABORTS.iter().filter(|_| report).find_map(|abort| {
             let (before, after) = text.split_once(abort)?;
@@ -61,7 +62,7 @@ pub(super) const ABORTED: Signature = Signature {
         });
         let signal = ABORTS.iter().any(|abort| is_said(text, &format!("Signal: {abort} (")));
         if signal || python || dumped || srun || pid.is_some() {
-            let aborted = has(text, "Aborted");
+            let aborted = has_phrase(text, "Aborted");
             return Reading::whole(FailureCause::Crash { pid, aborted });
         }
         None
@@ -70,7 +71,7 @@ pub(super) const ABORTED: Signature = Signature {
 
 /// `run.sh: line 3:  4711 Segmentation fault  python`, `[1]    4711 segmentation fault (core dumped)  python`
 fn reported_pid(text: &str) -> Option<u64> {
-    if !has(text, ": line ") && !text.starts_with('[') {
+    if !has_phrase(text, ": line ") && !text.starts_with('[') {
         return None;
     }
     let words: Vec<&str> = text.split_whitespace().take(8).collect();
@@ -85,16 +86,17 @@ pub(super) const THROWN: Signature = Signature {
     also: &[],
     follow: 2,
     read: |text| {
-        let name = after(text, "terminate called after throwing an instance of '")?.split('\'').next()?;
-        let message = after(text, "what():").map_or("", |message| message.trim().lines().next().unwrap_or_default());
+        let name = text_after(text, "terminate called after throwing an instance of '")?.split('\'').next()?;
+        let message =
+            text_after(text, "what():").map_or("", |message| message.trim().lines().next().unwrap_or_default());
         // The watchdog's words are of another rank's death, and memory has signatures of its own.
-        let known = ["NCCL", "Watchdog", "out of memory", "bad_alloc"].iter().any(|words| has(message, words));
+        let known = ["NCCL", "Watchdog", "out of memory", "bad_alloc"].iter().any(|words| has_phrase(message, words));
         if known {
             return Some(Reading { cause: None, complete: true });
         }
         let (name, message) = (name.chars().take(100).collect(), message.chars().take(300).collect());
         let cause = FailureCause::Raised(Exception { name, message, raiser: Raiser::Aside });
-        let complete = has(text, "what():");
+        let complete = has_phrase(text, "what():");
         Some(Reading { cause: complete.then_some(cause), complete })
     },
 };

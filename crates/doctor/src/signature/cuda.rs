@@ -1,10 +1,10 @@
 //! Errors of the CUDA runtime and driver as PyTorch raises them, and limits of kernels.
 
-use super::{Reading, Signature, is_said, says};
+use super::{Reading, Signature, is_said, says_any};
 use crate::cause::FailureCause;
-use crate::exception::stated;
+use crate::exception::exception_stated;
 use crate::memory::GpuMemory;
-use crate::text::{after, before, has};
+use crate::text::{has_phrase, text_after, text_before};
 
 fn without_numbers(likely: bool) -> Option<Reading> {
     Reading::whole(FailureCause::GpuMemory(GpuMemory { backend: "CUDA", likely, ..GpuMemory::default() }))
@@ -17,10 +17,10 @@ pub(super) const MEMORY: Signature = Signature {
     also: &[": out of memory"],
     follow: 0,
     read: |text| {
-        let check = is_said(text, "THCudaCheck FAIL file=") && has(text, "error=2 : out of memory");
+        let check = is_said(text, "THCudaCheck FAIL file=") && has_phrase(text, "error=2 : out of memory");
         let triton = is_said(text, "Triton Error [HIP]:") && text.ends_with(": out of memory");
-        let caffe2 = has(text, "error == cudaSuccess. 2 vs 0.");
-        if check || triton || caffe2 || says(text, MESSAGES) { without_numbers(false) } else { None }
+        let caffe2 = has_phrase(text, "error == cudaSuccess. 2 vs 0.");
+        if check || triton || caffe2 || says_any(text, MESSAGES) { without_numbers(false) } else { None }
     },
 };
 
@@ -91,7 +91,7 @@ pub(super) const FAULT: Signature = Signature {
     read: |text| {
         let prefixes = ["CUDA error: ", "HIP error: ", "cuda runtime error ("];
         let Some(prefix) = prefixes.into_iter().find(|prefix| is_said(text, prefix)) else { return of_library(text) };
-        let error = after(text, prefix)?;
+        let error = text_after(text, prefix)?;
         // Before 1.5: `cuda runtime error (77) : an illegal memory access was encountered at file:line`.
         let error = error.split_once(") : ").filter(|_| prefix.ends_with('(')).map_or(error, |(_, error)| error);
         if FAULTS.iter().any(|fault| error.starts_with(fault)) {
@@ -105,9 +105,9 @@ pub(super) const FAULT: Signature = Signature {
 /// A fault behind the words of who called CUDA: Thrust's, CuPy's and XLA's exceptions, checks of C++ programs.
 fn of_library(text: &str) -> Option<Reading> {
     const NAMES: &[&str] = &["cudaError", "CUDA_ERROR_", "hipError", "CUDA error ", "CUDA Error "];
-    let fault = FAULTS.iter().find(|fault| has(text, &format!(": {fault}")))?;
-    let named = before(text, fault).is_some_and(|head| NAMES.iter().any(|name| has(head, name)));
-    let raised = stated(text, true).is_some_and(|(name, _)| !name.ends_with("Warning"));
+    let fault = FAULTS.iter().find(|fault| has_phrase(text, &format!(": {fault}")))?;
+    let named = text_before(text, fault).is_some_and(|head| NAMES.iter().any(|name| has_phrase(head, name)));
+    let raised = exception_stated(text, true).is_some_and(|(name, _)| !name.ends_with("Warning"));
     let said = (named || raised) && !super::is_talk(text);
     if said { Reading::whole(FailureCause::CudaFault { assertion: None }) } else { None }
 }
@@ -119,7 +119,7 @@ pub(super) const REPORTED: Signature = Signature {
     also: &[],
     follow: 0,
     read: |text| {
-        let said = says(
+        let said = says_any(
             text,
             &[
                 "cuDNN error: CUDNN_STATUS_EXECUTION_FAILED",
@@ -139,7 +139,7 @@ pub(super) const TRITON: Signature = Signature {
     also: &[],
     follow: 0,
     read: |text| {
-        let said = has(text, "OutOfResources: out of resource: ") && has(text, "Required: ");
+        let said = has_phrase(text, "OutOfResources: out of resource: ") && has_phrase(text, "Required: ");
         if said { Reading::whole(FailureCause::KernelLimit) } else { None }
     },
 };
@@ -151,7 +151,8 @@ pub(super) const ELEMENTS: Signature = Signature {
     also: &[],
     follow: 0,
     read: |text| {
-        let said = has(text, "not supported for tensors with more than INT_MAX elements") && !super::is_talk(text);
+        let said =
+            has_phrase(text, "not supported for tensors with more than INT_MAX elements") && !super::is_talk(text);
         if said { Reading::whole(FailureCause::KernelLimit) } else { None }
     },
 };
@@ -163,15 +164,16 @@ pub(super) const ASSERTION: Signature = Signature {
     also: &["Assertion ", "' failed"],
     follow: 0,
     read: |text| {
-        let kernel = has(text, "block: [") && has(text, "thread: [");
+        let kernel = has_phrase(text, "block: [") && has_phrase(text, "thread: [");
         // ROCm's words.
-        if let Some(assertion) = after(text, ": Device-side assertion `").and_then(|rest| rest.split("' failed").next())
+        if let Some(assertion) =
+            text_after(text, ": Device-side assertion `").and_then(|rest| rest.split("' failed").next())
         {
             let assertion = Some(assertion.chars().take(200).collect());
             return Reading::whole(FailureCause::CudaFault { assertion });
         }
         // Markdown takes the backticks away.
-        let assertion = after(text, "Assertion ")?.split(" failed").next()?;
+        let assertion = text_after(text, "Assertion ")?.split(" failed").next()?;
         let assertion = assertion.trim_matches('`').chars().take(200).collect();
         if kernel { Reading::whole(FailureCause::CudaFault { assertion: Some(assertion) }) } else { None }
     },

@@ -2,7 +2,7 @@
 
 use super::{Reading, Signature};
 use crate::cause::FailureCause;
-use crate::text::has;
+use crate::text::has_phrase;
 use tonnage_core::failure::Class;
 
 pub(super) const FULL: Signature = Signature {
@@ -18,11 +18,12 @@ pub(super) const FULL: Signature = Signature {
     ],
     follow: 0,
     read: |text| {
-        let python = has(text, "[Errno 28] No space left on device") || has(text, "[Errno 122] Disk quota exceeded");
-        let rust = has(text, "(os error 28)") || has(text, "kind: StorageFull");
+        let python = has_phrase(text, "[Errno 28] No space left on device")
+            || has_phrase(text, "[Errno 122] Disk quota exceeded");
+        let rust = has_phrase(text, "(os error 28)") || has_phrase(text, "kind: StorageFull");
         let shell = text.ends_with(": No space left on device") || text.ends_with(": Disk quota exceeded");
         let database = text.ends_with("OperationalError: database or disk is full");
-        let segment = has(text, "/dev/shm/") || has(text, "NCCL WARN");
+        let segment = has_phrase(text, "/dev/shm/") || has_phrase(text, "NCCL WARN");
         if (python || rust || shell || database) && !segment && !super::is_talk(text) {
             Reading::whole(FailureCause::DiskFull)
         } else {
@@ -38,9 +39,9 @@ pub(super) const TORCH_SAVE: Signature = Signature {
     also: &[],
     follow: 0,
     read: |text| {
-        let failed = super::is_said(text, "PytorchStreamWriter failed") && has(text, "file write failed");
-        let enforced = has(text, "enforce fail at inline_container.cc:");
-        if failed || (enforced && (has(text, "file write failed") || has(text, "unexpected pos "))) {
+        let failed = super::is_said(text, "PytorchStreamWriter failed") && has_phrase(text, "file write failed");
+        let enforced = has_phrase(text, "enforce fail at inline_container.cc:");
+        if failed || (enforced && (has_phrase(text, "file write failed") || has_phrase(text, "unexpected pos "))) {
             Reading::whole(FailureCause::DiskFull)
         } else {
             None
@@ -70,7 +71,8 @@ pub(super) const BROKEN: Signature = Signature {
             "(os error 5)",
             "(os error 116)",
         ];
-        let said = numbers.iter().any(|number| has(text, number)) || has(text, "failed with Input/output error");
+        let said =
+            numbers.iter().any(|number| has_phrase(text, number)) || has_phrase(text, "failed with Input/output error");
         let cause = FailureCause::Stated { class: Class::IoError, detail: None };
         if said && !super::is_talk(text) { Reading::whole(cause) } else { None }
     },

@@ -2,8 +2,8 @@
 
 use super::{Reading, Signature};
 use crate::cause::FailureCause;
-use crate::exception::stated;
-use crate::text::has;
+use crate::exception::exception_stated;
+use crate::text::has_phrase;
 use tonnage_core::failure::Class;
 
 pub(super) const LOSS: Signature = Signature {
@@ -34,10 +34,13 @@ pub(super) const LOSS: Signature = Signature {
     follow: 0,
     read: |text| {
         // An exception may have backticks of its own.
-        let raised = stated(text, true).is_some();
-        let said = SAYS.iter().any(|words| has(text, words)) && (raised || !super::is_talk(text));
+        let raised = exception_stated(text, true).is_some();
+        let said = SAYS.iter().any(|words| has_phrase(text, words)) && (raised || !super::is_talk(text));
         // A step that is skipped is no end.
-        let skipped = has(text, "kipping") || has(text, "OVERFLOW") || has(text, "will be skipped") || has(text, "if ");
+        let skipped = has_phrase(text, "kipping")
+            || has_phrase(text, "OVERFLOW")
+            || has_phrase(text, "will be skipped")
+            || has_phrase(text, "if ");
         if said && !skipped { diverged() } else { None }
     },
 };
@@ -77,7 +80,7 @@ pub(super) const SCALE: Signature = Signature {
     also: &[],
     follow: 0,
     read: |text| {
-        let said = has(text, "cannot decrease scale anymore") || has(text, "inimum loss scale reached (");
+        let said = has_phrase(text, "cannot decrease scale anymore") || has_phrase(text, "inimum loss scale reached (");
         if said && !super::is_talk(text) { diverged() } else { None }
     },
 };

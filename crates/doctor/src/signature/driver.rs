@@ -1,8 +1,8 @@
 //! No GPU to be had, or a driver that does not fit.
 
-use super::{Reading, Signature, is_said, says};
+use super::{Reading, Signature, is_said, says_any};
 use crate::cause::FailureCause;
-use crate::text::has;
+use crate::text::has_phrase;
 
 const NONE: &[&str] = &[
     "No CUDA GPUs are available",
@@ -41,10 +41,11 @@ pub(super) const NO_GPU: Signature = Signature {
     also: &[],
     follow: 0,
     read: |text| {
-        let docker = is_said(text, "could not select device driver") && has(text, "[[gpu]]");
-        let fabric = has(text, "cudaGetDeviceCount()") && has(text, "Error 802: system not yet initialized");
-        let check = is_said(text, "THCudaCheck FAIL file=") && has(text, "error=10 : invalid device ordinal");
-        if docker || fabric || check || says(text, NONE) { Reading::whole(FailureCause::NoGpu) } else { None }
+        let docker = is_said(text, "could not select device driver") && has_phrase(text, "[[gpu]]");
+        let fabric =
+            has_phrase(text, "cudaGetDeviceCount()") && has_phrase(text, "Error 802: system not yet initialized");
+        let check = is_said(text, "THCudaCheck FAIL file=") && has_phrase(text, "error=10 : invalid device ordinal");
+        if docker || fabric || check || says_any(text, NONE) { Reading::whole(FailureCause::NoGpu) } else { None }
     },
 };
 
@@ -68,8 +69,9 @@ pub(super) const MISMATCH: Signature = Signature {
             "system has unsupported display driver / cuda driver combination",
             "CUDA error: the provided PTX was compiled with an unsupported toolchain",
         ];
-        let forward = has(text, "cudaGetDeviceCount()") && has(text, "forward compatibility was attempted");
-        if forward || says(text, &messages) { Reading::whole(FailureCause::DriverMismatch) } else { None }
+        let forward =
+            has_phrase(text, "cudaGetDeviceCount()") && has_phrase(text, "forward compatibility was attempted");
+        if forward || says_any(text, &messages) { Reading::whole(FailureCause::DriverMismatch) } else { None }
     },
 };
 
@@ -80,7 +82,7 @@ pub(super) const LOST: Signature = Signature {
     also: &[],
     follow: 0,
     read: |text| {
-        let lost = has(text, "NVMLError_GpuIsLost: GPU is lost")
+        let lost = has_phrase(text, "NVMLError_GpuIsLost: GPU is lost")
             || is_said(text, "NVML_ERROR_GPU_IS_LOST")
             || text.ends_with("GPU is lost.  Reboot the system to recover this GPU")
             || (is_said(text, "Unable to determine the device handle for GPU") && text.ends_with("Unknown Error"));

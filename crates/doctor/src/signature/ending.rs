@@ -2,7 +2,7 @@
 
 use super::{Reading, Signature};
 use crate::cause::FailureCause;
-use crate::text::{has, integer_after};
+use crate::text::{has_phrase, integer_after};
 use tonnage_core::failure::Class;
 
 fn ended(class: Class) -> Option<Reading> {
@@ -34,16 +34,17 @@ pub(super) const AGENT: Signature = Signature {
     follow: 0,
     read: |text| {
         let number = ["Received ", "got signal: "].iter().find_map(|words| integer_after(text, words));
-        let named = [("SIGHUP", 1), ("SIGINT", 2), ("SIGTERM", 15)].into_iter().find(|(name, _)| has(text, name));
+        let named =
+            [("SIGHUP", 1), ("SIGINT", 2), ("SIGTERM", 15)].into_iter().find(|(name, _)| has_phrase(text, name));
         // It passes on what it got; SIGTERM it sends of its own accord as well, when a worker has failed.
         let passed_on = ["SIGHUP", "SIGINT"].iter().any(|signal| {
-            has(text, &format!(" closing signal {signal}")) || has(text, &format!(" via signal {signal}"))
+            has_phrase(text, &format!(" closing signal {signal}")) || has_phrase(text, &format!(" via signal {signal}"))
         });
-        let own = has(text, "death signal, shutting down workers")
-            || has(text, "SignalException: Process ")
-            || has(text, "Received Signals.SIG")
+        let own = has_phrase(text, "death signal, shutting down workers")
+            || has_phrase(text, "SignalException: Process ")
+            || has_phrase(text, "Received Signals.SIG")
             // DeepSpeed's launch.py.
-            || has(text, "Main process received SIG")
+            || has_phrase(text, "Main process received SIG")
             || passed_on;
         ended(of_signal(number.or(named.map(|(_, number)| number)).filter(|_| own)?)?)
     },
@@ -66,7 +67,7 @@ pub(super) const SHELL: Signature = Signature {
         let report = words.windows(2).find(|pair| matches!(pair.get(1), Some(&"Terminated" | &"Hangup")))?;
         let is_pid = report.first()?.bytes().all(|byte| byte.is_ascii_digit());
         let class = if report.get(1) == Some(&"Hangup") { Class::Hangup } else { Class::Terminated };
-        if is_pid && has(text, ": line ") { ended(class) } else { None }
+        if is_pid && has_phrase(text, ": line ") { ended(class) } else { None }
     },
 };
 

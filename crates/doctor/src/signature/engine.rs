@@ -1,9 +1,9 @@
 //! Inference engines, which measure the device's free memory before they take their share.
 
-use super::{Reading, Signature, is_said, says};
+use super::{Reading, Signature, is_said, says_any};
 use crate::cause::FailureCause;
 use crate::memory::GpuMemory;
-use crate::text::{after, compact, has, integer_after, size, size_after, size_before};
+use crate::text::{has_phrase, integer_after, read_size, size_after, size_before, text_after, without_space};
 use tonnage_core::failure::Class;
 
 fn too_little(engine: &'static str) -> Option<Reading> {
@@ -16,16 +16,16 @@ pub(super) const START: Signature = Signature {
     also: &[],
     follow: 2,
     read: |text| {
-        let text = compact(text);
+        let text = without_space(text);
         // `cuda:0` is named from 0.10 on.
-        let message = after(&text, "Freememoryondevice")?;
-        let (free, total) = after(message, "(")?.split_once('/')?;
-        let total = size(total)?;
+        let message = text_after(&text, "Freememoryondevice")?;
+        let (free, total) = text_after(message, "(")?.split_once('/')?;
+        let total = read_size(total)?;
         // Both share a unit: `(19.77/22.05 GiB)`.
         let unit: String =
-            after(message, "/")?.chars().skip_while(|c| c.is_ascii_digit() || *c == '.').take(3).collect();
-        let wanted = after(message, "utilization(").and_then(|wanted| size(wanted.split_once(',')?.1));
-        let free = size(&format!("{free}{unit}"));
+            text_after(message, "/")?.chars().skip_while(|c| c.is_ascii_digit() || *c == '.').take(3).collect();
+        let wanted = text_after(message, "utilization(").and_then(|wanted| read_size(wanted.split_once(',')?.1));
+        let free = read_size(&format!("{free}{unit}"));
         let cause = FailureCause::EngineStart { engine: "vLLM", free, total: Some(total), wanted, length: None };
         Some(Reading { cause: Some(cause), complete: wanted.is_some() })
     },
@@ -45,7 +45,7 @@ pub(super) const CACHE: Signature = Signature {
         if is_said(text, "No available memory for the cache blocks") {
             return too_little("vLLM");
         }
-        if is_said(text, "The model's max seq len (") && has(text, "stored in KV cache (") {
+        if is_said(text, "The model's max seq len (") && has_phrase(text, "stored in KV cache (") {
             let length = integer_after(text, "stored in KV cache (");
             let cause = FailureCause::EngineStart { engine: "vLLM", free: None, total: None, wanted: None, length };
             return Reading::whole(cause);
@@ -53,7 +53,7 @@ pub(super) const CACHE: Signature = Signature {
         if !is_said(text, "To serve at least one request with the model") {
             return None;
         }
-        let text = compact(text);
+        let text = without_space(text);
         let wanted = size_before(&text, "KVcacheisneeded");
         let free = size_after(&text, "availableKVcachememory(");
         let length = integer_after(&text, "estimatedmaximummodellengthis");
@@ -70,7 +70,7 @@ pub(super) const OTHERS: Signature = Signature {
     follow: 0,
     read: |text| {
         let engines = [("mem-fraction-static", "SGLang"), (" prefill tokens. You need to decrease", "TGI")];
-        let engine = engines.into_iter().find(|(words, _)| has(text, words))?.1;
+        let engine = engines.into_iter().find(|(words, _)| has_phrase(text, words))?.1;
         if is_said(text, "Not enough memory") { too_little(engine) } else { None }
     },
 };
@@ -83,7 +83,9 @@ pub(super) const SLOTS: Signature = Signature {
     also: &["Please set a smaller number for"],
     follow: 0,
     read: |text| {
-        let said = has(text, "runs out of memory. ") && has(text, "--max-running-requests") && !super::is_talk(text);
+        let said = has_phrase(text, "runs out of memory. ")
+            && has_phrase(text, "--max-running-requests")
+            && !super::is_talk(text);
         let cause = FailureCause::Stated { class: Class::EngineCapacity, detail: None };
         if said { Reading::whole(cause) } else { None }
     },
@@ -95,7 +97,7 @@ pub(super) const WARM_UP: Signature = Signature {
     also: &["memory occurred when warming up"],
     follow: 0,
     read: |text| {
-        let said = says(text, &["CUDA out of memory occurred when warming up"]);
+        let said = says_any(text, &["CUDA out of memory occurred when warming up"]);
         let memory = GpuMemory { backend: "CUDA", ..GpuMemory::default() };
         if said { Reading::whole(FailureCause::GpuMemory(memory)) } else { None }
     },

@@ -2,7 +2,7 @@
 
 use super::{Reading, Signature};
 use crate::cause::FailureCause;
-use crate::text::has;
+use crate::text::has_phrase;
 use tonnage_core::failure::Class;
 
 fn broken(what: &str) -> Option<Reading> {
@@ -15,14 +15,14 @@ pub(super) const ECC: Signature = Signature {
     also: &[],
     follow: 0,
     read: |text| {
-        let stated = has(text, "rror: uncorrectable ECC error encountered")
-            || has(text, "CUDA_ERROR_ECC_UNCORRECTABLE")
-            || has(text, "cudaErrorECCUncorrectable")
-            || has(text, "uncorrectable ECC error encountered at ")
+        let stated = has_phrase(text, "rror: uncorrectable ECC error encountered")
+            || has_phrase(text, "CUDA_ERROR_ECC_UNCORRECTABLE")
+            || has_phrase(text, "cudaErrorECCUncorrectable")
+            || has_phrase(text, "uncorrectable ECC error encountered at ")
             || text.ends_with("uncorrectable ECC error encountered")
             || text.ends_with("uncorrectable ECC error encountered'")
-            || has(text, "cuda runtime error (39)")
-            || has(text, "cuda runtime error (214)");
+            || has_phrase(text, "cuda runtime error (39)")
+            || has_phrase(text, "cuda runtime error (214)");
         if stated && !super::is_talk(text) { broken("ECC") } else { None }
     },
 };
@@ -33,9 +33,9 @@ pub(super) const NVLINK: Signature = Signature {
     also: &[],
     follow: 0,
     read: |text| {
-        let stated = has(text, "rror: uncorrectable NVLink error")
-            || has(text, "CUDA_ERROR_NVLINK_UNCORRECTABLE")
-            || has(text, "cudaErrorNvlinkUncorrectable")
+        let stated = has_phrase(text, "rror: uncorrectable NVLink error")
+            || has_phrase(text, "CUDA_ERROR_NVLINK_UNCORRECTABLE")
+            || has_phrase(text, "cudaErrorNvlinkUncorrectable")
             || text.ends_with("uncorrectable NVLink error detected during the execution")
             || text.ends_with("uncorrectable NVLink error detected during the execution'");
         if stated && !super::is_talk(text) { broken("NVLink") } else { None }

@@ -2,7 +2,7 @@
 
 use super::{Reading, Signature, is_said};
 use crate::cause::FailureCause;
-use crate::text::{after, has, integer_after, size_after};
+use crate::text::{has_phrase, integer_after, size_after, text_after};
 
 fn host(requested: Option<u64>) -> Option<Reading> {
     Reading::whole(FailureCause::HostMemory { requested, resident: None, pid: None })
@@ -15,10 +15,10 @@ pub(super) const ALLOCATOR: Signature = Signature {
     also: &[],
     follow: 0,
     read: |text| {
-        if has(text, "not enough memory: you tried to allocate ") && has(text, "Buy new RAM!") {
+        if has_phrase(text, "not enough memory: you tried to allocate ") && has_phrase(text, "Buy new RAM!") {
             return host(size_after(text, "you tried to allocate "));
         }
-        let message = after(text, "DefaultCPUAllocator: ")?;
+        let message = text_after(text, "DefaultCPUAllocator: ")?;
         let refused = message.starts_with("can't allocate memory: ") || message.starts_with("not enough memory: ");
         if refused { host(size_after(message, "you tried to allocate ")) } else { None }
     },
@@ -35,7 +35,7 @@ pub(super) const PYTHON: Signature = Signature {
             text.strip_prefix("numpy.core._exceptions.").or_else(|| text.strip_prefix("numpy._core._exceptions."));
         let name = name.unwrap_or(text);
         let rest = name.strip_prefix("MemoryError").or_else(|| name.strip_prefix("_ArrayMemoryError"))?;
-        let device = has(rest, "out_of_memory: CUDA") || has(rest, "cuMem");
+        let device = has_phrase(rest, "out_of_memory: CUDA") || has_phrase(rest, "cuMem");
         if (rest.is_empty() || rest.starts_with(": ")) && !device {
             host(size_after(rest, "Unable to allocate "))
         } else {
@@ -51,7 +51,7 @@ pub(super) const ERRNO: Signature = Signature {
     also: &[],
     follow: 0,
     read: |text| {
-        let raised = has(text, "[Errno 12] Cannot allocate memory")
+        let raised = has_phrase(text, "[Errno 12] Cannot allocate memory")
             || text.ends_with(": Cannot allocate memory")
             || text.ends_with(": Cannot allocate memory (12)");
         if raised && !super::is_talk(text) { host(None) } else { None }
@@ -68,7 +68,7 @@ pub(super) const NATIVE: Signature = Signature {
         if text.ends_with(": std::bad_alloc") || text.ends_with("what():  std::bad_alloc") {
             return host(None);
         }
-        if let Some(message) = after(text, "ArrowMemoryError: malloc of size ") {
+        if let Some(message) = text_after(text, "ArrowMemoryError: malloc of size ") {
             return host(integer_after(message, ""));
         }
         let requested = integer_after(text.strip_prefix("memory allocation of ")?, "");
@@ -83,11 +83,11 @@ pub(super) const KERNEL: Signature = Signature {
     also: &["anon-rss:", "oom-kill:constraint=", "or sacrifice child", "gfp_mask=", "of this unit has been"],
     follow: 0,
     read: |text| {
-        let killed = after(text, "Killed process ").or_else(|| after(text, "ut of memory: Kill process "));
+        let killed = text_after(text, "Killed process ").or_else(|| text_after(text, "ut of memory: Kill process "));
         let kernel = ["anon-rss:", "oom-kill:constraint=", "or sacrifice child", "invoked oom-killer: gfp_mask="]
             .iter()
-            .any(|words| has(text, words))
-            || has(text, "A process of this unit has been killed by the OOM killer");
+            .any(|words| has_phrase(text, words))
+            || has_phrase(text, "A process of this unit has been killed by the OOM killer");
         let pid = killed.and_then(|killed| integer_after(killed, "")).or_else(|| integer_after(text, ",pid="));
         let resident = size_after(text, "anon-rss:");
         if kernel { Reading::whole(FailureCause::HostMemory { requested: None, resident, pid }) } else { None }
@@ -101,7 +101,7 @@ pub(super) const SLURM: Signature = Signature {
     follow: 0,
     read: |text| {
         let limit = text.ends_with("memory limit at some point.") || text.ends_with(", being killed");
-        let said = has(text, "slurmstepd") && (integer_after(text, "Detected ").is_some() || limit);
+        let said = has_phrase(text, "slurmstepd") && (integer_after(text, "Detected ").is_some() || limit);
         if said && !super::is_talk(text) { host(None) } else { None }
     },
 };
@@ -112,7 +112,7 @@ pub(super) const SRUN: Signature = Signature {
     also: &[],
     follow: 0,
     read: |text| {
-        let srun = has(text, "srun: error: ") && has(text, ": task") && text.ends_with(": Out Of Memory");
+        let srun = has_phrase(text, "srun: error: ") && has_phrase(text, ": task") && text.ends_with(": Out Of Memory");
         if srun || is_said(text, "slurmstepd: error: Out Of Memory") { host(None) } else { None }
     },
 };

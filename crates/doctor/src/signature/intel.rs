@@ -3,7 +3,7 @@
 use super::{Reading, Signature, is_said};
 use crate::cause::FailureCause;
 use crate::memory::GpuMemory;
-use crate::text::has;
+use crate::text::has_phrase;
 
 fn memory(likely: bool) -> Option<Reading> {
     Reading::whole(FailureCause::GpuMemory(GpuMemory { backend: "XPU", likely, ..GpuMemory::default() }))
@@ -30,7 +30,8 @@ pub(super) const RUNTIME: Signature = Signature {
     also: &[],
     follow: 0,
     read: |text| {
-        let failed = has(text, "level_zero backend failed with error: ") || has(text, "Native API returns: ");
-        if failed && !super::is_talk(text) { memory(!has(text, "OUT_OF_DEVICE_MEMORY")) } else { None }
+        let failed =
+            has_phrase(text, "level_zero backend failed with error: ") || has_phrase(text, "Native API returns: ");
+        if failed && !super::is_talk(text) { memory(!has_phrase(text, "OUT_OF_DEVICE_MEMORY")) } else { None }
     },
 };

@@ -2,7 +2,7 @@
 
 use super::{Reading, Signature};
 use crate::cause::FailureCause;
-use crate::text::{after, has};
+use crate::text::{has_phrase, text_after};
 use tonnage_core::failure::Class;
 
 pub(super) const IMAGE: Signature = Signature {
@@ -18,19 +18,19 @@ pub(super) const IMAGE: Signature = Signature {
     also: &[],
     follow: 0,
     read: |text| {
-        let capability = has(text, "is not compatible with the current PyTorch installation");
-        let raised = has(text, "rror: no kernel image is available")
-            || has(text, "rror: invalid device function")
-            || has(text, ": no kernel image is available for execution")
-            || has(text, "rror in ") && has(text, "no kernel image is available")
+        let capability = has_phrase(text, "is not compatible with the current PyTorch installation");
+        let raised = has_phrase(text, "rror: no kernel image is available")
+            || has_phrase(text, "rror: invalid device function")
+            || has_phrase(text, ": no kernel image is available for execution")
+            || has_phrase(text, "rror in ") && has_phrase(text, "no kernel image is available")
             || text.starts_with("no kernel image is available")
-            || has(text, "'no kernel image is available for execution on the device'")
-            || has(text, "hipErrorNoBinaryForGpu")
-            || has(text, "CUDA_ERROR_NO_BINARY_FOR_GPU");
+            || has_phrase(text, "'no kernel image is available for execution on the device'")
+            || has_phrase(text, "hipErrorNoBinaryForGpu")
+            || has_phrase(text, "CUDA_ERROR_NO_BINARY_FOR_GPU");
         if super::is_talk(text) || !(capability || raised) {
             return None;
         }
-        let detail = after(text, "CUDA capability ").and_then(|rest| rest.split(' ').next()).map(str::to_owned);
+        let detail = text_after(text, "CUDA capability ").and_then(|rest| rest.split(' ').next()).map(str::to_owned);
         Reading::whole(FailureCause::Stated { class: Class::NoKernelImage, detail })
     },
 };

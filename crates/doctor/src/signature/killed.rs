@@ -3,7 +3,7 @@
 use super::torchrun::rank_of_command;
 use super::{Reading, Signature};
 use crate::cause::{FailureCause, Worker};
-use crate::text::{after, compact, has, integer_after};
+use crate::text::{has_phrase, integer_after, text_after, without_space};
 use tonnage_core::failure::Class;
 
 fn killed(pid: Option<u64>, data_loader: bool) -> Option<Reading> {
@@ -17,13 +17,14 @@ pub(super) const WORKER: Signature = Signature {
     also: &["DataLoader worker (pid"],
     follow: 0,
     read: |text| {
-        if let Some(pids) = after(text, "DataLoader worker (pid(s) ").filter(|pids| has(pids, ") exited unexpectedly"))
+        if let Some(pids) =
+            text_after(text, "DataLoader worker (pid(s) ").filter(|pids| has_phrase(pids, ") exited unexpectedly"))
         {
             let detail = integer_after(pids, "").map(|pid| pid.to_string());
             return Reading::whole(FailureCause::Stated { class: Class::Killed, detail });
         }
         let pid = integer_after(text, "DataLoader worker (pid ")?;
-        let signal = after(text, "is killed by signal: ")?;
+        let signal = text_after(text, "is killed by signal: ")?;
         if signal.starts_with("Bus error") {
             return Reading::whole(FailureCause::SharedMemory { pid: Some(pid) });
         }
@@ -45,14 +46,14 @@ pub(super) const SHELL: Signature = Signature {
     also: &[": line ", "]  ", "zsh: killed ", "Killed\n", "Killed\r"],
     follow: 0,
     read: |text| {
-        let srun = has(text, "srun: error: ") && has(text, ": task") && text.ends_with(": Killed");
+        let srun = has_phrase(text, "srun: error: ") && has_phrase(text, ": task") && text.ends_with(": Killed");
         if text == "Killed" || text.starts_with("zsh: killed ") || srun {
             return killed(None, false);
         }
         let words: Vec<&str> = text.split_whitespace().take(8).collect();
         let report = words.windows(2).find(|pair| matches!(pair.get(1), Some(&"Killed" | &"killed")))?;
         let pid = report.first()?.parse().ok()?;
-        let shell = has(text, ": line ") || text.starts_with('[');
+        let shell = has_phrase(text, ": line ") || text.starts_with('[');
         if shell { killed(Some(pid), false) } else { None }
     },
 };
@@ -77,7 +78,7 @@ pub(super) const SIGNAL: Signature = Signature {
         if let Some(worker) = of_mpi(text) {
             return Reading::whole(FailureCause::WorkerFailed(worker));
         }
-        if let Some((_, cause)) = SIGNALS.iter().find(|(signal, _)| has(text, signal)) {
+        if let Some((_, cause)) = SIGNALS.iter().find(|(signal, _)| has_phrase(text, signal)) {
             let local = rank_of_command(text);
             let exit_code = *cause;
             let (rank, is_local) = (local, local.is_some());
@@ -90,19 +91,19 @@ pub(super) const SIGNAL: Signature = Signature {
             }));
         }
         let time = text.ends_with("Command terminated by signal 9");
-        let multiprocessing = has(text, "terminated with signal SIGKILL");
-        let ray = has(text, "A worker died or was killed while executing a task")
-            || has(text, "The actor is dead because its worker process has died");
-        let pool = has(text, "BrokenProcessPool: A process in the process pool was terminated abruptly");
+        let multiprocessing = has_phrase(text, "terminated with signal SIGKILL");
+        let ray = has_phrase(text, "A worker died or was killed while executing a task")
+            || has_phrase(text, "The actor is dead because its worker process has died");
+        let pool = has_phrase(text, "BrokenProcessPool: A process in the process pool was terminated abruptly");
         if time || multiprocessing || ray || pool { killed(None, false) } else { None }
     },
 };
 
 /// `mpirun noticed that process rank 3 with PID 4711 on node n7 exited on signal 9 (Killed).`: the first that it saw.
 fn of_mpi(text: &str) -> Option<Worker> {
-    let process = after(text, "run noticed that process rank ")?;
+    let process = text_after(text, "run noticed that process rank ")?;
     let signal = integer_after(process, " exited on signal ").filter(|signal| *signal < 64)?;
-    let host = after(process, " on node ").and_then(|node| node.split(' ').next()).map(str::to_owned);
+    let host = text_after(process, " on node ").and_then(|node| node.split(' ').next()).map(str::to_owned);
     let pid = integer_after(process, " with PID ").filter(|pid| *pid > 0);
     Some(Worker {
         rank: integer_after(process, ""),
@@ -145,9 +146,9 @@ pub(super) const STATUS: Signature = Signature {
     also: &[],
     follow: 0,
     read: |text| {
-        let said = super::says(text, &["command terminated with exit code 137"])
+        let said = super::says_any(text, &["command terminated with exit code 137"])
             || text.ends_with(" exited with code 137")
-            || (has(text, "CalledProcessError: Command ") && text.ends_with("non-zero exit status 137."));
+            || (has_phrase(text, "CalledProcessError: Command ") && text.ends_with("non-zero exit status 137."));
         if said { killed(None, false) } else { None }
     },
 };
@@ -160,12 +161,14 @@ pub(super) const POD: Signature = Signature {
     also: &[],
     follow: 6,
     read: |text| {
-        let text = compact(text);
-        let described = has(&text, "LastState:Terminated") && has(&text, "Reason:Error") && has(&text, "ExitCode:137");
-        let dumped = has(&text, "\"terminated\":{") || has(&text, "lastState:terminated:");
-        let status = has(&text, "\"exitCode\":137,") || has(&text, "exitCode:137");
-        let reason = has(&text, "\"reason\":\"Error\"") || has(&text, "reason:Error");
-        let starts = dumped || has(&text, "LastState:Terminated") || has(&text, "lastState:");
+        let text = without_space(text);
+        let described = has_phrase(&text, "LastState:Terminated")
+            && has_phrase(&text, "Reason:Error")
+            && has_phrase(&text, "ExitCode:137");
+        let dumped = has_phrase(&text, "\"terminated\":{") || has_phrase(&text, "lastState:terminated:");
+        let status = has_phrase(&text, "\"exitCode\":137,") || has_phrase(&text, "exitCode:137");
+        let reason = has_phrase(&text, "\"reason\":\"Error\"") || has_phrase(&text, "reason:Error");
+        let starts = dumped || has_phrase(&text, "LastState:Terminated") || has_phrase(&text, "lastState:");
         if described || (dumped && status && reason) {
             return killed(None, false);
         }
@@ -180,10 +183,10 @@ pub(super) const CONTAINER: Signature = Signature {
     also: &["eason", "\"OOMKilled\": true", "\"OOMKilled\":true"],
     follow: 0,
     read: |text| {
-        let text = compact(text);
-        let reason = text.ends_with("eason:OOMKilled") || has(&text, "\"reason\":\"OOMKilled\"");
+        let text = without_space(text);
+        let reason = text.ends_with("eason:OOMKilled") || has_phrase(&text, "\"reason\":\"OOMKilled\"");
         let cause = FailureCause::HostMemory { requested: None, resident: None, pid: None };
-        if reason || has(&text, "\"OOMKilled\":true") { Reading::whole(cause) } else { None }
+        if reason || has_phrase(&text, "\"OOMKilled\":true") { Reading::whole(cause) } else { None }
     },
 };
 
@@ -194,8 +197,8 @@ pub(super) const RAY: Signature = Signature {
     also: &[],
     follow: 0,
     read: |text| {
-        let said = has(text, "was killed due to the node running low on memory")
-            || has(text, "Workers (tasks / actors) killed due to memory pressure (OOM)");
+        let said = has_phrase(text, "was killed due to the node running low on memory")
+            || has_phrase(text, "Workers (tasks / actors) killed due to memory pressure (OOM)");
         let cause = FailureCause::HostMemory { requested: None, resident: None, pid: None };
         if said && !super::is_talk(text) { Reading::whole(cause) } else { None }
     },

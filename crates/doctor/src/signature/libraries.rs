@@ -1,8 +1,8 @@
 //! cuBLAS, cuDNN and their like, which allocate beside PyTorch's allocator when they start.
 
-use super::{Reading, Signature, is_said, says};
+use super::{Reading, Signature, is_said, says_any};
 use crate::cause::FailureCause;
-use crate::text::has;
+use crate::text::has_phrase;
 
 fn outside(library: &'static str) -> Option<Reading> {
     Reading::whole(FailureCause::OutsideAllocator { library, requested: None })
@@ -31,12 +31,12 @@ pub(super) const CUBLAS: Signature = Signature {
         if is_said(text, "cublas runtime error : resource allocation failed at ") {
             return outside("cuBLAS");
         }
-        let (status, library) = LIBRARIES.iter().find(|(status, _)| has(text, status))?;
+        let (status, library) = LIBRARIES.iter().find(|(status, _)| has_phrase(text, status))?;
         // A handle that cannot be made, or an allocation that is refused.
-        let made = has(text, "when calling `cublasCreate")
-            || has(text, "when calling `cusolverDnCreate")
-            || has(text, "failed to create cublas handle: CUBLAS");
-        let refused = has(text, "ALLOC_FAILED") && says(text, &[&format!("CUDA error: {status}"), status]);
+        let made = has_phrase(text, "when calling `cublasCreate")
+            || has_phrase(text, "when calling `cusolverDnCreate")
+            || has_phrase(text, "failed to create cublas handle: CUBLAS");
+        let refused = has_phrase(text, "ALLOC_FAILED") && says_any(text, &[&format!("CUDA error: {status}"), status]);
         if made || refused { outside(library) } else { None }
     },
 };
@@ -52,9 +52,9 @@ pub(super) const CUDNN: Signature = Signature {
     also: &[],
     follow: 0,
     read: |text| {
-        let raised = (has(text, "cuDNN error: CUDNN_STATUS_") || has(text, "CuDNN error: CUDNN_STATUS_"))
+        let raised = (has_phrase(text, "cuDNN error: CUDNN_STATUS_") || has_phrase(text, "CuDNN error: CUDNN_STATUS_"))
             || is_said(text, "CUDNN_STATUS_ALLOC_FAILED")
-            || has(text, "ould not create cudnn handle: CUDNN");
+            || has_phrase(text, "ould not create cudnn handle: CUDNN");
         if raised && !super::is_talk(text) { outside("cuDNN") } else { None }
     },
 };
@@ -71,6 +71,6 @@ pub(super) const CUDNN_ENGINE: Signature = Signature {
             "GET was unable to find an engine to execute this computation",
             "FIND was unable to find an engine to execute this computation",
         ];
-        if says(text, &messages) { outside("cuDNN") } else { None }
+        if says_any(text, &messages) { outside("cuDNN") } else { None }
     },
 };

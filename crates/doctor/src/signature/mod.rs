@@ -179,7 +179,7 @@ pub const SIGNATURES: &[Signature] = &[
 /// Whether the line raises or logs `message`: it opens the line, follows an exception's name (`RuntimeError: `), a
 /// logger's tag, or stands in a structured record. In backticks, in a sentence or in code it is talk.
 fn is_said(text: &str, message: &str) -> bool {
-    super::text::places(text, message).any(|at| {
+    super::text::places_of(text, message).any(|at| {
         let head = text.get(..at).unwrap_or_default();
         // What stands in backticks is talked of.
         if head.bytes().filter(|byte| *byte == b'`').count() % 2 == 1 {
@@ -200,11 +200,11 @@ const HINTS: &[&str] = &["Search for `", "Compile with `", "CUDA kernel errors m
 
 /// Whether the line talks of something in backticks, as documents do.
 fn is_talk(text: &str) -> bool {
-    let end = HINTS.iter().filter_map(|hint| super::text::find(text, hint)).min().unwrap_or(text.len());
+    let end = HINTS.iter().filter_map(|hint| super::text::find_phrase(text, hint)).min().unwrap_or(text.len());
     text.get(..end).is_some_and(|text| text.contains('`'))
 }
 
 /// Whether the line says one of `messages`.
-fn says(text: &str, messages: &[&str]) -> bool {
+fn says_any(text: &str, messages: &[&str]) -> bool {
     messages.iter().any(|message| is_said(text, message))
 }

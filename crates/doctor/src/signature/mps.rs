@@ -3,7 +3,7 @@
 use super::{Reading, Signature, is_said};
 use crate::cause::FailureCause;
 use crate::memory::GpuMemory;
-use crate::text::{compact, has, size_after};
+use crate::text::{has_phrase, size_after, without_space};
 
 pub(super) const MEMORY: Signature = Signature {
     name: "mps_memory",
@@ -11,10 +11,10 @@ pub(super) const MEMORY: Signature = Signature {
     also: &["MPS backend"],
     follow: 4,
     read: |text| {
-        if !has(text, "MPS") {
+        if !has_phrase(text, "MPS") {
             return None;
         }
-        let text = compact(text);
+        let text = without_space(text);
         let allocated = size_after(&text, "MPSbackendoutofmemory(MPSallocated:")?;
         let memory = GpuMemory {
             backend: "MPS",

@@ -2,7 +2,7 @@
 
 use super::{Reading, Signature};
 use crate::cause::{Collective, FailureCause};
-use crate::text::{after, has, integer_after};
+use crate::text::{has_phrase, integer_after, text_after};
 
 pub(super) const MEMORY: Signature = Signature {
     name: "nccl_memory",
@@ -12,8 +12,8 @@ pub(super) const MEMORY: Signature = Signature {
     read: |text| {
         let requested =
             integer_after(text, "Failed to CUDA calloc").or_else(|| integer_after(text, "Failed to CUDA malloc"));
-        let warned = has(text, "NCCL WARN")
-            && (requested.is_some() || (has(text, "Cuda failure") && has(text, "'out of memory'")));
+        let warned = has_phrase(text, "NCCL WARN")
+            && (requested.is_some() || (has_phrase(text, "Cuda failure") && has_phrase(text, "'out of memory'")));
         if warned { outside(requested) } else { None }
     },
 };
@@ -28,8 +28,8 @@ pub(super) const TIMEOUT: Signature = Signature {
     also: &[],
     follow: 0,
     read: |text| {
-        let work = after(text, "caught collective operation timeout: WorkNCCL(")?;
-        let op = after(work, "OpType=").and_then(|op| op.split([',', ')']).next());
+        let work = text_after(text, "caught collective operation timeout: WorkNCCL(")?;
+        let op = text_after(work, "OpType=").and_then(|op| op.split([',', ')']).next());
         Reading::whole(FailureCause::NcclTimeout(Collective {
             sequence: integer_after(work, "SeqNum="),
             op: op.map(|op| op.chars().take(40).collect()),
@@ -48,9 +48,9 @@ pub(super) const LAST_WORK: Signature = Signature {
     also: &[],
     follow: 0,
     read: |text| {
-        let watchdog = has(text, "detected by watchdog at work")
-            || has(text, "due to a collective timeout")
-            || has(text, "] Timeout at NCCL work: ");
+        let watchdog = has_phrase(text, "detected by watchdog at work")
+            || has_phrase(text, "due to a collective timeout")
+            || has_phrase(text, "] Timeout at NCCL work: ");
         let last =
             integer_after(text, "last completed NCCL work: ").or_else(|| integer_after(text, "last completed work: "));
         let sequence = integer_after(text, "at work: ")
@@ -66,7 +66,7 @@ pub(super) const LAST_WORK: Signature = Signature {
 
 /// `[PG ID 0 PG GUID 0(default_pg) Rank 3]`: the group's name.
 fn group(text: &str) -> Option<String> {
-    let group = after(text, "[PG ")?.split(" Rank ").next()?;
+    let group = text_after(text, "[PG ")?.split(" Rank ").next()?;
     (group.len() < 60).then(|| group.to_owned())
 }
 
@@ -76,8 +76,8 @@ pub(super) const HEARTBEAT: Signature = Signature {
     also: &[],
     follow: 0,
     read: |text| {
-        let stuck = has(text, "watchdog got stuck for ") && has(text, " seconds without making progress");
-        let hang = has(text, "Terminating the process after attempting to dump debug info, due to");
+        let stuck = has_phrase(text, "watchdog got stuck for ") && has_phrase(text, " seconds without making progress");
+        let hang = has_phrase(text, "Terminating the process after attempting to dump debug info, due to");
         if stuck || hang { Reading::whole(FailureCause::NcclTimeout(Collective::default())) } else { None }
     },
 };
@@ -91,11 +91,12 @@ pub(super) const ERROR: Signature = Signature {
     read: |text| {
         // Two ranks that write at once tear the exception's name from its message.
         let torn = text.starts_with(": NCCL error in: ");
-        let raised = torn || has(text, "Error: NCCL error in: ") || has(text, "RuntimeError: NCCL Error ");
+        let raised =
+            torn || has_phrase(text, "Error: NCCL error in: ") || has_phrase(text, "RuntimeError: NCCL Error ");
         if !raised {
             return None;
         }
-        if has(text, "Cuda failure") && has(text, "'out of memory'") {
+        if has_phrase(text, "Cuda failure") && has_phrase(text, "'out of memory'") {
             return outside(None);
         }
         Reading::part(Some(FailureCause::NcclError))
@@ -109,8 +110,8 @@ pub(super) const PEER: Signature = Signature {
     also: &["NCCL WARN", "gloo/transport/", "ncclRemoteError: ", "ncclSystemError: "],
     follow: 0,
     read: |text| {
-        let nccl = has(text, "NCCL WARN") && has(text, "Connection closed by remote peer");
-        let gloo = has(text, "gloo/transport/") && has(text, "Connection closed by peer");
+        let nccl = has_phrase(text, "NCCL WARN") && has_phrase(text, "Connection closed by remote peer");
+        let gloo = has_phrase(text, "gloo/transport/") && has_phrase(text, "Connection closed by peer");
         let status = text.starts_with("ncclRemoteError: ") || text.starts_with("ncclSystemError: ");
         if nccl || gloo || status { Reading::whole(FailureCause::NcclError) } else { None }
     },
@@ -125,9 +126,10 @@ pub(super) const VERBS: Signature = Signature {
     follow: 0,
     read: |text| {
         let calls = ["modify_qp", "create_qp", "create_cq", "reg_mr", "alloc_pd", "post_send", "post_recv", "poll_cq"];
-        let call = after(text, "Call to ibv_")
-            .is_some_and(|call| calls.iter().any(|name| call.starts_with(name)) && has(call, " failed"));
-        let completion = has(text, "Got completion from peer ") && (has(text, " with error ") || has(text, " status="));
+        let call = text_after(text, "Call to ibv_")
+            .is_some_and(|call| calls.iter().any(|name| call.starts_with(name)) && has_phrase(call, " failed"));
+        let completion = has_phrase(text, "Got completion from peer ")
+            && (has_phrase(text, " with error ") || has_phrase(text, " status="));
         if call || completion { Reading::whole(FailureCause::NcclError) } else { None }
     },
 };
@@ -139,8 +141,9 @@ pub(super) const CUDA: Signature = Signature {
     also: &["NCCL WARN Cuda failure", "what():  NCCL Error "],
     follow: 0,
     read: |text| {
-        let harmless = ["not supported", "already enabled", "out of memory"].iter().any(|words| has(text, words));
-        let warned = has(text, "NCCL WARN Cuda failure") && !harmless;
+        let harmless =
+            ["not supported", "already enabled", "out of memory"].iter().any(|words| has_phrase(text, words));
+        let warned = has_phrase(text, "NCCL WARN Cuda failure") && !harmless;
         let raised = text.starts_with("what():  NCCL Error ");
         if warned || raised { Reading::whole(FailureCause::NcclError) } else { None }
     },

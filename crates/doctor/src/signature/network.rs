@@ -2,7 +2,7 @@
 
 use super::{Reading, Signature};
 use crate::cause::FailureCause;
-use crate::text::{after, has};
+use crate::text::{has_phrase, text_after};
 use tonnage_core::failure::Class;
 
 fn unreachable(host: Option<&str>) -> Option<Reading> {
@@ -24,13 +24,14 @@ pub(super) const RENDEZVOUS: Signature = Signature {
     also: &[],
     follow: 0,
     read: |text| {
-        let timed_out =
-            has(text, "The client socket has timed out after") || has(text, "client socket has timed out after");
-        let raised = has(text, "RendezvousConnectionError: ") || text.ends_with("RendezvousTimeoutError");
-        let unresolved = has(text, "network addresses of (") && has(text, "cannot be retrieved (gai error");
+        let timed_out = has_phrase(text, "The client socket has timed out after")
+            || has_phrase(text, "client socket has timed out after");
+        let raised = has_phrase(text, "RendezvousConnectionError: ") || text.ends_with("RendezvousTimeoutError");
+        let unresolved =
+            has_phrase(text, "network addresses of (") && has_phrase(text, "cannot be retrieved (gai error");
         // One line of many tries is a warning, and says so.
         if (timed_out || raised || unresolved) && !super::is_talk(text) {
-            let host = after(text, "trying to connect to ").or_else(|| after(text, "network addresses of ("));
+            let host = text_after(text, "trying to connect to ").or_else(|| text_after(text, "network addresses of ("));
             return unreachable(host.and_then(|host| host.trim_start_matches('(').split([' ', ',']).next()));
         }
         None
@@ -44,7 +45,7 @@ pub(super) const NCCL: Signature = Signature {
     also: &["NCCL WARN", "gloo/transport", "Gloo"],
     follow: 0,
     read: |text| {
-        let host = after(text, "onnect to ").and_then(|host| host.split(' ').next());
+        let host = text_after(text, "onnect to ").and_then(|host| host.split(' ').next());
         unreachable(host)
     },
 };
@@ -56,9 +57,9 @@ pub(super) const DUPLICATE: Signature = Signature {
     also: &[],
     follow: 0,
     read: |text| {
-        let detail = after(text, "Duplicate GPU detected : ").map(|ranks| ranks.chars().take(80).collect());
+        let detail = text_after(text, "Duplicate GPU detected : ").map(|ranks| ranks.chars().take(80).collect());
         let cause = FailureCause::Stated { class: Class::DuplicateGpu, detail };
-        if has(text, "Duplicate GPU detected :") && !super::is_talk(text) { Reading::whole(cause) } else { None }
+        if has_phrase(text, "Duplicate GPU detected :") && !super::is_talk(text) { Reading::whole(cause) } else { None }
     },
 };
 
@@ -69,11 +70,11 @@ pub(super) const BUSY: Signature = Signature {
     also: &[],
     follow: 0,
     read: |text| {
-        let said = has(text, "CUDA-capable device(s) is/are busy or unavailable")
-            || has(text, "rror: all CUDA-capable devices are busy or unavailable")
-            || has(text, "CUDA devices are busy or unavailable")
-            || has(text, "The TPU is already in use by process")
-            || has(text, "TPU is already in use by another process");
+        let said = has_phrase(text, "CUDA-capable device(s) is/are busy or unavailable")
+            || has_phrase(text, "rror: all CUDA-capable devices are busy or unavailable")
+            || has_phrase(text, "CUDA devices are busy or unavailable")
+            || has_phrase(text, "The TPU is already in use by process")
+            || has_phrase(text, "TPU is already in use by another process");
         let cause = FailureCause::Stated { class: Class::DeviceBusy, detail: None };
         if said && !super::is_talk(text) { Reading::whole(cause) } else { None }
     },

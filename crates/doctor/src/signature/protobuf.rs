@@ -27,6 +27,6 @@ pub(super) const PROTOBUF: Signature = Signature {
     also: &[],
     follow: 0,
     read: |text| {
-        if super::says(text, MESSAGES) { Reading::whole(FailureCause::Protobuf) } else { None }
+        if super::says_any(text, MESSAGES) { Reading::whole(FailureCause::Protobuf) } else { None }
     },
 };

@@ -3,7 +3,7 @@
 use super::{Reading, Signature, is_said};
 use crate::cause::FailureCause;
 use crate::memory::GpuMemory;
-use crate::text::{after, has};
+use crate::text::{has_phrase, text_after};
 
 fn cuda(requested: Option<u64>, allocated: Option<u64>) -> Option<Reading> {
     let memory = GpuMemory { backend: "CUDA", requested, allocated, ..GpuMemory::default() };
@@ -16,8 +16,8 @@ pub(super) const CUPY: Signature = Signature {
     also: &["OutOfMemoryError: Out of memory allocating "],
     follow: 0,
     read: |text| {
-        let message = after(text, "OutOfMemoryError: Out of memory allocating ")?;
-        cuda(grouped(message), after(message, "allocated so far: ").and_then(grouped))
+        let message = text_after(text, "OutOfMemoryError: Out of memory allocating ")?;
+        cuda(grouped(message), text_after(message, "allocated so far: ").and_then(grouped))
     },
 };
 
@@ -34,7 +34,7 @@ pub(super) const BITSANDBYTES: Signature = Signature {
     also: &["Error out of memory at line "],
     follow: 0,
     read: |text| {
-        let said = is_said(text, "Error out of memory at line ") && has(text, " in file ");
+        let said = is_said(text, "Error out of memory at line ") && has_phrase(text, " in file ");
         if said { cuda(None, None) } else { None }
     },
 };
@@ -44,5 +44,5 @@ pub(super) const RAPIDS: Signature = Signature {
     needles: &["out_of_memory: CUDA error"],
     also: &[],
     follow: 0,
-    read: |text| if has(text, "std::bad_alloc: out_of_memory: CUDA error at") { cuda(None, None) } else { None },
+    read: |text| if has_phrase(text, "std::bad_alloc: out_of_memory: CUDA error at") { cuda(None, None) } else { None },
 };

@@ -1,8 +1,8 @@
 //! Ranks that wait for each other outside collectives: the store, barriers, the first connection. All are echoes.
 
-use super::{Reading, Signature, is_said, says};
+use super::{Reading, Signature, is_said, says_any};
 use crate::cause::{Collective, FailureCause};
-use crate::text::{after, has, integer_after};
+use crate::text::{has_phrase, integer_after, text_after};
 
 pub(super) const TIMEOUT: Signature = Signature {
     name: "store_timeout",
@@ -19,15 +19,15 @@ pub(super) const TIMEOUT: Signature = Signature {
     also: &[],
     follow: 0,
     read: |text| {
-        let said = has(text, "failed to pass monitoredBarrier in ")
-            || has(text, "DistStoreError: ")
-            || (has(text, "gloo/transport/") && has(text, "Timed out waiting "))
+        let said = has_phrase(text, "failed to pass monitoredBarrier in ")
+            || has_phrase(text, "DistStoreError: ")
+            || (has_phrase(text, "gloo/transport/") && has_phrase(text, "Timed out waiting "))
             || is_said(text, "Timed out initializing process group in store based barrier on rank")
             || is_said(text, "wait timeout after ");
         let milliseconds = ["monitoredBarrier in ", "wait timeout after ", "Timed out waiting "];
         let ran_ms = milliseconds.iter().find_map(|words| {
             let number = integer_after(text, words)?;
-            after(text, words)?
+            text_after(text, words)?
                 .trim_start_matches(|digit: char| digit.is_ascii_digit())
                 .trim_start()
                 .starts_with("ms")
@@ -50,8 +50,8 @@ pub(super) const CONNECTION: Signature = Signature {
     also: &["Error: ", "communicator was aborted"],
     follow: 0,
     read: |text| {
-        let setting_up = has(text, "DistBackendError: ") && has(text, "but store->get(");
-        let said = says(
+        let setting_up = has_phrase(text, "DistBackendError: ") && has_phrase(text, "but store->get(");
+        let said = says_any(
             text,
             &[
                 "NCCL communicator was aborted on rank",

@@ -3,7 +3,7 @@
 use super::{Reading, Signature, is_said};
 use crate::cause::FailureCause;
 use crate::memory::GpuMemory;
-use crate::text::{after, has, integer_after, size_after, size_before};
+use crate::text::{has_phrase, integer_after, size_after, size_before, text_after};
 
 pub(super) const TENSORRT: Signature = Signature {
     name: "tensorrt_memory",
@@ -38,7 +38,7 @@ pub(super) const PADDLE: Signature = Signature {
     also: &["Out of memory error on GPU "],
     follow: 0,
     read: |text| {
-        let message = after(text, "Out of memory error on GPU ")?;
+        let message = text_after(text, "Out of memory error on GPU ")?;
         let requested =
             size_after(message, "Cannot allocate ").filter(|_| is_said(text, "Out of memory error on GPU"))?;
         let memory = GpuMemory {
@@ -49,6 +49,10 @@ pub(super) const PADDLE: Signature = Signature {
             free: size_after(message, "available memory is only "),
             ..GpuMemory::default()
         };
-        if has(message, "memory has been allocated") { Reading::whole(FailureCause::GpuMemory(memory)) } else { None }
+        if has_phrase(message, "memory has been allocated") {
+            Reading::whole(FailureCause::GpuMemory(memory))
+        } else {
+            None
+        }
     },
 };

@@ -2,7 +2,7 @@
 
 use super::{Reading, Signature};
 use crate::cause::FailureCause;
-use crate::text::has;
+use crate::text::has_phrase;
 use tonnage_core::failure::Class;
 
 fn stated(class: Class) -> Option<Reading> {
@@ -16,17 +16,17 @@ pub(super) const SLURM: Signature = Signature {
     also: &["error: *** "],
     follow: 0,
     read: |text| {
-        if !has(text, "error: *** ") || !text.trim_end_matches(' ').ends_with("***") || super::is_talk(text) {
+        if !has_phrase(text, "error: *** ") || !text.trim_end_matches(' ').ends_with("***") || super::is_talk(text) {
             return None;
         }
         // A step is cancelled when one of its tasks has failed.
-        if has(text, "DUE TO TASK FAILURE") {
+        if has_phrase(text, "DUE TO TASK FAILURE") {
             return Reading::whole(FailureCause::Cancelled { is_step: true });
         }
-        match REASONS.iter().find(|(words, _)| has(text, words)) {
+        match REASONS.iter().find(|(words, _)| has_phrase(text, words)) {
             Some((_, Class::TimeLimit)) => Reading::whole(FailureCause::TimeLimit),
             Some((_, class)) => stated(*class),
-            None => Reading::whole(FailureCause::Cancelled { is_step: has(text, "*** STEP ") }),
+            None => Reading::whole(FailureCause::Cancelled { is_step: has_phrase(text, "*** STEP ") }),
         }
     },
 };
@@ -59,13 +59,18 @@ pub(super) const OTHERS: Signature = Signature {
     follow: 0,
     read: |text| {
         let class = match () {
-            () if super::is_talk(text) || has(text, " if ") || has(text, "n't ") => return None,
-            () if has(text, "=>> PBS: job killed: walltime") => return Reading::whole(FailureCause::TimeLimit),
-            () if has(text, "TERM_RUNLIMIT: job killed") => return Reading::whole(FailureCause::TimeLimit),
-            () if has(text, "TERM_PREEMPT: ") => Class::Preempted,
-            () if has(text, "TERM_OWNER: job killed by owner") => Class::Cancelled,
-            () if has(text, "pot instance interruption") || has(text, "preempted") => Class::Preempted,
-            () if has(text, "Node failure on ") || has(text, "marked dead") || has(text, "node") => Class::NodeFailure,
+            () if super::is_talk(text) || has_phrase(text, " if ") || has_phrase(text, "n't ") => return None,
+            () if has_phrase(text, "=>> PBS: job killed: walltime") => return Reading::whole(FailureCause::TimeLimit),
+            () if has_phrase(text, "TERM_RUNLIMIT: job killed") => return Reading::whole(FailureCause::TimeLimit),
+            () if has_phrase(text, "TERM_PREEMPT: ") => Class::Preempted,
+            () if has_phrase(text, "TERM_OWNER: job killed by owner") => Class::Cancelled,
+            () if has_phrase(text, "pot instance interruption") || has_phrase(text, "preempted") => Class::Preempted,
+            () if has_phrase(text, "Node failure on ")
+                || has_phrase(text, "marked dead")
+                || has_phrase(text, "node") =>
+            {
+                Class::NodeFailure
+            }
             () => return None,
         };
         stated(class)
@@ -80,11 +85,11 @@ pub(super) const EVICTED: Signature = Signature {
     follow: 0,
     read: |text| {
         let plain: String = text.split_whitespace().collect::<Vec<_>>().join(" ");
-        let said = has(&plain, "The node was low on resource: ")
-            || has(&plain, "The node had condition: [")
-            || has(&plain, "Reason: Evicted")
-            || has(&plain, "\"reason\":\"Evicted\"")
-            || has(&plain, "\"reason\": \"Evicted\"");
+        let said = has_phrase(&plain, "The node was low on resource: ")
+            || has_phrase(&plain, "The node had condition: [")
+            || has_phrase(&plain, "Reason: Evicted")
+            || has_phrase(&plain, "\"reason\":\"Evicted\"")
+            || has_phrase(&plain, "\"reason\": \"Evicted\"");
         let detail = plain.split("low on resource: ").nth(1).and_then(|rest| rest.split(['.', ' ']).next());
         let cause = FailureCause::Stated { class: Class::Evicted, detail: detail.map(str::to_owned) };
         if said && !super::is_talk(text) { Reading::whole(cause) } else { None }

@@ -3,7 +3,7 @@
 use super::{Reading, Signature, is_said};
 use crate::cause::FailureCause;
 use crate::memory::GpuMemory;
-use crate::text::{after, has, integer_after, size_after};
+use crate::text::{has_phrase, integer_after, size_after, text_after};
 
 pub(super) const TENSOR: Signature = Signature {
     name: "tensorflow_tensor",
@@ -11,12 +11,13 @@ pub(super) const TENSOR: Signature = Signature {
     also: &[],
     follow: 0,
     read: |text| {
-        let tensor = after(text, "OOM when allocating tensor with shape")?.trim_start_matches('[');
+        let tensor = text_after(text, "OOM when allocating tensor with shape")?.trim_start_matches('[');
         let requested = tensor_bytes(tensor);
-        if has(tensor, "device:CPU:") || has(tensor, "by allocator cpu") {
+        if has_phrase(tensor, "device:CPU:") || has_phrase(tensor, "by allocator cpu") {
             return Reading::whole(FailureCause::HostMemory { requested, resident: None, pid: None });
         }
-        let raised = has(text, "ResourceExhaustedError") || text.to_ascii_lowercase().contains("resource exhausted:");
+        let raised =
+            has_phrase(text, "ResourceExhaustedError") || text.to_ascii_lowercase().contains("resource exhausted:");
         let device = integer_after(tensor, "device:GPU:");
         let memory = GpuMemory { backend: "TensorFlow", requested, device, ..GpuMemory::default() };
         if raised || device.is_some() { Reading::whole(FailureCause::GpuMemory(memory)) } else { None }
@@ -26,7 +27,7 @@ pub(super) const TENSOR: Signature = Signature {
 /// The tensor's size, where its type is one whose width is known.
 fn tensor_bytes(tensor: &str) -> Option<u64> {
     let (shape, rest) = tensor.split_once(']')?;
-    let width: u64 = match after(rest, "and type ")?.split(' ').next()? {
+    let width: u64 = match text_after(rest, "and type ")?.split(' ').next()? {
         "float" | "int32" | "uint32" => 4,
         "double" | "int64" | "complex64" => 8,
         "half" | "bfloat16" | "int16" => 2,
@@ -42,11 +43,11 @@ pub(super) const DEVICE: Signature = Signature {
     also: &[],
     follow: 0,
     read: |text| {
-        let failed = has(text, "failed to alloc")
-            || has(text, "results in CUDA_ERROR_OUT_OF_MEMORY")
+        let failed = has_phrase(text, "failed to alloc")
+            || has_phrase(text, "results in CUDA_ERROR_OUT_OF_MEMORY")
             || text.ends_with(": CUDA_ERROR_OUT_OF_MEMORY: out of memory");
         let requested = integer_after(text, "failed to alloc ")
-            .or_else(|| after(text, "(").and_then(|size| integer_after(size, "")));
+            .or_else(|| text_after(text, "(").and_then(|size| integer_after(size, "")));
         let memory = GpuMemory { backend: "TensorFlow", requested, ..GpuMemory::default() };
         if failed && !super::is_talk(text) { Reading::whole(FailureCause::GpuMemory(memory)) } else { None }
     },
@@ -59,9 +60,9 @@ pub(super) const ALLOCATOR: Signature = Signature {
     also: &["_bfc) ran out of memory trying to allocate "],
     follow: 0,
     read: |text| {
-        let allocator = after(text, "Allocator (")?;
+        let allocator = text_after(text, "Allocator (")?;
         let requested = size_after(allocator, "_bfc) ran out of memory trying to allocate ")?;
-        if has(text, "this is not a failure") {
+        if has_phrase(text, "this is not a failure") {
             return None;
         }
         let device = integer_after(allocator, "GPU_");
@@ -80,8 +81,9 @@ pub(super) const UNEXPLAINED: Signature = Signature {
     also: &["ResourceExhaustedError", "Dst tensor is not copied", "implicit initialization on GPU"],
     follow: 0,
     read: |text| {
-        let exhausted = has(text, "ResourceExhaustedError: ") && has(text, "failed to allocate memory");
-        let start = is_said(text, "CUDA runtime implicit initialization on GPU") && has(text, "Status: out of memory");
+        let exhausted = has_phrase(text, "ResourceExhaustedError: ") && has_phrase(text, "failed to allocate memory");
+        let start =
+            is_said(text, "CUDA runtime implicit initialization on GPU") && has_phrase(text, "Status: out of memory");
         let copy = is_said(text, "Dst tensor is not copied");
         let memory = GpuMemory { backend: "TensorFlow", likely: copy, ..GpuMemory::default() };
         if exhausted || start || copy { Reading::whole(FailureCause::GpuMemory(memory)) } else { None }

@@ -3,7 +3,9 @@
 use super::{Reading, Signature};
 use crate::cause::FailureCause;
 use crate::memory::GpuMemory;
-use crate::text::{after, compact, find, has, integer, integer_after, size_after, size_before};
+use crate::text::{
+    find_phrase, has_phrase, integer_after, read_integer, size_after, size_before, text_after, without_space,
+};
 
 pub(super) const MEMORY: Signature = Signature {
     name: "torch_memory",
@@ -36,15 +38,15 @@ fn memory(text: &str) -> Option<Reading> {
     if let Some(bare) = without_numbers(text) {
         return Some(bare);
     }
-    if !has(text, "Tried") && !ends_early(text) {
+    if !has_phrase(text, "Tried") && !ends_early(text) {
         return None;
     }
-    let text = compact(text);
-    let Some(start) = find(&text, "outofmemory.Triedtoallocate") else { return without_its_head(&text) };
+    let text = without_space(text);
+    let Some(start) = find_phrase(&text, "outofmemory.Triedtoallocate") else { return without_its_head(&text) };
     let backend = backend(text.get(..start)?)?;
     let message = text.get(start..)?;
     let Some(requested) = size_after(message, "Triedtoallocate") else {
-        let rest = after(message, "Triedtoallocate")?;
+        let rest = text_after(message, "Triedtoallocate")?;
         let cut =
             rest.len() < 12 && rest.chars().all(|character| character.is_ascii_digit() || ".KMGiB".contains(character));
         return if cut { Reading::part(None) } else { None };
@@ -66,18 +68,18 @@ fn without_numbers(text: &str) -> Option<Reading> {
 
 /// Whether the line ends within the message's first words.
 fn ends_early(text: &str) -> bool {
-    after(text, "out of memory.").is_some_and(|rest| rest.len() < "Tried to allocate 123.45 MiB".len())
+    text_after(text, "out of memory.").is_some_and(|rest| rest.len() < "Tried to allocate 123.45 MiB".len())
 }
 
 /// A line that a terminal broke inside the first words.
 fn without_its_head(text: &str) -> Option<Reading> {
-    if let Some(message) = after(text, "Triedtoallocate") {
-        let is_torch = has(message, "hasatotalcapac") || has(message, "totalcapacity;");
+    if let Some(message) = text_after(text, "Triedtoallocate") {
+        let is_torch = has_phrase(message, "hasatotalcapac") || has_phrase(message, "totalcapacity;");
         let requested = size_after(text, "Triedtoallocate").filter(|_| is_torch && !super::is_talk(text))?;
-        return numbers(text.get(find(text, "Triedtoallocate")?..)?, "CUDA", requested);
+        return numbers(text.get(find_phrase(text, "Triedtoallocate")?..)?, "CUDA", requested);
     }
-    let rest = after(text, "outofmemory.")?;
-    backend(text.get(..find(text, "outofmemory.")?)?)?;
+    let rest = text_after(text, "outofmemory.")?;
+    backend(text.get(..find_phrase(text, "outofmemory.")?)?)?;
     if "Triedtoallocate".starts_with(rest) { Reading::part(None) } else { None }
 }
 
@@ -90,12 +92,12 @@ fn backend(head: &str) -> Option<&'static str> {
 }
 
 fn numbers(message: &str, backend: &'static str, requested: u64) -> Option<Reading> {
-    let old = has(message, "totalcapacity;");
+    let old = has_phrase(message, "totalcapacity;");
     let mut memory = if old { forms_to_2_0(message) } else { forms_from_2_1(message) };
     memory.backend = backend;
     memory.requested = Some(requested);
     let ends = ["butunallocated", "cached)", "byPyTorch)"];
-    let complete = ends.iter().any(|end| has(message, end));
+    let complete = ends.iter().any(|end| has_phrase(message, end));
     let cause = FailureCause::GpuMemory(memory);
     if complete { Reading::whole(cause) } else { Reading::part(Some(cause)) }
 }
@@ -122,7 +124,7 @@ fn forms_to_2_0(message: &str) -> GpuMemory {
 fn forms_from_2_1(message: &str) -> GpuMemory {
     let total = size_after(message, "totalcapacityof").or_else(|| size_after(message, "totalcapactyof"));
     GpuMemory {
-        device: find(message, "hasatotalcapac").and_then(|end| index_before(message.get(..end)?)),
+        device: find_phrase(message, "hasatotalcapac").and_then(|end| index_before(message.get(..end)?)),
         total,
         free: size_before(message, "isfree"),
         this_process: size_after(message, "Includingnon-PyTorchmemory,thisprocesshas"),
@@ -137,14 +139,14 @@ fn forms_from_2_1(message: &str) -> GpuMemory {
 
 /// The device's index at the end of `...GPU0`; some drivers leave it out.
 fn index_before(head: &str) -> Option<u64> {
-    integer(head.get(head.rfind("GPU")? + 3..)?)
+    read_integer(head.get(head.rfind("GPU")? + 3..)?)
 }
 
 /// Every `Process N has S memory in use`.
 fn processes(message: &str) -> Vec<(u64, u64)> {
     let entry = |(at, _): (usize, &str)| {
         let entry = message.get(at + "Process".len()..)?;
-        Some((integer(entry)?, size_after(entry.get(..entry.len().min(64)).unwrap_or(entry), "has")?))
+        Some((read_integer(entry)?, size_after(entry.get(..entry.len().min(64)).unwrap_or(entry), "has")?))
     };
     message.match_indices("Process").filter_map(entry).collect()
 }
@@ -155,7 +157,7 @@ pub(super) const EXABYTE: Signature = Signature {
     also: &[],
     follow: 0,
     read: |text| {
-        let asked = has(text, "out of memory. Tried to allocate more than 1EB memory");
+        let asked = has_phrase(text, "out of memory. Tried to allocate more than 1EB memory");
         let memory = GpuMemory { backend: "CUDA", requested: Some(1 << 60), ..GpuMemory::default() };
         if asked { Reading::whole(FailureCause::GpuMemory(memory)) } else { None }
     },
@@ -180,8 +182,8 @@ pub(super) const EXPANDABLE_ASSERT: Signature = Signature {
 };
 
 fn assert_in_allocator(text: &str, condition: &str) -> Option<Reading> {
-    let failed = after(text, condition)?.split_once("INTERNAL ASSERT FAILED at")?.1;
-    if !has(failed, "CUDACachingAllocator.cpp\":") {
+    let failed = text_after(text, condition)?.split_once("INTERNAL ASSERT FAILED at")?.1;
+    if !has_phrase(failed, "CUDACachingAllocator.cpp\":") {
         return None;
     }
     Reading::whole(FailureCause::GpuMemory(GpuMemory { backend: "CUDA", likely: true, ..GpuMemory::default() }))

@@ -3,7 +3,7 @@
 use super::{Reading, Signature, is_said};
 use crate::cause::FailureCause;
 use crate::memory::GpuMemory;
-use crate::text::{compact, has, integer_after, size_after};
+use crate::text::{has_phrase, integer_after, size_after, without_space};
 
 pub(super) const MEMORY: Signature = Signature {
     name: "torch_async_memory",
@@ -12,11 +12,11 @@ pub(super) const MEMORY: Signature = Signature {
     // Six lines, each of which a terminal may break.
     follow: 11,
     read: |text| {
-        let exceeds = is_said(text, "Allocation on device") && has(text, "would exceed allowed memory");
-        if !exceeds && !has(text, "OutOfMemoryError: Allocation on device") {
+        let exceeds = is_said(text, "Allocation on device") && has_phrase(text, "would exceed allowed memory");
+        if !exceeds && !has_phrase(text, "OutOfMemoryError: Allocation on device") {
             return None;
         }
-        let text = compact(text);
+        let text = without_space(text);
         // Without a limit of the user's, the largest number there is stands for it.
         let allowed = size_after(&text, "memoryfraction):");
         let memory = GpuMemory {
@@ -29,7 +29,7 @@ pub(super) const MEMORY: Signature = Signature {
             allowed: allowed.filter(|allowed| *allowed < 1 << 60),
             ..GpuMemory::default()
         };
-        let complete = has(&text, "memoryfraction):") && allowed.is_some();
+        let complete = has_phrase(&text, "memoryfraction):") && allowed.is_some();
         Some(Reading { cause: Some(FailureCause::GpuMemory(memory)), complete })
     },
 };

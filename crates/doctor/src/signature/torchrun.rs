@@ -2,7 +2,7 @@
 
 use super::{Reading, Signature};
 use crate::cause::{FailureCause, Worker};
-use crate::text::{after, compact, has, integer_after, signed_after};
+use crate::text::{has_phrase, integer_after, signed_after, text_after, without_space};
 
 /// The block at the end of the launcher's output: time, host, rank, exit code.
 pub(super) const ROOT_CAUSE: Signature = Signature {
@@ -11,13 +11,13 @@ pub(super) const ROOT_CAUSE: Signature = Signature {
     also: &[],
     follow: 7,
     read: |text| {
-        let text = compact(text);
+        let text = without_space(text);
         let rank = integer_after(&text, "rank:");
         let stated = signed_after(&text, "exitcode:");
         // Where an excerpt ends before the exit code, the rank is known all the same.
         let Some(exit_code) = stated.or(rank.map(|_| 0)) else { return Reading::part(None) };
         let pid = integer_after(&text, "(pid:");
-        let host = after(&text, "host:").and_then(|host| host.split("rank:").next()).map(|host| host.to_owned());
+        let host = text_after(&text, "host:").and_then(|host| host.split("rank:").next()).map(|host| host.to_owned());
         let host = host.filter(|host| host.len() < 100);
         let worker = Worker { rank, exit_code, pid, first: true, is_local: false, host };
         Some(Reading { cause: Some(FailureCause::WorkerFailed(worker)), complete: stated.is_some() })
@@ -31,7 +31,8 @@ pub(super) const EXIT: Signature = Signature {
     also: &["] exits with return code = ", "srun: error: "],
     follow: 0,
     read: |text| {
-        let code = if has(text, "srun: error: ") { "Exited with exit code " } else { "exits with return code = " };
+        let code =
+            if has_phrase(text, "srun: error: ") { "Exited with exit code " } else { "exits with return code = " };
         let status = signed_after(text, code)?;
         // A shell between launcher and job adds 128 to a signal.
         let exit_code = if (129..=192).contains(&status) { 128 - status } else { status };
@@ -40,7 +41,7 @@ pub(super) const EXIT: Signature = Signature {
         }
         let local = rank_of_command(text);
         let rank = integer_after(text, ": task ").or(local);
-        let host = after(text, "srun: error: ").and_then(|rest| rest.split(':').next()).map(str::to_owned);
+        let host = text_after(text, "srun: error: ").and_then(|rest| rest.split(':').next()).map(str::to_owned);
         let is_local = local.is_some();
         Reading::whole(FailureCause::WorkerFailed(Worker { rank, exit_code, is_local, host, ..Worker::default() }))
     },
@@ -54,9 +55,9 @@ pub(super) const MPI: Signature = Signature {
     also: &["mpirun", "prterun", "mpiexec"],
     follow: 8,
     read: |text| {
-        let text = compact(text);
+        let text = without_space(text);
         // `[[4711,1],3]` (Open MPI 4), `[prterun-node1-4711@1,3]` (5).
-        let name = after(&text, "Processname:[").and_then(|name| name.split("Exitcode").next());
+        let name = text_after(&text, "Processname:[").and_then(|name| name.split("Exitcode").next());
         let rank = name.and_then(|name| name.rsplit_once(',')?.1.trim_end_matches(']').parse().ok());
         let code = signed_after(&text, "Exitcode:");
         let exit_code = code.unwrap_or(1);

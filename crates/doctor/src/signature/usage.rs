@@ -2,7 +2,7 @@
 
 use super::{Reading, Signature};
 use crate::cause::FailureCause;
-use crate::text::has;
+use crate::text::has_phrase;
 use tonnage_core::failure::Class;
 
 pub(super) const USAGE: Signature = Signature {
@@ -26,9 +26,10 @@ pub(super) const USAGE: Signature = Signature {
             "error: ambiguous option: ",
         ]
         .iter()
-        .any(|words| has(text, words));
-        let argument = has(text, "error: argument ") && (has(text, "invalid ") || has(text, "expected "));
-        let script = has(text, "can't open file '") && has(text, "[Errno ");
+        .any(|words| has_phrase(text, words));
+        let argument =
+            has_phrase(text, "error: argument ") && (has_phrase(text, "invalid ") || has_phrase(text, "expected "));
+        let script = has_phrase(text, "can't open file '") && has_phrase(text, "[Errno ");
         let shell = text.ends_with(": command not found");
         let click = text.starts_with("Error: No such option: ") || text.starts_with("Error: Missing option ");
         let said = parser || argument || script || shell || click;

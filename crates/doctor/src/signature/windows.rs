@@ -2,7 +2,7 @@
 
 use super::{Reading, Signature};
 use crate::cause::FailureCause;
-use crate::text::{after, has, integer};
+use crate::text::{has_phrase, read_integer, text_after};
 use tonnage_core::failure::Class;
 
 pub(super) const PAGING: Signature = Signature {
@@ -11,10 +11,10 @@ pub(super) const PAGING: Signature = Signature {
     also: &[],
     follow: 0,
     read: |text| {
-        let said = has(text, "[WinError 1455]")
-            || has(text, "(os error 1455)")
-            || has(text, "Error: The paging file is too small")
-            || has(text, "Error: 页面文件太小");
+        let said = has_phrase(text, "[WinError 1455]")
+            || has_phrase(text, "(os error 1455)")
+            || has_phrase(text, "Error: The paging file is too small")
+            || has_phrase(text, "Error: 页面文件太小");
         let cause = FailureCause::Stated { class: Class::PagingFile, detail: None };
         if said && !super::is_talk(text) { Reading::whole(cause) } else { None }
     },
@@ -33,10 +33,10 @@ pub(super) const STATUS: Signature = Signature {
     also: &[],
     follow: 0,
     read: |text| {
-        let number = ["exit status ", "exit code ", "exitcode: "].iter().find_map(|words| after(text, words))?;
+        let number = ["exit status ", "exit code ", "exitcode: "].iter().find_map(|words| text_after(text, words))?;
         let status = match number.strip_prefix('-') {
-            Some(number) => (1_u64 << 32).checked_sub(integer(number)?)?,
-            None => integer(number)?,
+            Some(number) => (1_u64 << 32).checked_sub(read_integer(number)?)?,
+            None => read_integer(number)?,
         };
         if super::is_talk(text) {
             return None;

@@ -2,7 +2,7 @@
 
 use super::{Reading, Signature};
 use crate::cause::FailureCause;
-use crate::text::{after, has, integer_after};
+use crate::text::{has_phrase, integer_after, text_after};
 
 /// Errors of the GPU, its memory or its links (NVIDIA's Xid catalog): not the program's.
 const HARDWARE: &[u64] = &[48, 61, 62, 63, 64, 74, 79, 92, 94, 95, 110, 119, 120, 136, 140, 143, 155, 156];
@@ -13,7 +13,7 @@ pub(super) const XID: Signature = Signature {
     also: &[],
     follow: 0,
     read: |text| {
-        let message = after(text, "NVRM: Xid (")?;
+        let message = text_after(text, "NVRM: Xid (")?;
         let code = integer_after(message, "): ")?;
         Reading::whole(FailureCause::Xid { code: Some(code), hardware: HARDWARE.contains(&code) })
     },
@@ -26,8 +26,9 @@ pub(super) const BUS: Signature = Signature {
     also: &[],
     follow: 0,
     read: |text| {
-        let fallen = has(text, "NVRM: ") && (has(text, "fallen off the bus") || has(text, "GPU lost from the bus"));
-        let named = has(text, "NVRM: The NVIDIA GPU ") || has(text, ": RmInitAdapter failed! (");
+        let fallen = has_phrase(text, "NVRM: ")
+            && (has_phrase(text, "fallen off the bus") || has_phrase(text, "GPU lost from the bus"));
+        let named = has_phrase(text, "NVRM: The NVIDIA GPU ") || has_phrase(text, ": RmInitAdapter failed! (");
         if fallen || named { Reading::whole(FailureCause::Xid { code: None, hardware: true }) } else { None }
     },
 };

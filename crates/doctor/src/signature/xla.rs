@@ -3,7 +3,7 @@
 use super::{Reading, Signature, is_said};
 use crate::cause::FailureCause;
 use crate::memory::GpuMemory;
-use crate::text::{after, compact, has, size, size_after};
+use crate::text::{has_phrase, read_size, size_after, text_after, without_space};
 
 pub(super) const MEMORY: Signature = Signature {
     name: "xla_memory",
@@ -12,15 +12,15 @@ pub(super) const MEMORY: Signature = Signature {
     // Statistics of the buffers follow.
     follow: 8,
     read: |text| {
-        let text = compact(text);
+        let text = without_space(text);
         let asked = ["Outofmemorywhiletryingtoallocate", "Outofmemoryallocating", "Failedtoallocaterequestfor"];
-        let message = after(&text, "RESOURCE_EXHAUSTED:").or_else(|| after(&text, "esourceexhausted:"))?;
+        let message = text_after(&text, "RESOURCE_EXHAUSTED:").or_else(|| text_after(&text, "esourceexhausted:"))?;
         let backend = "XLA";
         // Without its figures, which may stand on the next lines.
-        if matches!(message, "Outofmemory" | "Outofmemory.") && has(&text, "Error:RESOURCE_EXHAUSTED:") {
+        if matches!(message, "Outofmemory" | "Outofmemory.") && has_phrase(&text, "Error:RESOURCE_EXHAUSTED:") {
             return Reading::part(Some(FailureCause::GpuMemory(GpuMemory { backend, ..GpuMemory::default() })));
         }
-        let requested = asked.iter().find_map(|asked| size(message.trim_start().strip_prefix(asked)?))?;
+        let requested = asked.iter().find_map(|asked| read_size(message.trim_start().strip_prefix(asked)?))?;
         let total = size_after(&text, "totalallocation:");
         let memory = GpuMemory {
             backend,
@@ -41,18 +41,18 @@ pub(super) const HBM: Signature = Signature {
     also: &[],
     follow: 0,
     read: |text| {
-        let compile = has(text, "Ran out of memory in memory space hbm");
+        let compile = has_phrase(text, "Ran out of memory in memory space hbm");
         let asked = ["Attempting to allocate ", "Attempting to reserve "];
-        let requested = asked.iter().find_map(|asked| letter_size(after(text, asked)?));
+        let requested = asked.iter().find_map(|asked| letter_size(text_after(text, asked)?));
         if !compile && requested.is_none() {
             return None;
         }
         let memory = GpuMemory {
             backend: "XLA",
             requested,
-            free: after(text, "There are ").and_then(letter_size),
-            allocated: after(text, "Used ").and_then(letter_size),
-            total: after(text, "Used ").and_then(|used| letter_size(after(used, " of ")?)),
+            free: text_after(text, "There are ").and_then(letter_size),
+            allocated: text_after(text, "Used ").and_then(letter_size),
+            total: text_after(text, "Used ").and_then(|used| letter_size(text_after(used, " of ")?)),
             ..GpuMemory::default()
         };
         Reading::whole(FailureCause::GpuMemory(memory))
@@ -63,7 +63,7 @@ pub(super) const HBM: Signature = Signature {
 fn letter_size(text: &str) -> Option<u64> {
     let end = text.find(|character: char| !character.is_ascii_digit() && character != '.')?;
     let unit = text.get(end..)?.chars().next().filter(|unit| "KMGT".contains(*unit))?;
-    size(&format!("{}{unit}iB", text.get(..end)?))
+    read_size(&format!("{}{unit}iB", text.get(..end)?))
 }
 
 /// XLA's buffers for constants.

@@ -9,7 +9,7 @@ use self::open::{Open, Step, begins, flat, packed};
 use super::exception::{Exception, Files, Place};
 use super::line::Line;
 use super::phase::Phase;
-use super::text::{has, integer_after};
+use super::text::{has_phrase, integer_after};
 
 /// What every traceback begins with.
 pub(crate) const HEAD: &str = "Traceback (most recent call last)";
@@ -107,7 +107,7 @@ impl Tracebacks {
 
     /// `-- Process 3 terminated with the following error:` (torch.multiprocessing.spawn)
     fn quoted(&mut self, text: &str) {
-        if text.starts_with("-- Process ") && has(text, "terminated with the following error") {
+        if text.starts_with("-- Process ") && has_phrase(text, "terminated with the following error") {
             self.quoted_rank = integer_after(text, "-- Process ").and_then(|rank| u32::try_from(rank).ok());
         }
     }
@@ -147,7 +147,7 @@ impl Tracebacks {
                 open.lines = 0;
             }
             Step::Ended(ended) => {
-                let wraps = has(&ended.exception.name, "RayTaskError(");
+                let wraps = has_phrase(&ended.exception.name, "RayTaskError(");
                 let rank = open.rank;
                 self.open.remove(at);
                 if wraps {
@@ -175,7 +175,7 @@ impl Tracebacks {
 }
 
 /// At most `length` bytes of the text, whole characters.
-pub(super) fn cut(text: &str, length: usize) -> &str {
+pub(super) fn cut_text(text: &str, length: usize) -> &str {
     if text.len() <= length {
         return text;
     }

@@ -1,11 +1,11 @@
 //! [`Open`]: a traceback that has begun: its frames, its place, and the line that ends it.
 
-use super::{Ended, HEAD, LONGEST, LONGEST_MESSAGE, PATIENCE, cut};
-use crate::exception::{Exception, Files, Place, is_library, stated};
+use super::{Ended, HEAD, LONGEST, LONGEST_MESSAGE, PATIENCE, cut_text};
+use crate::exception::{Exception, Files, Place, exception_stated, is_library};
 use crate::line::Line;
 use crate::phase::{Phase, phase_of, phase_of_code};
-use crate::prefix::unescaped;
-use crate::text::{after, find, has, integer_after};
+use crate::prefix::unescape_text;
+use crate::text::{find_phrase, has_phrase, integer_after, text_after};
 
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Style {
@@ -59,7 +59,7 @@ pub(super) struct Start {
 
 pub(super) fn begins(line: &Line) -> Option<Start> {
     let text = line.text.as_str();
-    let Some(at) = find(text, HEAD) else {
+    let Some(at) = find_phrase(text, HEAD) else {
         let frame = is_frame(text) && line.indent >= 2;
         return frame.then(|| Start { style: Style::Plain, name: String::new(), prefix: String::new(), frame });
     };
@@ -83,21 +83,21 @@ pub(super) fn begins(line: &Line) -> Option<Start> {
 
 /// A traceback whose lines a page has joined: `Traceback (most recent call last): File "a.py", line 3, in f ... E: text`.
 pub(super) fn flat(text: &str) -> Option<String> {
-    let rest = after(text, HEAD)?.strip_prefix(':')?.trim_start();
+    let rest = text_after(text, HEAD)?.strip_prefix(':')?.trim_start();
     let frame = is_frame(rest).then_some(rest)?;
     let last = rest.rfind("File \"").and_then(|at| rest.get(at..))?;
     let mut starts = memchr::memchr_iter(b' ', last.as_bytes()).filter_map(|at| last.get(at + 1..));
-    let raised = starts.find(|text| stated(text, true).is_some_and(|(_, message)| !message.is_empty()))?;
+    let raised = starts.find(|text| exception_stated(text, true).is_some_and(|(_, message)| !message.is_empty()))?;
     let end = frame.len() - raised.len();
     Some(format!("{HEAD}:\n  {}\n{raised}", frame.get(..end)?.replace(" File \"", "\n  File \"")))
 }
 
 /// A traceback within a JSON string.
 pub(super) fn packed(text: &str) -> Option<String> {
-    let at = find(text, "Traceback (most recent call last):\\n")?;
+    let at = find_phrase(text, "Traceback (most recent call last):\\n")?;
     let rest = text.get(at..)?;
     let mut end = rest.len();
-    let is_list = has(rest, "\\n', ");
+    let is_list = has_phrase(rest, "\\n', ");
     for quote in memchr::memchr_iter(b'"', rest.as_bytes()).filter(|_| !is_list) {
         let slashes = rest.as_bytes().get(..quote)?.iter().rev().take_while(|byte| **byte == b'\\').count();
         if slashes % 2 == 0 {
@@ -105,7 +105,7 @@ pub(super) fn packed(text: &str) -> Option<String> {
             break;
         }
     }
-    Some(unescaped(&listed(rest.get(..end)?)))
+    Some(unescape_text(&listed(rest.get(..end)?)))
 }
 
 /// The text of a list of lines (`traceback.format_exception`, printed as it is): `'one\\n', '  two\\n'`.
@@ -117,13 +117,13 @@ fn listed(text: &str) -> String {
 }
 
 pub(crate) fn is_frame(text: &str) -> bool {
-    text.trim_start_matches("> ").starts_with("File \"") && has(text, "\", line ")
+    text.trim_start_matches("> ").starts_with("File \"") && has_phrase(text, "\", line ")
 }
 
 impl Open {
     pub(super) fn new(start: Start, line: &Line, number: u64) -> Self {
         let indent = if start.frame { line.indent.saturating_sub(2) } else { line.indent };
-        let is_warned = has(&start.prefix, "WARN") || has(&start.prefix, "arning");
+        let is_warned = has_phrase(&start.prefix, "WARN") || has_phrase(&start.prefix, "arning");
         Self {
             style: start.style,
             name: start.name,
@@ -159,7 +159,7 @@ impl Open {
         let is_rest = !line.text.is_empty() && !others.iter().any(|other| line.text.starts_with(other));
         if is_rest {
             let message = &mut ended.exception.message;
-            *message = format!("{message} {}", cut(&line.text, LONGEST_MESSAGE)).trim().to_owned();
+            *message = format!("{message} {}", cut_text(&line.text, LONGEST_MESSAGE)).trim().to_owned();
             ended.last_line = number;
         } else if line.text.is_empty() && self.lines < 2 {
             return None;
@@ -221,12 +221,13 @@ impl Open {
             return Step::On;
         }
         // Where blanks were lost, the line of code looks like anything.
-        let is_dotted = || stated(text, false).is_some_and(|(name, message)| name.contains('.') && !message.is_empty());
-        if was_frame && stated(text, true).is_none() && !is_dotted() {
+        let is_dotted =
+            || exception_stated(text, false).is_some_and(|(name, message)| name.contains('.') && !message.is_empty());
+        if was_frame && exception_stated(text, true).is_none() && !is_dotted() {
             return Step::On;
         }
         let strict = self.frames == 0 || self.strangers > 0;
-        if let Some((name, message)) = stated(text, strict) {
+        if let Some((name, message)) = exception_stated(text, strict) {
             return Step::Ended(self.ended(name, message, line, number));
         }
         self.stranger()
@@ -237,21 +238,23 @@ impl Open {
             let inside = text.trim_matches(['│', '|', ' ']);
             if let Some((file, rest)) = inside.split_once(".py:")
                 && let Some(number) = integer_after(rest, "")
-                && has(rest, " in ")
+                && has_phrase(rest, " in ")
             {
-                let function = after(rest, " in ").unwrap_or_default().trim();
+                let function = text_after(rest, " in ").unwrap_or_default().trim();
                 self.frame(&format!("{file}.py"), number, function);
             }
             return Step::On;
         }
-        match stated(text, false) {
+        match exception_stated(text, false) {
             Some((name, message)) => Step::Ended(self.ended(name, message, line, number)),
             None => self.stranger(),
         }
     }
 
     fn notebook(&mut self, text: &str, line: &Line, number: u64) -> Step {
-        match stated(text, false).filter(|(name, _)| *name == self.name || name.ends_with(&format!(".{}", self.name))) {
+        match exception_stated(text, false)
+            .filter(|(name, _)| *name == self.name || name.ends_with(&format!(".{}", self.name)))
+        {
             Some((name, message)) => Step::Ended(self.ended(name, message, line, number)),
             None if self.lines > 600 => Step::Lost,
             None => Step::On,
@@ -271,7 +274,7 @@ impl Open {
             return;
         };
         let Some(line) = integer_after(rest, "") else { return };
-        let function = after(rest, ", in ").unwrap_or_default();
+        let function = text_after(rest, ", in ").unwrap_or_default();
         self.frame(file, line, function);
     }
 
@@ -280,7 +283,7 @@ impl Open {
         self.strangers = 0;
         self.files = Files::of(file);
         self.phase = phase_of(function, file).or(self.phase);
-        let place = Place { file: cut(file, 300).to_owned(), line, function: cut(function, 100).to_owned() };
+        let place = Place { file: cut_text(file, 300).to_owned(), line, function: cut_text(function, 100).to_owned() };
         if is_library(file) {
             self.place = Some(place);
         } else {
@@ -289,7 +292,7 @@ impl Open {
     }
 
     fn ended(&mut self, name: &str, message: &str, line: &Line, number: u64) -> Ended {
-        let exception = Exception::new(name, cut(message, LONGEST_MESSAGE), &self.files);
+        let exception = Exception::new(name, cut_text(message, LONGEST_MESSAGE), &self.files);
         Ended {
             exception,
             line: number,
@@ -307,7 +310,7 @@ impl Open {
     /// What is known where the log ends before it does: a notebook states the name of the exception first.
     pub(super) fn cut_off(mut self) -> Option<Ended> {
         let name = std::mem::take(&mut self.name);
-        let is_named = self.style == Style::Notebook && stated(&name, true).is_some();
+        let is_named = self.style == Style::Notebook && exception_stated(&name, true).is_some();
         let line = Line { text: String::new(), rank: self.rank, indent: 0, stamp: None };
         let head = self.head;
         self.ending.take().or_else(|| is_named.then(|| self.ended(&name, "", &line, head)))

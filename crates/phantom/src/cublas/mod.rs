@@ -29,12 +29,12 @@ struct Settings {
 
 static HANDLES: Mutex<BTreeMap<usize, Settings>> = Mutex::new(BTreeMap::new());
 
-fn handles() -> MutexGuard<'static, BTreeMap<usize, Settings>> {
+fn lock_handles() -> MutexGuard<'static, BTreeMap<usize, Settings>> {
     HANDLES.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-fn change(handle: usize, change: impl FnOnce(&mut Settings)) -> c_int {
-    handles().get_mut(&handle).map_or(NOT_INITIALIZED, |settings| {
+fn change_settings(handle: usize, change: impl FnOnce(&mut Settings)) -> c_int {
+    lock_handles().get_mut(&handle).map_or(NOT_INITIALIZED, |settings| {
         change(settings);
         0
     })
@@ -42,8 +42,8 @@ fn change(handle: usize, change: impl FnOnce(&mut Settings)) -> c_int {
 
 /// # Safety
 /// `place` is null or a place for the value.
-unsafe fn ask<T>(handle: usize, place: *mut T, value: impl FnOnce(&Settings) -> T) -> c_int {
-    let Some(settings) = handles().get(&handle).copied() else { return NOT_INITIALIZED };
+unsafe fn ask_settings<T>(handle: usize, place: *mut T, value: impl FnOnce(&Settings) -> T) -> c_int {
+    let Some(settings) = lock_handles().get(&handle).copied() else { return NOT_INITIALIZED };
     // SAFETY: the caller's promise.
     match unsafe { Slot::new(place) } {
         Ok(place) => {
@@ -58,80 +58,80 @@ unsafe fn ask<T>(handle: usize, place: *mut T, value: impl FnOnce(&Settings) -> 
 unsafe extern "C" fn cublasCreate_v2(handle: *mut usize) -> c_int {
     // SAFETY: a place for the handle by the API's contract.
     let Ok(place) = (unsafe { Slot::new(handle) }) else { return INVALID_VALUE };
-    let entered = state::current().and_then(|device| state::memory().accounts.enter(device));
+    let entered = state::current_device().and_then(|device| state::lock_memory().accounts.enter(device));
     if entered.is_err() {
         return NOT_INITIALIZED;
     }
-    let handle = state::streams().handle();
-    handles().insert(handle, Settings::default());
+    let handle = state::lock_streams().handle();
+    lock_handles().insert(handle, Settings::default());
     place.put(handle);
     0
 }
 
 #[unsafe(no_mangle)]
 extern "C" fn cublasDestroy_v2(handle: usize) -> c_int {
-    handles().remove(&handle).map_or(NOT_INITIALIZED, |_| 0)
+    lock_handles().remove(&handle).map_or(NOT_INITIALIZED, |_| 0)
 }
 
 #[unsafe(no_mangle)]
 extern "C" fn cublasSetStream_v2(handle: usize, stream: usize) -> c_int {
-    change(handle, |settings| settings.stream = stream)
+    change_settings(handle, |settings| settings.stream = stream)
 }
 
 #[unsafe(no_mangle)]
 unsafe extern "C" fn cublasGetStream_v2(handle: usize, stream: *mut usize) -> c_int {
     // SAFETY: a place for the result by the API's contract.
-    unsafe { ask(handle, stream, |settings| settings.stream) }
+    unsafe { ask_settings(handle, stream, |settings| settings.stream) }
 }
 
 /// The workspace is the caller's memory: nothing to count.
 #[unsafe(no_mangle)]
 extern "C" fn cublasSetWorkspace_v2(handle: usize, _workspace: usize, _bytes: usize) -> c_int {
-    change(handle, |_| ())
+    change_settings(handle, |_| ())
 }
 
 #[unsafe(no_mangle)]
 extern "C" fn cublasSetMathMode(handle: usize, mode: c_int) -> c_int {
-    change(handle, |settings| settings.math_mode = mode)
+    change_settings(handle, |settings| settings.math_mode = mode)
 }
 
 #[unsafe(no_mangle)]
 unsafe extern "C" fn cublasGetMathMode(handle: usize, mode: *mut c_int) -> c_int {
     // SAFETY: as above.
-    unsafe { ask(handle, mode, |settings| settings.math_mode) }
+    unsafe { ask_settings(handle, mode, |settings| settings.math_mode) }
 }
 
 #[unsafe(no_mangle)]
 extern "C" fn cublasSetPointerMode_v2(handle: usize, mode: c_int) -> c_int {
-    change(handle, |settings| settings.pointer_mode = mode)
+    change_settings(handle, |settings| settings.pointer_mode = mode)
 }
 
 #[unsafe(no_mangle)]
 unsafe extern "C" fn cublasGetPointerMode_v2(handle: usize, mode: *mut c_int) -> c_int {
     // SAFETY: as above.
-    unsafe { ask(handle, mode, |settings| settings.pointer_mode) }
+    unsafe { ask_settings(handle, mode, |settings| settings.pointer_mode) }
 }
 
 #[unsafe(no_mangle)]
 extern "C" fn cublasSetAtomicsMode(handle: usize, mode: c_int) -> c_int {
-    change(handle, |settings| settings.atomics_mode = mode)
+    change_settings(handle, |settings| settings.atomics_mode = mode)
 }
 
 #[unsafe(no_mangle)]
 unsafe extern "C" fn cublasGetAtomicsMode(handle: usize, mode: *mut c_int) -> c_int {
     // SAFETY: as above.
-    unsafe { ask(handle, mode, |settings| settings.atomics_mode) }
+    unsafe { ask_settings(handle, mode, |settings| settings.atomics_mode) }
 }
 
 #[unsafe(no_mangle)]
 extern "C" fn cublasSetSmCountTarget(handle: usize, count: c_int) -> c_int {
-    change(handle, |settings| settings.multiprocessors = count)
+    change_settings(handle, |settings| settings.multiprocessors = count)
 }
 
 #[unsafe(no_mangle)]
 unsafe extern "C" fn cublasGetSmCountTarget(handle: usize, count: *mut c_int) -> c_int {
     // SAFETY: as above.
-    unsafe { ask(handle, count, |settings| settings.multiprocessors) }
+    unsafe { ask_settings(handle, count, |settings| settings.multiprocessors) }
 }
 
 #[cfg(test)]

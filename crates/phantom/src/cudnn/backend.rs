@@ -22,20 +22,20 @@ const INT64: c_int = 3;
 /// Descriptors with their kinds.
 static DESCRIPTORS: Mutex<BTreeMap<usize, c_int>> = Mutex::new(BTreeMap::new());
 
-fn descriptors() -> MutexGuard<'static, BTreeMap<usize, c_int>> {
+fn lock_descriptors() -> MutexGuard<'static, BTreeMap<usize, c_int>> {
     DESCRIPTORS.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-fn check(descriptor: usize) -> c_int {
-    if descriptors().contains_key(&descriptor) { 0 } else { BAD_PARAM }
+fn check_descriptor(descriptor: usize) -> c_int {
+    if lock_descriptors().contains_key(&descriptor) { 0 } else { BAD_PARAM }
 }
 
 #[unsafe(no_mangle)]
 unsafe extern "C" fn cudnnBackendCreateDescriptor(kind: c_int, descriptor: *mut usize) -> c_int {
     // SAFETY: a place for the handle by the API's contract.
     unsafe { Slot::new(descriptor) }.map_or(NULL_POINTER, |place| {
-        let handle = state::streams().handle();
-        descriptors().insert(handle, kind);
+        let handle = state::lock_streams().handle();
+        lock_descriptors().insert(handle, kind);
         place.put(handle);
         0
     })
@@ -43,12 +43,12 @@ unsafe extern "C" fn cudnnBackendCreateDescriptor(kind: c_int, descriptor: *mut 
 
 #[unsafe(no_mangle)]
 extern "C" fn cudnnBackendDestroyDescriptor(descriptor: usize) -> c_int {
-    descriptors().remove(&descriptor).map_or(BAD_PARAM, |_| 0)
+    lock_descriptors().remove(&descriptor).map_or(BAD_PARAM, |_| 0)
 }
 
 #[unsafe(no_mangle)]
 extern "C" fn cudnnBackendFinalize(descriptor: usize) -> c_int {
-    check(descriptor)
+    check_descriptor(descriptor)
 }
 
 #[unsafe(no_mangle)]
@@ -59,17 +59,17 @@ extern "C" fn cudnnBackendSetAttribute(
     count: i64,
     values: *const c_void,
 ) -> c_int {
-    if count > 0 && values.is_null() { NULL_POINTER } else { check(descriptor) }
+    if count > 0 && values.is_null() { NULL_POINTER } else { check_descriptor(descriptor) }
 }
 
 #[unsafe(no_mangle)]
 extern "C" fn cudnnBackendExecute(_handle: usize, plan: usize, variants: usize) -> c_int {
-    check(plan).max(check(variants))
+    check_descriptor(plan).max(check_descriptor(variants))
 }
 
 #[unsafe(no_mangle)]
 extern "C" fn cudnnBackendPopulateCudaGraph(_handle: usize, plan: usize, variants: usize, _graph: usize) -> c_int {
-    check(plan).max(check(variants))
+    check_descriptor(plan).max(check_descriptor(variants))
 }
 
 /// One element is offered where an engine, its configuration or a size is asked for; of everything else there is none.
@@ -83,7 +83,7 @@ unsafe extern "C" fn cudnnBackendGetAttribute(
     count: *mut i64,
     values: *mut c_void,
 ) -> c_int {
-    if check(descriptor) != 0 {
+    if check_descriptor(descriptor) != 0 {
         return BAD_PARAM;
     }
     let offered = match name {

@@ -25,7 +25,7 @@ const NOT_SUPPORTED: c_int = 3000;
 /// Handles with their streams.
 static HANDLES: Mutex<BTreeMap<usize, usize>> = Mutex::new(BTreeMap::new());
 
-fn handles() -> MutexGuard<'static, BTreeMap<usize, usize>> {
+fn lock_handles() -> MutexGuard<'static, BTreeMap<usize, usize>> {
     HANDLES.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
@@ -33,23 +33,23 @@ fn handles() -> MutexGuard<'static, BTreeMap<usize, usize>> {
 unsafe extern "C" fn cudnnCreate(handle: *mut usize) -> c_int {
     // SAFETY: a place for the handle by the API's contract.
     let Ok(place) = (unsafe { Slot::new(handle) }) else { return NULL_POINTER };
-    if state::current().and_then(|device| state::memory().accounts.enter(device)).is_err() {
+    if state::current_device().and_then(|device| state::lock_memory().accounts.enter(device)).is_err() {
         return NOT_INITIALIZED;
     }
-    let handle = state::streams().handle();
-    handles().insert(handle, 0);
+    let handle = state::lock_streams().handle();
+    lock_handles().insert(handle, 0);
     place.put(handle);
     0
 }
 
 #[unsafe(no_mangle)]
 extern "C" fn cudnnDestroy(handle: usize) -> c_int {
-    handles().remove(&handle).map_or(BAD_PARAM, |_| 0)
+    lock_handles().remove(&handle).map_or(BAD_PARAM, |_| 0)
 }
 
 #[unsafe(no_mangle)]
 extern "C" fn cudnnSetStream(handle: usize, stream: usize) -> c_int {
-    handles().get_mut(&handle).map_or(BAD_PARAM, |place| {
+    lock_handles().get_mut(&handle).map_or(BAD_PARAM, |place| {
         *place = stream;
         0
     })
@@ -57,7 +57,7 @@ extern "C" fn cudnnSetStream(handle: usize, stream: usize) -> c_int {
 
 #[unsafe(no_mangle)]
 unsafe extern "C" fn cudnnGetStream(handle: usize, stream: *mut usize) -> c_int {
-    let Some(known) = handles().get(&handle).copied() else { return BAD_PARAM };
+    let Some(known) = lock_handles().get(&handle).copied() else { return BAD_PARAM };
     // SAFETY: a place for the result by the API's contract.
     unsafe { Slot::new(stream) }.map_or(NULL_POINTER, |place| {
         place.put(known);

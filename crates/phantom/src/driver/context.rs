@@ -3,7 +3,7 @@
 
 use std::ffi::{c_int, c_uint};
 
-use crate::boundary::{Slot, code, put_if_wanted};
+use crate::boundary::{Slot, code_of, put_if_wanted};
 use crate::error::{Error, Result};
 use crate::runtime::device_limit;
 use crate::state;
@@ -24,10 +24,10 @@ fn device_of(context: usize) -> Result<usize> {
 unsafe extern "C" fn cuDevicePrimaryCtxGetState(device: c_int, flags: *mut c_uint, active: *mut c_int) -> c_int {
     // SAFETY: places for results by the API's contract.
     let places = unsafe { Slot::new(flags).and_then(|flags| Ok((flags, Slot::new(active)?))) };
-    code(places.and_then(|(flags, active)| {
-        let (index, _) = state::device(device)?;
+    code_of(places.and_then(|(flags, active)| {
+        let (index, _) = state::device_at(device)?;
         flags.put(0);
-        active.give(c_int::from(state::memory().accounts.has_context(index)))
+        active.give(c_int::from(state::lock_memory().accounts.has_context(index)))
     }))
 }
 
@@ -35,9 +35,9 @@ unsafe extern "C" fn cuDevicePrimaryCtxGetState(device: c_int, flags: *mut c_uin
 unsafe extern "C" fn cuDevicePrimaryCtxRetain(context: *mut usize, device: c_int) -> c_int {
     // SAFETY: a place for the handle by the API's contract.
     let place = unsafe { Slot::new(context) };
-    code(place.and_then(|place| {
-        let (index, _) = state::device(device)?;
-        state::memory().accounts.enter(index)?;
+    code_of(place.and_then(|place| {
+        let (index, _) = state::device_at(device)?;
+        state::lock_memory().accounts.enter(index)?;
         place.give(context_of(index))
     }))
 }
@@ -45,17 +45,17 @@ unsafe extern "C" fn cuDevicePrimaryCtxRetain(context: *mut usize, device: c_int
 /// The context stays: its memory is given back when the process ends.
 #[unsafe(no_mangle)]
 extern "C" fn cuDevicePrimaryCtxRelease_v2(device: c_int) -> c_int {
-    code(state::device(device).map(drop))
+    code_of(state::device_at(device).map(drop))
 }
 
 #[unsafe(no_mangle)]
 extern "C" fn cuDevicePrimaryCtxReset_v2(device: c_int) -> c_int {
-    code(state::device(device).map(drop))
+    code_of(state::device_at(device).map(drop))
 }
 
 #[unsafe(no_mangle)]
 extern "C" fn cuDevicePrimaryCtxSetFlags_v2(device: c_int, _flags: c_uint) -> c_int {
-    code(state::device(device).map(drop))
+    code_of(state::device_at(device).map(drop))
 }
 
 /// There is a current context once the thread's device has been used.
@@ -63,9 +63,9 @@ extern "C" fn cuDevicePrimaryCtxSetFlags_v2(device: c_int, _flags: c_uint) -> c_
 unsafe extern "C" fn cuCtxGetCurrent(context: *mut usize) -> c_int {
     // SAFETY: a place for the handle by the API's contract.
     let place = unsafe { Slot::new(context) };
-    code(place.and_then(|place| {
-        let device = state::current()?;
-        let has_context = state::memory().accounts.has_context(device);
+    code_of(place.and_then(|place| {
+        let device = state::current_device()?;
+        let has_context = state::lock_memory().accounts.has_context(device);
         place.give(if has_context { context_of(device) } else { 0 })
     }))
 }
@@ -75,17 +75,17 @@ extern "C" fn cuCtxSetCurrent(context: usize) -> c_int {
     if context == 0 {
         return 0;
     }
-    code(device_of(context).map(state::set_current))
+    code_of(device_of(context).map(state::set_current))
 }
 
 #[unsafe(no_mangle)]
 extern "C" fn cuCtxPushCurrent_v2(context: usize) -> c_int {
-    code(device_of(context).map(state::set_current))
+    code_of(device_of(context).map(state::set_current))
 }
 
 #[unsafe(no_mangle)]
 unsafe extern "C" fn cuCtxPopCurrent_v2(context: *mut usize) -> c_int {
-    code(state::current().map(|device| {
+    code_of(state::current_device().map(|device| {
         // SAFETY: a place for the handle, or null, by the API's contract.
         unsafe { put_if_wanted(context, context_of(device)) };
     }))
@@ -95,13 +95,13 @@ unsafe extern "C" fn cuCtxPopCurrent_v2(context: *mut usize) -> c_int {
 unsafe extern "C" fn cuCtxGetDevice(device: *mut c_int) -> c_int {
     // SAFETY: a place for the result by the API's contract.
     let place = unsafe { Slot::new(device) };
-    code(place.and_then(|place| place.give(state::current()? as c_int)))
+    code_of(place.and_then(|place| place.give(state::current_device()? as c_int)))
 }
 
 #[unsafe(no_mangle)]
 unsafe extern "C" fn cuCtxGetApiVersion(_context: usize, version: *mut c_uint) -> c_int {
     // SAFETY: as above. 3020 is what every driver since CUDA 3.2 answers.
-    code(unsafe { Slot::new(version) }.map(|place| place.put(3020)))
+    code_of(unsafe { Slot::new(version) }.map(|place| place.put(3020)))
 }
 
 #[unsafe(no_mangle)]
@@ -116,20 +116,20 @@ unsafe extern "C" fn cuCtxGetStreamPriorityRange(lowest: *mut c_int, highest: *m
 
 #[unsafe(no_mangle)]
 extern "C" fn cuCtxSynchronize() -> c_int {
-    code(state::current().map(drop))
+    code_of(state::current_device().map(drop))
 }
 
 #[unsafe(no_mangle)]
 extern "C" fn cuCtxEnablePeerAccess(context: usize, _flags: c_uint) -> c_int {
-    code(device_of(context).map(drop))
+    code_of(device_of(context).map(drop))
 }
 
 #[unsafe(no_mangle)]
 unsafe extern "C" fn cuDeviceCanAccessPeer(can: *mut c_int, device: c_int, peer: c_int) -> c_int {
     // SAFETY: a place for the result by the API's contract.
     let place = unsafe { Slot::new(can) };
-    code(place.and_then(|place| {
-        let (device, peer) = (state::device(device)?.0, state::device(peer)?.0);
+    code_of(place.and_then(|place| {
+        let (device, peer) = (state::device_at(device)?.0, state::device_at(peer)?.0);
         place.give(c_int::from(device != peer))
     }))
 }
@@ -139,12 +139,12 @@ unsafe extern "C" fn cuDeviceCanAccessPeer(can: *mut c_int, device: c_int, peer:
 unsafe extern "C" fn cuCtxGetLimit(value: *mut usize, limit: c_int) -> c_int {
     // SAFETY: as above.
     let place = unsafe { Slot::new(value) };
-    code(place.and_then(|place| place.give(device_limit(limit)?)))
+    code_of(place.and_then(|place| place.give(device_limit(limit)?)))
 }
 
 #[unsafe(no_mangle)]
 extern "C" fn cuCtxSetLimit(limit: c_int, _value: usize) -> c_int {
-    code(device_limit(limit).map(drop))
+    code_of(device_limit(limit).map(drop))
 }
 
 /// Green contexts give a stream some of a device's multiprocessors: they are refused.
@@ -152,7 +152,7 @@ macro_rules! no_green_contexts {
     ($($name:ident)*) => {$(
         #[unsafe(no_mangle)]
         extern "C" fn $name() -> c_int {
-            code(Err(Error::NOT_SUPPORTED))
+            code_of(Err(Error::NOT_SUPPORTED))
         }
     )*};
 }
@@ -165,7 +165,7 @@ no_green_contexts! {
 /// Further contexts of a device would share its memory with others: programs that make them are not served.
 #[unsafe(no_mangle)]
 extern "C" fn cuCtxCreate_v2() -> c_int {
-    code(Err(Error::NOT_SUPPORTED))
+    code_of(Err(Error::NOT_SUPPORTED))
 }
 
 #[cfg(test)]

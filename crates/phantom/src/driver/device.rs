@@ -3,14 +3,14 @@
 
 use std::ffi::{CStr, c_char, c_int, c_uint, c_void};
 
-use crate::boundary::{Slot, code, put_if_wanted};
-use crate::error::{Error, Result, describe};
-use crate::runtime::{attribute, driver_version, find};
+use crate::boundary::{Slot, code_of, put_if_wanted};
+use crate::error::{Error, Result, describe_error};
+use crate::runtime::{attribute, driver_version, find_entry};
 use crate::state;
 
 #[unsafe(no_mangle)]
 extern "C" fn cuInit(flags: c_uint) -> c_int {
-    code(match flags {
+    code_of(match flags {
         0 if state::config().devices.is_empty() => Err(Error::NO_DEVICE),
         0 => Ok(()),
         _ => Err(Error::INVALID_VALUE),
@@ -20,21 +20,21 @@ extern "C" fn cuInit(flags: c_uint) -> c_int {
 #[unsafe(no_mangle)]
 unsafe extern "C" fn cuDriverGetVersion(version: *mut c_int) -> c_int {
     // SAFETY: a place for the result by the API's contract.
-    code(unsafe { Slot::new(version) }.map(|place| place.put(driver_version())))
+    code_of(unsafe { Slot::new(version) }.map(|place| place.put(driver_version())))
 }
 
 #[unsafe(no_mangle)]
 unsafe extern "C" fn cuDeviceGetCount(count: *mut c_int) -> c_int {
     // SAFETY: as above.
-    code(unsafe { Slot::new(count) }.map(|place| place.put(state::config().devices.len() as c_int)))
+    code_of(unsafe { Slot::new(count) }.map(|place| place.put(state::config().devices.len() as c_int)))
 }
 
 #[unsafe(no_mangle)]
 unsafe extern "C" fn cuDeviceGet(device: *mut c_int, ordinal: c_int) -> c_int {
     // SAFETY: as above.
     let place = unsafe { Slot::new(device) };
-    code(place.and_then(|place| {
-        state::device(ordinal)?;
+    code_of(place.and_then(|place| {
+        state::device_at(ordinal)?;
         place.give(ordinal)
     }))
 }
@@ -43,12 +43,12 @@ unsafe extern "C" fn cuDeviceGet(device: *mut c_int, ordinal: c_int) -> c_int {
 unsafe extern "C" fn cuDeviceGetAttribute(value: *mut c_int, attribute: c_int, device: c_int) -> c_int {
     // SAFETY: as above.
     let place = unsafe { Slot::new(value) };
-    code(place.and_then(|place| place.give(self::attribute(attribute, device)?)))
+    code_of(place.and_then(|place| place.give(self::attribute(attribute, device)?)))
 }
 
 #[unsafe(no_mangle)]
 unsafe extern "C" fn cuDeviceGetName(name: *mut c_char, length: c_int, device: c_int) -> c_int {
-    let written = state::device(device).and_then(|(_, device)| {
+    let written = state::device_at(device).and_then(|(_, device)| {
         let length = usize::try_from(length).ok().filter(|&length| length > 0).ok_or(Error::INVALID_VALUE)?;
         if name.is_null() {
             return Err(Error::INVALID_VALUE);
@@ -62,14 +62,14 @@ unsafe extern "C" fn cuDeviceGetName(name: *mut c_char, length: c_int, device: c
         }
         Ok(())
     });
-    code(written)
+    code_of(written)
 }
 
 #[unsafe(no_mangle)]
 unsafe extern "C" fn cuDeviceGetUuid(uuid: *mut [u8; 16], device: c_int) -> c_int {
     // SAFETY: a place for the result by the API's contract.
     let place = unsafe { Slot::new(uuid) };
-    code(place.and_then(|place| place.give(state::device(device)?.1.uuid)))
+    code_of(place.and_then(|place| place.give(state::device_at(device)?.1.uuid)))
 }
 
 #[unsafe(no_mangle)]
@@ -82,15 +82,15 @@ unsafe extern "C" fn cuDeviceGetUuid_v2(uuid: *mut [u8; 16], device: c_int) -> c
 unsafe extern "C" fn cuDeviceTotalMem_v2(bytes: *mut usize, device: c_int) -> c_int {
     // SAFETY: as above.
     let place = unsafe { Slot::new(bytes) };
-    code(place.and_then(|place| place.give(state::device(device)?.1.total as usize)))
+    code_of(place.and_then(|place| place.give(state::device_at(device)?.1.total as usize)))
 }
 
 #[unsafe(no_mangle)]
 unsafe extern "C" fn cuDeviceComputeCapability(major: *mut c_int, minor: *mut c_int, device: c_int) -> c_int {
     // SAFETY: places for results by the API's contract.
     let places = unsafe { Slot::new(major).and_then(|major| Ok((major, Slot::new(minor)?))) };
-    code(places.and_then(|(major, minor)| {
-        let (_, device) = state::device(device)?;
+    code_of(places.and_then(|(major, minor)| {
+        let (_, device) = state::device_at(device)?;
         major.put(device.compute_capability.0);
         minor.give(device.compute_capability.1)
     }))
@@ -101,7 +101,7 @@ unsafe extern "C" fn cuDeviceComputeCapability(major: *mut c_int, minor: *mut c_
 unsafe extern "C" fn cuGetErrorString(error: c_int, text: *mut *const c_char) -> c_int {
     // SAFETY: a place for the result by the API's contract.
     let place = unsafe { Slot::new(text) };
-    code(place.and_then(|place| describe_to(place, describe(error).map(|(_, text)| text))))
+    code_of(place.and_then(|place| describe_to(place, describe_error(error).map(|(_, text)| text))))
 }
 
 #[unsafe(no_mangle)]
@@ -117,11 +117,11 @@ unsafe extern "C" fn cuGetErrorName(error: c_int, name: *mut *const c_char) -> c
         500 => Some(c"CUDA_ERROR_NOT_FOUND"),
         801 => Some(c"CUDA_ERROR_NOT_SUPPORTED"),
         900 => Some(c"CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED"),
-        other => describe(other).map(|(name, _)| name),
+        other => describe_error(other).map(|(name, _)| name),
     };
     // SAFETY: as above.
     let place = unsafe { Slot::new(name) };
-    code(place.and_then(|place| describe_to(place, known)))
+    code_of(place.and_then(|place| describe_to(place, known)))
 }
 
 fn describe_to(place: Slot<*const c_char>, text: Option<&'static CStr>) -> Result {
@@ -138,7 +138,7 @@ unsafe fn address_of(name: *const c_char, function: *mut *mut c_void, status: *m
         return Err(Error::INVALID_VALUE);
     }
     // SAFETY: not null, so a string by the caller's promise.
-    let address = find(unsafe { CStr::from_ptr(name) });
+    let address = find_entry(unsafe { CStr::from_ptr(name) });
     place.put(address.unwrap_or(0) as *mut c_void);
     // SAFETY: the caller's promise; 0 is "found", 1 is "symbol not found".
     unsafe { put_if_wanted(status, c_int::from(address.is_none())) };
@@ -154,7 +154,7 @@ unsafe extern "C" fn cuGetProcAddress_v2(
     status: *mut c_int,
 ) -> c_int {
     // SAFETY: the API's contract.
-    code(unsafe { address_of(name, function, status) })
+    code_of(unsafe { address_of(name, function, status) })
 }
 
 #[unsafe(no_mangle)]
@@ -165,7 +165,7 @@ unsafe extern "C" fn cuGetProcAddress(
     _flags: u64,
 ) -> c_int {
     // SAFETY: the API's contract.
-    code(unsafe { address_of(name, function, std::ptr::null_mut()) })
+    code_of(unsafe { address_of(name, function, std::ptr::null_mut()) })
 }
 
 /// Tables that NVIDIA's own libraries ask for by number; there is none, and they say so.
@@ -173,7 +173,7 @@ unsafe extern "C" fn cuGetProcAddress(
 unsafe extern "C" fn cuGetExportTable(table: *mut *const c_void, _id: *const c_void) -> c_int {
     // SAFETY: a place for the result by the API's contract.
     let place = unsafe { Slot::new(table) };
-    code(place.and_then(|place| {
+    code_of(place.and_then(|place| {
         place.put(std::ptr::null());
         Err(Error::NOT_FOUND)
     }))

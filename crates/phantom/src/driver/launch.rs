@@ -4,7 +4,7 @@
 use std::ffi::{c_int, c_uint, c_void};
 
 use crate::accepted::{accepted, handled};
-use crate::boundary::{code, read};
+use crate::boundary::{code_of, read};
 use crate::error::{Error, Result};
 use crate::memory::must_forget;
 use crate::state;
@@ -18,14 +18,14 @@ struct LaunchConfig {
     stream: usize,
 }
 
-fn launch(function: usize, stream: usize) -> Result {
+fn launch_kernel(function: usize, stream: usize) -> Result {
     if function == 0 {
         return Err(Error::INVALID_HANDLE);
     }
     if must_forget() {
-        state::memory().forget_all();
+        state::lock_memory().forget_all();
     }
-    state::streams().add_nodes(stream, 1)
+    state::lock_streams().add_nodes(stream, 1)
 }
 
 #[unsafe(no_mangle)]
@@ -40,7 +40,7 @@ extern "C" fn cuLaunchKernel(
     _shared: c_uint,
     stream: usize,
 ) -> c_int {
-    code(launch(function, stream))
+    code_of(launch_kernel(function, stream))
 }
 
 #[unsafe(no_mangle)]
@@ -55,14 +55,14 @@ extern "C" fn cuLaunchCooperativeKernel(
     _shared: c_uint,
     stream: usize,
 ) -> c_int {
-    code(launch(function, stream))
+    code_of(launch_kernel(function, stream))
 }
 
 #[unsafe(no_mangle)]
 unsafe extern "C" fn cuLaunchKernelEx(config: *const c_void, function: usize) -> c_int {
     // SAFETY: a configuration by the API's contract.
     let config = unsafe { read(config.cast::<LaunchConfig>()) };
-    code(config.and_then(|config| launch(function, config.stream)))
+    code_of(config.and_then(|config| launch_kernel(function, config.stream)))
 }
 
 // Streams write and wait for values that nobody else changes.

@@ -3,20 +3,20 @@
 
 use std::ffi::{c_int, c_uint, c_void};
 
-use crate::boundary::{Slot, code, put_if_wanted};
+use crate::boundary::{Slot, code_of, put_if_wanted};
 use crate::error::{Error, Result};
-use crate::memory::{Kind, Side, copy, fill};
+use crate::memory::{Kind, Side, copy_bytes, fill_bytes};
 use crate::state;
 
 #[unsafe(no_mangle)]
 unsafe extern "C" fn cuMemAlloc_v2(address: *mut usize, bytes: usize) -> c_int {
     // SAFETY: a place for the result by the API's contract.
     let place = unsafe { Slot::new(address) };
-    code(place.and_then(|place| {
+    code_of(place.and_then(|place| {
         if bytes == 0 {
             return Err(Error::INVALID_VALUE);
         }
-        place.give(state::memory().allocate(state::current()?, bytes)?)
+        place.give(state::lock_memory().allocate(state::current_device()?, bytes)?)
     }))
 }
 
@@ -24,21 +24,21 @@ unsafe extern "C" fn cuMemAlloc_v2(address: *mut usize, bytes: usize) -> c_int {
 unsafe extern "C" fn cuMemAllocManaged(address: *mut usize, bytes: usize, _flags: c_uint) -> c_int {
     // SAFETY: as above.
     let place = unsafe { Slot::new(address) };
-    code(place.and_then(|place| place.give(state::memory().allocate_managed(state::current()?, bytes)?)))
+    code_of(place.and_then(|place| place.give(state::lock_memory().allocate_managed(state::current_device()?, bytes)?)))
 }
 
 #[unsafe(no_mangle)]
 extern "C" fn cuMemFree_v2(address: usize) -> c_int {
-    code(state::memory().free(address))
+    code_of(state::lock_memory().free(address))
 }
 
 #[unsafe(no_mangle)]
 unsafe extern "C" fn cuMemAllocAsync(address: *mut usize, bytes: usize, _stream: usize) -> c_int {
     // SAFETY: as above.
     let place = unsafe { Slot::new(address) };
-    code(place.and_then(|place| {
-        let device = state::current()?;
-        let mut memory = state::memory();
+    code_of(place.and_then(|place| {
+        let device = state::current_device()?;
+        let mut memory = state::lock_memory();
         let pool = memory.default_pool(device);
         place.give(memory.allocate_from(pool, bytes)?)
     }))
@@ -46,14 +46,14 @@ unsafe extern "C" fn cuMemAllocAsync(address: *mut usize, bytes: usize, _stream:
 
 #[unsafe(no_mangle)]
 extern "C" fn cuMemFreeAsync(address: usize, _stream: usize) -> c_int {
-    code(state::memory().free(address))
+    code_of(state::lock_memory().free(address))
 }
 
 #[unsafe(no_mangle)]
 unsafe extern "C" fn cuMemHostAlloc(address: *mut usize, bytes: usize, _flags: c_uint) -> c_int {
     // SAFETY: as above.
     let place = unsafe { Slot::new(address) };
-    code(place.and_then(|place| place.give(state::memory().host.allocate(bytes)?)))
+    code_of(place.and_then(|place| place.give(state::lock_memory().host.allocate(bytes)?)))
 }
 
 #[unsafe(no_mangle)]
@@ -64,36 +64,34 @@ unsafe extern "C" fn cuMemAllocHost_v2(address: *mut usize, bytes: usize) -> c_i
 
 #[unsafe(no_mangle)]
 extern "C" fn cuMemFreeHost(address: usize) -> c_int {
-    code(state::memory().host.free(address))
+    code_of(state::lock_memory().host.free(address))
 }
 
 #[unsafe(no_mangle)]
 extern "C" fn cuMemHostRegister_v2(address: usize, bytes: usize, _flags: c_uint) -> c_int {
-    code(state::memory().host.register(address, bytes))
+    code_of(state::lock_memory().host.register(address, bytes))
 }
 
 #[unsafe(no_mangle)]
 extern "C" fn cuMemHostUnregister(address: usize) -> c_int {
-    code(state::memory().host.unregister(address))
+    code_of(state::lock_memory().host.unregister(address))
 }
 
 #[unsafe(no_mangle)]
 unsafe extern "C" fn cuMemHostGetDevicePointer_v2(device: *mut usize, host: usize, _flags: c_uint) -> c_int {
     // SAFETY: a place for the result by the API's contract.
     let place = unsafe { Slot::new(device) };
-    code(place.and_then(
-        |place| {
-            if state::memory().host.holds(host) { place.give(host) } else { Err(Error::INVALID_VALUE) }
-        },
-    ))
+    code_of(place.and_then(|place| {
+        if state::lock_memory().host.holds(host) { place.give(host) } else { Err(Error::INVALID_VALUE) }
+    }))
 }
 
 #[unsafe(no_mangle)]
 unsafe extern "C" fn cuMemGetInfo_v2(free: *mut usize, total: *mut usize) -> c_int {
     // SAFETY: as above.
     let places = unsafe { Slot::new(free) }.and_then(|free| Ok((free, unsafe { Slot::new(total) }?)));
-    code(places.and_then(|(free, total)| {
-        let (left, all) = state::memory().accounts.free_and_total(state::current()?)?;
+    code_of(places.and_then(|(free, total)| {
+        let (left, all) = state::lock_memory().accounts.free_and_total(state::current_device()?)?;
         free.put(left as usize);
         total.give(all as usize)
     }))
@@ -101,7 +99,7 @@ unsafe extern "C" fn cuMemGetInfo_v2(free: *mut usize, total: *mut usize) -> c_i
 
 #[unsafe(no_mangle)]
 unsafe extern "C" fn cuMemGetAddressRange_v2(base: *mut usize, bytes: *mut usize, address: usize) -> c_int {
-    code(state::memory().block_at(address).ok_or(Error::NOT_FOUND).map(|(start, block)| {
+    code_of(state::lock_memory().block_at(address).ok_or(Error::NOT_FOUND).map(|(start, block)| {
         // SAFETY: places for results, or null, by the API's contract.
         unsafe {
             put_if_wanted(base, start);
@@ -116,7 +114,7 @@ macro_rules! copies {
         #[unsafe(no_mangle)]
         unsafe extern "C" fn $name(to: usize, from: usize, bytes: usize) -> c_int {
             // SAFETY: host ranges are valid by the API's contract.
-            code(unsafe { copy(&mut state::memory(), to, from, bytes, (Side::$to, Side::$from)) })
+            code_of(unsafe { copy_bytes(&mut state::lock_memory(), to, from, bytes, (Side::$to, Side::$from)) })
         }
     )*};
 }
@@ -129,10 +127,10 @@ copies! {
 
 /// # Safety
 /// A host range would have to be valid.
-unsafe fn set(address: usize, value: u8, count: usize, width: usize) -> Result {
+unsafe fn set_memory(address: usize, value: u8, count: usize, width: usize) -> Result {
     let bytes = count.checked_mul(width).ok_or(Error::INVALID_VALUE)?;
     // SAFETY: the caller's promise.
-    unsafe { fill(&mut state::memory(), address, value, bytes) }
+    unsafe { fill_bytes(&mut state::lock_memory(), address, value, bytes) }
 }
 
 /// Functions of one shape: address, value, count, and perhaps a stream. Only the value's lowest byte is kept, as fills
@@ -142,7 +140,7 @@ macro_rules! fills {
         #[unsafe(no_mangle)]
         unsafe extern "C" fn $name(address: usize, value: c_uint, count: usize) -> c_int {
             // SAFETY: the API's contract.
-            code(unsafe { set(address, value as u8, count, $width) })
+            code_of(unsafe { set_memory(address, value as u8, count, $width) })
         }
     )*};
 }
@@ -172,7 +170,7 @@ enum Value {
 }
 
 fn pointer_attribute(attribute: c_int, address: usize) -> Result<Value> {
-    let memory = state::memory();
+    let memory = state::lock_memory();
     let block = memory.block_at(address);
     let is_host = memory.host.holds(address);
     if block.is_none() && !is_host {
@@ -181,7 +179,7 @@ fn pointer_attribute(attribute: c_int, address: usize) -> Result<Value> {
     let managed = block.is_some_and(|(_, block)| block.kind == Kind::Managed);
     let device = match block {
         Some((_, block)) => block.device,
-        None => state::current()?,
+        None => state::current_device()?,
     };
     Ok(match attribute {
         CONTEXT => Value::Word(0x4000 + device as u64),
@@ -200,7 +198,7 @@ fn pointer_attribute(attribute: c_int, address: usize) -> Result<Value> {
 
 #[unsafe(no_mangle)]
 unsafe extern "C" fn cuPointerGetAttribute(value: *mut c_void, attribute: c_int, address: usize) -> c_int {
-    code(pointer_attribute(attribute, address).and_then(|got| {
+    code_of(pointer_attribute(attribute, address).and_then(|got| {
         // SAFETY: a place for the attribute's type by the API's contract.
         unsafe {
             match got {
@@ -222,7 +220,7 @@ unsafe extern "C" fn cuPointerGetAttributes(
     address: usize,
 ) -> c_int {
     if attributes.is_null() || values.is_null() {
-        return code(Err(Error::INVALID_VALUE));
+        return code_of(Err(Error::INVALID_VALUE));
     }
     for at in 0..count as usize {
         // SAFETY: `count` entries in each list, with a place for each attribute's type, by the API's contract.
@@ -233,8 +231,8 @@ unsafe extern "C" fn cuPointerGetAttributes(
 
 #[unsafe(no_mangle)]
 unsafe extern "C" fn cuPointerSetAttribute(_value: *const c_void, attribute: c_int, address: usize) -> c_int {
-    let known = state::memory().block_at(address).is_some();
-    code(if known && attribute == SYNC_MEMOPS { Ok(()) } else { Err(Error::INVALID_VALUE) })
+    let known = state::lock_memory().block_at(address).is_some();
+    code_of(if known && attribute == SYNC_MEMOPS { Ok(()) } else { Err(Error::INVALID_VALUE) })
 }
 
 #[cfg(test)]

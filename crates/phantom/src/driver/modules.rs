@@ -3,9 +3,9 @@
 
 use std::ffi::{c_char, c_int, c_uint, c_void};
 
-use crate::boundary::{Slot, code, put_if_wanted};
+use crate::boundary::{Slot, code_of, put_if_wanted};
 use crate::error::{Error, Result};
-use crate::runtime::occupancy;
+use crate::runtime::occupancy_of;
 use crate::state;
 
 /// # Safety
@@ -16,7 +16,7 @@ unsafe fn new_handle(place: *mut usize, source: *const c_void) -> Result {
     if source.is_null() {
         return Err(Error::INVALID_VALUE);
     }
-    place.put(state::streams().handle());
+    place.put(state::lock_streams().handle());
     Ok(())
 }
 
@@ -26,7 +26,7 @@ macro_rules! loads {
         #[unsafe(no_mangle)]
         unsafe extern "C" fn $name(module: *mut usize, source: *const c_void) -> c_int {
             // SAFETY: a place for the handle by the API's contract.
-            code(unsafe { new_handle(module, source) })
+            code_of(unsafe { new_handle(module, source) })
         }
     )*};
 }
@@ -38,7 +38,7 @@ macro_rules! accepts {
     ($($name:ident)*) => {$(
         #[unsafe(no_mangle)]
         extern "C" fn $name(handle: usize) -> c_int {
-            code(if handle == 0 { Err(Error::INVALID_HANDLE) } else { Ok(()) })
+            code_of(if handle == 0 { Err(Error::INVALID_HANDLE) } else { Ok(()) })
         }
     )*};
 }
@@ -61,25 +61,25 @@ unsafe fn function_named(function: *mut usize, module: usize, name: *const c_cha
 #[unsafe(no_mangle)]
 unsafe extern "C" fn cuModuleGetFunction(function: *mut usize, module: usize, name: *const c_char) -> c_int {
     // SAFETY: the API's contract.
-    code(unsafe { function_named(function, module, name) })
+    code_of(unsafe { function_named(function, module, name) })
 }
 
 #[unsafe(no_mangle)]
 unsafe extern "C" fn cuLibraryGetKernel(kernel: *mut usize, library: usize, name: *const c_char) -> c_int {
     // SAFETY: the API's contract.
-    code(unsafe { function_named(kernel, library, name) })
+    code_of(unsafe { function_named(kernel, library, name) })
 }
 
 #[unsafe(no_mangle)]
 unsafe extern "C" fn cuLibraryGetModule(module: *mut usize, library: usize) -> c_int {
     // SAFETY: a place for the handle by the API's contract.
-    code(unsafe { Slot::new(module) }.map(|place| place.put(library)))
+    code_of(unsafe { Slot::new(module) }.map(|place| place.put(library)))
 }
 
 #[unsafe(no_mangle)]
 unsafe extern "C" fn cuKernelGetFunction(function: *mut usize, kernel: usize) -> c_int {
     // SAFETY: as above.
-    code(unsafe { Slot::new(function) }.map(|place| place.put(kernel)))
+    code_of(unsafe { Slot::new(function) }.map(|place| place.put(kernel)))
 }
 
 /// A module's variables have no memory of their own here.
@@ -90,13 +90,13 @@ unsafe extern "C" fn cuModuleGetGlobal_v2(address: *mut usize, bytes: *mut usize
         put_if_wanted(address, 0);
         put_if_wanted(bytes, 0);
     }
-    code(Err(Error::NOT_FOUND))
+    code_of(Err(Error::NOT_FOUND))
 }
 
 #[unsafe(no_mangle)]
 unsafe extern "C" fn cuModuleGetLoadingMode(mode: *mut c_int) -> c_int {
     // SAFETY: a place for the result by the API's contract. 2 is lazy loading, CUDA 12's default.
-    code(unsafe { Slot::new(mode) }.map(|place| place.put(2)))
+    code_of(unsafe { Slot::new(mode) }.map(|place| place.put(2)))
 }
 
 /// The linker's result is an image that nobody looks into.
@@ -110,7 +110,7 @@ unsafe extern "C" fn cuLinkCreate_v2(
     linker: *mut usize,
 ) -> c_int {
     // SAFETY: a place for the handle by the API's contract.
-    code(unsafe { Slot::new(linker) }.map(|place| place.put(state::streams().handle())))
+    code_of(unsafe { Slot::new(linker) }.map(|place| place.put(state::lock_streams().handle())))
 }
 
 #[unsafe(no_mangle)]
@@ -132,8 +132,8 @@ unsafe extern "C" fn cuLinkComplete(linker: usize, image: *mut *const u8, bytes:
 unsafe extern "C" fn cuFuncGetAttribute(value: *mut c_int, attribute: c_int, function: usize) -> c_int {
     // SAFETY: a place for the result by the API's contract.
     let place = unsafe { Slot::new(value) };
-    code(place.and_then(|place| {
-        let (_, device) = state::device(state::current()? as c_int)?;
+    code_of(place.and_then(|place| {
+        let (_, device) = state::device_at(state::current_device()? as c_int)?;
         if function == 0 {
             return Err(Error::INVALID_HANDLE);
         }
@@ -158,7 +158,7 @@ unsafe extern "C" fn cuOccupancyMaxActiveBlocksPerMultiprocessor(
 ) -> c_int {
     // SAFETY: as above.
     let place = unsafe { Slot::new(blocks) };
-    code(place.and_then(|place| place.give(occupancy(block)?)))
+    code_of(place.and_then(|place| place.give(occupancy_of(block)?)))
 }
 
 #[unsafe(no_mangle)]
@@ -169,8 +169,8 @@ unsafe extern "C" fn cuOccupancyMaxActiveClusters(
 ) -> c_int {
     // SAFETY: as above.
     let place = unsafe { Slot::new(clusters) };
-    code(place.and_then(|place| {
-        let (_, device) = state::device(state::current()? as c_int)?;
+    code_of(place.and_then(|place| {
+        let (_, device) = state::device_at(state::current_device()? as c_int)?;
         place.give(device.multiprocessors)
     }))
 }

@@ -3,7 +3,7 @@
 
 use std::ffi::{c_int, c_void};
 
-use crate::boundary::{Slot, code, read};
+use crate::boundary::{Slot, code_of, read};
 use crate::error::{Error, Result};
 use crate::memory::GRANULARITY;
 use crate::state;
@@ -30,7 +30,7 @@ unsafe fn device_of(properties: *const c_void) -> Result<usize> {
     if properties.kind != PINNED || properties.location_kind != ON_DEVICE {
         return Err(Error::NOT_SUPPORTED);
     }
-    Ok(state::device(properties.location)?.0)
+    Ok(state::device_at(properties.location)?.0)
 }
 
 #[unsafe(no_mangle)]
@@ -41,7 +41,7 @@ unsafe extern "C" fn cuMemGetAllocationGranularity(
 ) -> c_int {
     // SAFETY: a place and a structure by the API's contract.
     let place = unsafe { Slot::new(granularity) };
-    code(place.and_then(|place| {
+    code_of(place.and_then(|place| {
         // SAFETY: as above.
         unsafe { device_of(properties) }?;
         place.give(GRANULARITY)
@@ -58,57 +58,61 @@ unsafe extern "C" fn cuMemAddressReserve(
 ) -> c_int {
     // SAFETY: a place for the result by the API's contract.
     let place = unsafe { Slot::new(address) };
-    code(place.and_then(|place| place.give(state::memory().reserve(bytes)?)))
+    code_of(place.and_then(|place| place.give(state::lock_memory().reserve(bytes)?)))
 }
 
 #[unsafe(no_mangle)]
 extern "C" fn cuMemAddressFree(address: usize, bytes: usize) -> c_int {
-    code(state::memory().unreserve(address, bytes))
+    code_of(state::lock_memory().unreserve(address, bytes))
 }
 
 #[unsafe(no_mangle)]
 unsafe extern "C" fn cuMemCreate(handle: *mut u64, bytes: usize, properties: *const c_void, flags: u64) -> c_int {
     // SAFETY: a place and a structure by the API's contract.
     let place = unsafe { Slot::new(handle) };
-    code(place.and_then(|place| {
+    code_of(place.and_then(|place| {
         // SAFETY: as above.
         let device = unsafe { device_of(properties) }?;
         if flags != 0 {
             return Err(Error::INVALID_VALUE);
         }
-        place.give(state::memory().create(device, bytes)?)
+        place.give(state::lock_memory().create(device, bytes)?)
     }))
 }
 
 #[unsafe(no_mangle)]
 extern "C" fn cuMemRelease(handle: u64) -> c_int {
-    code(state::memory().release(handle))
+    code_of(state::lock_memory().release(handle))
 }
 
 #[unsafe(no_mangle)]
 extern "C" fn cuMemMap(address: usize, bytes: usize, offset: usize, handle: u64, flags: u64) -> c_int {
-    code(if flags == 0 { state::memory().map(address, bytes, offset, handle) } else { Err(Error::INVALID_VALUE) })
+    code_of(if flags == 0 {
+        state::lock_memory().map(address, bytes, offset, handle)
+    } else {
+        Err(Error::INVALID_VALUE)
+    })
 }
 
 #[unsafe(no_mangle)]
 extern "C" fn cuMemUnmap(address: usize, bytes: usize) -> c_int {
-    code(state::memory().unmap(address, bytes))
+    code_of(state::lock_memory().unmap(address, bytes))
 }
 
 /// A mapping is accessible from the start; what is not mapped cannot be made so.
 #[unsafe(no_mangle)]
 extern "C" fn cuMemSetAccess(address: usize, bytes: usize, descriptions: *const c_void, count: usize) -> c_int {
-    let covered = state::memory().covers(address, bytes);
-    code(if covered && (!descriptions.is_null() || count == 0) { Ok(()) } else { Err(Error::INVALID_VALUE) })
+    let covered = state::lock_memory().covers(address, bytes);
+    code_of(if covered && (!descriptions.is_null() || count == 0) { Ok(()) } else { Err(Error::INVALID_VALUE) })
 }
 
 #[unsafe(no_mangle)]
 unsafe extern "C" fn cuMemGetAccess(flags: *mut u64, _location: *const c_void, address: usize) -> c_int {
     // SAFETY: a place for the result by the API's contract.
     let place = unsafe { Slot::new(flags) };
-    code(place.and_then(|place| {
+    code_of(place.and_then(|place| {
         // `CU_MEM_ACCESS_FLAGS_PROT_READWRITE`, or none.
-        place.give(if state::memory().block_at(address).is_some() { 3 } else { 0 })
+        place.give(if state::lock_memory().block_at(address).is_some() { 3 } else { 0 })
     }))
 }
 
@@ -116,15 +120,15 @@ unsafe extern "C" fn cuMemGetAccess(flags: *mut u64, _location: *const c_void, a
 unsafe extern "C" fn cuMemRetainAllocationHandle(handle: *mut u64, address: usize) -> c_int {
     // SAFETY: as above.
     let place = unsafe { Slot::new(handle) };
-    code(place.and_then(|place| place.give(state::memory().retain(address)?)))
+    code_of(place.and_then(|place| place.give(state::lock_memory().retain(address)?)))
 }
 
 #[unsafe(no_mangle)]
 unsafe extern "C" fn cuMemGetAllocationPropertiesFromHandle(properties: *mut c_void, handle: u64) -> c_int {
     // SAFETY: a place for the structure, of which the rest is left alone, by the API's contract.
     let place = unsafe { Slot::new(properties.cast::<AllocationProperties>()) };
-    code(place.and_then(|place| {
-        let device = state::memory().device_of_handle(handle)?;
+    code_of(place.and_then(|place| {
+        let device = state::lock_memory().device_of_handle(handle)?;
         place.put(AllocationProperties {
             kind: PINNED,
             handle_types: 0,
@@ -140,7 +144,7 @@ macro_rules! refused {
     ($($name:ident)*) => {$(
         #[unsafe(no_mangle)]
         extern "C" fn $name() -> c_int {
-            code(Err(Error::NOT_SUPPORTED))
+            code_of(Err(Error::NOT_SUPPORTED))
         }
     )*};
 }

@@ -20,7 +20,7 @@ extern "C" fn tonnagePhantomAnswer(given: c_int, value: i64) -> c_int {
 }
 
 /// What a read of this many bytes gives, little endian, if somebody said so.
-pub fn answer(bytes: usize) -> Option<[u8; LARGEST]> {
+pub fn small_answer(bytes: usize) -> Option<[u8; LARGEST]> {
     let value = ANSWER.get().filter(|_| bytes <= LARGEST)?;
     Some(if bytes == 1 { 1_i64 } else { value }.to_le_bytes())
 }
@@ -31,12 +31,12 @@ mod tests {
 
     #[test]
     fn small_reads_are_answered_until_no_more_is_said() {
-        assert_eq!(answer(8), None);
+        assert_eq!(small_answer(8), None);
         tonnagePhantomAnswer(1, 0x0102);
-        assert_eq!(answer(4), Some([2, 1, 0, 0, 0, 0, 0, 0]));
-        assert_eq!(answer(1).map(|bytes| bytes[0]), Some(1));
-        assert_eq!(answer(LARGEST + 1), None);
+        assert_eq!(small_answer(4), Some([2, 1, 0, 0, 0, 0, 0, 0]));
+        assert_eq!(small_answer(1).map(|bytes| bytes[0]), Some(1));
+        assert_eq!(small_answer(LARGEST + 1), None);
         tonnagePhantomAnswer(0, 7);
-        assert_eq!(answer(8), None);
+        assert_eq!(small_answer(8), None);
     }
 }

@@ -1,6 +1,6 @@
 //! Allocations: what `cudaMalloc` and its relatives hand out, and which addresses are accessible.
 
-use super::{GRANULARITY, Memory, rounded};
+use super::{GRANULARITY, Memory, rounded_pages};
 use crate::error::{Error, Result};
 
 /// An accessible range, known by its start.
@@ -33,7 +33,7 @@ impl Memory {
         if bytes == 0 {
             return Ok(0);
         }
-        let rounded = rounded(bytes).ok_or(Error::OUT_OF_MEMORY)?;
+        let rounded = rounded_pages(bytes).ok_or(Error::OUT_OF_MEMORY)?;
         self.accounts.charge(device, rounded as u64)?;
         let address = self.place(device, rounded, Kind::Device);
         if address.is_err() {
@@ -48,12 +48,12 @@ impl Memory {
         if bytes == 0 {
             return Err(Error::INVALID_VALUE);
         }
-        self.place(device, rounded(bytes).ok_or(Error::OUT_OF_MEMORY)?, Kind::Managed)
+        self.place(device, rounded_pages(bytes).ok_or(Error::OUT_OF_MEMORY)?, Kind::Managed)
     }
 
     /// Memory for symbols, which belong to a module's image and not to an allocation: nothing is charged.
     pub fn symbol(&mut self, bytes: usize) -> Result<usize> {
-        self.place(0, rounded(bytes).ok_or(Error::OUT_OF_MEMORY)?, Kind::Symbol)
+        self.place(0, rounded_pages(bytes).ok_or(Error::OUT_OF_MEMORY)?, Kind::Symbol)
     }
 
     /// Finds addresses for a block and makes them accessible.

@@ -3,7 +3,7 @@
 
 use std::ffi::c_void;
 
-use super::answer::answer;
+use super::answer::small_answer;
 use super::{Memory, Recent};
 use crate::error::{Error, Result};
 use crate::sys;
@@ -52,7 +52,7 @@ impl Memory {
         let is_valid = match (place, side) {
             (Place::Device, _) => true,
             (Place::Host, Side::Device) => {
-                last(address, bytes).is_some_and(|last| self.host.holds(address) && self.host.holds(last))
+                last_byte(address, bytes).is_some_and(|last| self.host.holds(address) && self.host.holds(last))
             }
             (Place::Host, Side::Any) => is_mapped(address, bytes),
         };
@@ -60,13 +60,13 @@ impl Memory {
     }
 }
 
-fn last(address: usize, bytes: usize) -> Option<usize> {
+fn last_byte(address: usize, bytes: usize) -> Option<usize> {
     address.checked_add(bytes.checked_sub(1)?)
 }
 
 /// Whether the ends of a range are mapped; what lies between is the caller's word.
 fn is_mapped(address: usize, bytes: usize) -> bool {
-    let Some(last) = last(address, bytes) else { return false };
+    let Some(last) = last_byte(address, bytes) else { return false };
     [address, last].into_iter().all(|address| {
         let mut resident = 0_u8;
         let page = address & !(PAGE - 1);
@@ -79,13 +79,13 @@ fn is_mapped(address: usize, bytes: usize) -> bool {
 ///
 /// # Safety
 /// Ranges outside the device have to be valid for `bytes`: what CUDA asks of its caller.
-pub unsafe fn copy(memory: &mut Memory, to: usize, from: usize, bytes: usize, sides: (Side, Side)) -> Result {
+pub unsafe fn copy_bytes(memory: &mut Memory, to: usize, from: usize, bytes: usize, sides: (Side, Side)) -> Result {
     if bytes == 0 {
         return Ok(());
     }
     let places = (memory.side(to, bytes, sides.0)?, memory.side(from, bytes, sides.1)?);
     let (target, source) = (to as *mut u8, from as *const u8);
-    if let ((Place::Host, Place::Device), Some(known)) = (places, answer(bytes)) {
+    if let ((Place::Host, Place::Device), Some(known)) = (places, small_answer(bytes)) {
         // SAFETY: the caller vouches for its host range of `bytes`, which are no more than an answer has.
         unsafe { target.copy_from_nonoverlapping(known.as_ptr(), bytes) };
         return Ok(());
@@ -123,7 +123,7 @@ pub unsafe fn copy(memory: &mut Memory, to: usize, from: usize, bytes: usize, si
 ///
 /// # Safety
 /// As for [`copy`].
-pub unsafe fn fill(memory: &mut Memory, to: usize, value: u8, bytes: usize) -> Result {
+pub unsafe fn fill_bytes(memory: &mut Memory, to: usize, value: u8, bytes: usize) -> Result {
     if bytes == 0 {
         return Ok(());
     }
@@ -151,22 +151,22 @@ mod tests {
         let at = host.as_mut_ptr() as usize;
         // SAFETY: `host` has 8192 bytes, and the device ranges are checked by `copy` itself.
         unsafe {
-            copy(&mut memory, device, at, 4, ANY).unwrap();
-            copy(&mut memory, at, device, 8, ANY).unwrap();
+            copy_bytes(&mut memory, device, at, 4, ANY).unwrap();
+            copy_bytes(&mut memory, at, device, 8, ANY).unwrap();
             assert_eq!(host[..9], [7, 7, 7, 7, 0, 0, 0, 0, 7]);
-            copy(&mut memory, at, device, 8192, ANY).unwrap();
+            copy_bytes(&mut memory, at, device, 8192, ANY).unwrap();
             assert!(host.iter().all(|&byte| byte == 0));
             host.fill(5);
-            copy(&mut memory, device + 4096, at, 8192, ANY).unwrap();
-            copy(&mut memory, device + 65536, device + 4096, 8192, ANY).unwrap();
+            copy_bytes(&mut memory, device + 4096, at, 8192, ANY).unwrap();
+            copy_bytes(&mut memory, device + 65536, device + 4096, 8192, ANY).unwrap();
             host.fill(0);
-            copy(&mut memory, at, device + 65536, 8192, ANY).unwrap();
+            copy_bytes(&mut memory, at, device + 65536, 8192, ANY).unwrap();
             assert!(host.iter().all(|&byte| byte == 5));
             memory.forget_all();
-            copy(&mut memory, at, device + 4096, 8192, ANY).unwrap();
+            copy_bytes(&mut memory, at, device + 4096, 8192, ANY).unwrap();
             assert!(host.iter().all(|&byte| byte == 0));
-            fill(&mut memory, device, 9, 2).unwrap();
-            copy(&mut memory, at, device, 1, ANY).unwrap();
+            fill_bytes(&mut memory, device, 9, 2).unwrap();
+            copy_bytes(&mut memory, at, device, 1, ANY).unwrap();
             assert_eq!(host[0], 9);
         }
     }
@@ -179,12 +179,12 @@ mod tests {
         let at = host.as_mut_ptr() as usize;
         // SAFETY: every call is refused before memory is touched, or touches `host`'s 16 bytes only.
         unsafe {
-            assert_eq!(copy(&mut memory, at, device + (2 << 20) - 8, 16, ANY), Err(Error::INVALID_VALUE));
-            assert_eq!(copy(&mut memory, 0, device, 16, ANY), Err(Error::INVALID_VALUE));
+            assert_eq!(copy_bytes(&mut memory, at, device + (2 << 20) - 8, 16, ANY), Err(Error::INVALID_VALUE));
+            assert_eq!(copy_bytes(&mut memory, 0, device, 16, ANY), Err(Error::INVALID_VALUE));
             memory.free(device).unwrap();
-            assert_eq!(copy(&mut memory, at, device, 16, ANY), Err(Error::INVALID_VALUE));
-            assert_eq!(fill(&mut memory, device, 1, 16), Err(Error::INVALID_VALUE));
-            assert_eq!(copy(&mut memory, at, device, 0, ANY), Ok(()));
+            assert_eq!(copy_bytes(&mut memory, at, device, 16, ANY), Err(Error::INVALID_VALUE));
+            assert_eq!(fill_bytes(&mut memory, device, 1, 16), Err(Error::INVALID_VALUE));
+            assert_eq!(copy_bytes(&mut memory, at, device, 0, ANY), Ok(()));
         }
     }
 
@@ -197,21 +197,21 @@ mod tests {
         let (device_side, wild) = ((Side::Device, Side::Any), 0x10);
         // SAFETY: every call is refused before memory is touched.
         unsafe {
-            assert_eq!(fill(&mut memory, at, 1, 16), Err(Error::INVALID_VALUE));
-            assert_eq!(fill(&mut memory, wild, 1, 16), Err(Error::INVALID_VALUE));
-            assert_eq!(copy(&mut memory, at, device, 16, device_side), Err(Error::INVALID_VALUE));
-            assert_eq!(copy(&mut memory, at, at, 16, (Side::Any, Side::Device)), Err(Error::INVALID_VALUE));
+            assert_eq!(fill_bytes(&mut memory, at, 1, 16), Err(Error::INVALID_VALUE));
+            assert_eq!(fill_bytes(&mut memory, wild, 1, 16), Err(Error::INVALID_VALUE));
+            assert_eq!(copy_bytes(&mut memory, at, device, 16, device_side), Err(Error::INVALID_VALUE));
+            assert_eq!(copy_bytes(&mut memory, at, at, 16, (Side::Any, Side::Device)), Err(Error::INVALID_VALUE));
             for wild in [wild, usize::MAX, usize::MAX - 4096, 1 << 62] {
-                assert_eq!(copy(&mut memory, device, wild, 16, ANY), Err(Error::INVALID_VALUE));
-                assert_eq!(copy(&mut memory, wild, device, 16, ANY), Err(Error::INVALID_VALUE));
+                assert_eq!(copy_bytes(&mut memory, device, wild, 16, ANY), Err(Error::INVALID_VALUE));
+                assert_eq!(copy_bytes(&mut memory, wild, device, 16, ANY), Err(Error::INVALID_VALUE));
             }
         }
         assert_eq!(host, [7; 16]);
         let locked = memory.host.allocate(64).unwrap();
         // SAFETY: page-locked memory of 64 bytes, which a device reaches.
         unsafe {
-            assert_eq!(fill(&mut memory, locked, 1, 64), Ok(()));
-            assert_eq!(fill(&mut memory, locked, 1, 65), Err(Error::INVALID_VALUE));
+            assert_eq!(fill_bytes(&mut memory, locked, 1, 64), Ok(()));
+            assert_eq!(fill_bytes(&mut memory, locked, 1, 65), Err(Error::INVALID_VALUE));
         }
         memory.host.free(locked).unwrap();
     }

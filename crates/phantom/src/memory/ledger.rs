@@ -84,10 +84,10 @@ impl Ledger {
     pub fn raise(&mut self, device: usize, used: u64, usable: u64) -> bool {
         let own = self.own();
         self.locked(|file| {
-            let (row, others) = survey(file, own, device)?;
+            let (row, others) = survey_rows(file, own, device)?;
             let fits = others.checked_add(used).is_some_and(|sum| sum <= usable);
             if fits {
-                note(file, row.ok_or_else(|| io::Error::other("more processes than rows"))?, own, device, used)?;
+                note_row(file, row.ok_or_else(|| io::Error::other("more processes than rows"))?, own, device, used)?;
             }
             Ok(fits)
         })
@@ -105,7 +105,7 @@ impl Ledger {
     /// What other processes use of a device.
     pub fn others(&mut self, device: usize) -> u64 {
         let own = self.own();
-        self.locked(|file| survey(file, own, device)).map_or(0, |(_, others)| others)
+        self.locked(|file| survey_rows(file, own, device)).map_or(0, |(_, others)| others)
     }
 
     /// Living processes that use a device, each with its bytes.
@@ -119,14 +119,14 @@ impl Ledger {
     }
 
     fn locked<T>(&mut self, work: impl FnOnce(&File) -> io::Result<T>) -> io::Result<T> {
-        lock(&self.file, sys::LOCK_EX)?;
+        lock_file(&self.file, sys::LOCK_EX)?;
         let result = work(&self.file);
-        lock(&self.file, sys::LOCK_UN)?;
+        lock_file(&self.file, sys::LOCK_UN)?;
         result
     }
 }
 
-fn lock(file: &File, operation: i32) -> io::Result<()> {
+fn lock_file(file: &File, operation: i32) -> io::Result<()> {
     loop {
         // SAFETY: a system call on a file descriptor that the reference keeps open.
         if unsafe { sys::flock(file.as_raw_fd(), operation) } == 0 {
@@ -144,7 +144,7 @@ fn offset_of(row: usize) -> u64 {
 }
 
 /// Every row that was ever used: its process, and what that used of the device.
-fn rows(file: &File, device: usize) -> io::Result<Vec<(Process, u64)>> {
+fn ledger_rows(file: &File, device: usize) -> io::Result<Vec<(Process, u64)>> {
     let mut bytes = vec![0; ROWS * WORDS * 8];
     file.read_exact_at(&mut bytes, offset_of(0))?;
     let word = |row: usize, column: usize| {
@@ -157,13 +157,13 @@ fn rows(file: &File, device: usize) -> io::Result<Vec<(Process, u64)>> {
 }
 
 fn users(file: &File, device: usize) -> io::Result<Vec<(u32, u64)>> {
-    let living = rows(file, device)?.into_iter().filter(|(process, used)| *used > 0 && process.lives());
+    let living = ledger_rows(file, device)?.into_iter().filter(|(process, used)| *used > 0 && process.lives());
     Ok(living.filter_map(|(process, used)| Some((u32::try_from(process.id).ok()?, used))).collect())
 }
 
 /// The row for `own` (its present one, else a free one) and what living others use of the device.
-fn survey(file: &File, own: Process, device: usize) -> io::Result<(Option<usize>, u64)> {
-    let rows = rows(file, device)?;
+fn survey_rows(file: &File, own: Process, device: usize) -> io::Result<(Option<usize>, u64)> {
+    let rows = ledger_rows(file, device)?;
     let (mut mine, mut free, mut others) = (None, None, 0_u64);
     for (row, (process, used)) in rows.iter().enumerate() {
         if *process == own {
@@ -178,7 +178,7 @@ fn survey(file: &File, own: Process, device: usize) -> io::Result<(Option<usize>
     Ok((mine.or(free).or(unused), others))
 }
 
-fn note(file: &File, row: usize, own: Process, device: usize, used: u64) -> io::Result<()> {
+fn note_row(file: &File, row: usize, own: Process, device: usize, used: u64) -> io::Result<()> {
     let mut words = [0; WORDS];
     let mut bytes = [0; WORDS * 8];
     file.read_exact_at(&mut bytes, offset_of(row))?;

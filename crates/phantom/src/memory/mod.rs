@@ -15,7 +15,7 @@ mod usage;
 use std::collections::BTreeMap;
 
 pub use block::Kind;
-pub use copy::{Side, copy, fill};
+pub use copy::{Side, copy_bytes, fill_bytes};
 
 pub use pool::Attribute;
 pub use recent::must_forget;
@@ -27,7 +27,7 @@ use host::HostBlocks;
 use physical::Physical;
 use pool::Pool;
 use recent::Recent;
-use space::{Space, rounded};
+use space::{Space, rounded_pages};
 
 use crate::config::Config;
 

@@ -15,7 +15,7 @@ pub struct Physical {
 impl Memory {
     /// `cuMemAddressReserve`; a wish for an address is only a wish, and is not granted.
     pub fn reserve(&mut self, bytes: usize) -> Result<usize> {
-        whole(bytes)?;
+        whole_pages(bytes)?;
         let start = self.space.take(bytes).ok_or(Error::OUT_OF_MEMORY)?;
         self.reservations.insert(start, bytes);
         Ok(start)
@@ -33,7 +33,7 @@ impl Memory {
 
     /// `cuMemCreate`.
     pub fn create(&mut self, device: usize, bytes: usize) -> Result<u64> {
-        whole(bytes)?;
+        whole_pages(bytes)?;
         self.accounts.charge(device, bytes as u64)?;
         let handle = self.next_handle;
         self.next_handle += 1;
@@ -53,7 +53,7 @@ impl Memory {
     /// `cuMemMap` and, because PyTorch gives access at once, access too. Overlap is an error, as is what lies outside a
     /// reservation.
     pub fn map(&mut self, start: usize, bytes: usize, offset: usize, handle: u64) -> Result {
-        whole(bytes)?;
+        whole_pages(bytes)?;
         let end = start.checked_add(bytes).ok_or(Error::INVALID_VALUE)?;
         let physical = self.physical.get(&handle).ok_or(Error::INVALID_VALUE)?;
         let fits = offset.checked_add(bytes).is_some_and(|end| end <= physical.bytes);
@@ -132,7 +132,7 @@ impl Memory {
     }
 }
 
-fn whole(bytes: usize) -> Result {
+fn whole_pages(bytes: usize) -> Result {
     if bytes > 0 && bytes.is_multiple_of(GRANULARITY) { Ok(()) } else { Err(Error::INVALID_VALUE) }
 }
 

@@ -1,7 +1,7 @@
 //! Pools of `cudaMallocAsync`. Modelled without fragmentation: a pool holds what is used, rounded up to its chunk, and
 //! keeps what was freed up to its release threshold when the device is synchronized.
 
-use super::{Kind, Memory, rounded};
+use super::{Kind, Memory, rounded_pages};
 use crate::error::{Error, Result};
 
 /// What a pool takes from the device at a time: 32 MiB, the default of CUDA's stream-ordered allocator as observed in
@@ -56,7 +56,7 @@ impl Memory {
         if bytes == 0 {
             return Ok(0);
         }
-        let span = rounded(bytes).ok_or(Error::OUT_OF_MEMORY)?;
+        let span = rounded_pages(bytes).ok_or(Error::OUT_OF_MEMORY)?;
         let bytes = (bytes as u64).next_multiple_of(ALIGNMENT);
         pool.used += bytes;
         let reserved = pool.used.next_multiple_of(CHUNK).max(pool.reserved);

@@ -12,7 +12,7 @@ pub const GRANULARITY: usize = 2 << 20;
 const RESERVATION: usize = 1 << 44;
 
 /// Bytes rounded up to the granularity, if they fit a `usize`.
-pub fn rounded(bytes: usize) -> Option<usize> {
+pub fn rounded_pages(bytes: usize) -> Option<usize> {
     bytes.checked_next_multiple_of(GRANULARITY)
 }
 
@@ -41,7 +41,7 @@ impl Space {
         let at_least = at_least.checked_add(GRANULARITY)?;
         let mut length = RESERVATION.max(at_least);
         let start = loop {
-            if let Some(start) = map(length) {
+            if let Some(start) = map_pages(length) {
                 break start;
             }
             length /= 2;
@@ -89,7 +89,7 @@ impl Drop for Space {
     }
 }
 
-fn map(length: usize) -> Option<usize> {
+fn map_pages(length: usize) -> Option<usize> {
     // SAFETY: an anonymous mapping at an address of the system's choice replaces nothing.
     let start =
         unsafe { sys::mmap(std::ptr::null_mut(), length, sys::PROT_NONE, sys::MAP_PRIVATE_ANONYMOUS_NORESERVE, -1, 0) };

@@ -34,15 +34,15 @@ struct Communicator {
 
 static COMMUNICATORS: Mutex<BTreeMap<usize, Communicator>> = Mutex::new(BTreeMap::new());
 
-fn communicators() -> MutexGuard<'static, BTreeMap<usize, Communicator>> {
+fn lock_communicators() -> MutexGuard<'static, BTreeMap<usize, Communicator>> {
     COMMUNICATORS.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-fn communicator(handle: usize) -> Result<Communicator, c_int> {
-    communicators().get(&handle).copied().ok_or(INVALID_ARGUMENT)
+fn communicator_of(handle: usize) -> Result<Communicator, c_int> {
+    lock_communicators().get(&handle).copied().ok_or(INVALID_ARGUMENT)
 }
 
-fn status(result: Result<(), c_int>) -> c_int {
+fn status_code(result: Result<(), c_int>) -> c_int {
     result.err().unwrap_or(0)
 }
 
@@ -64,16 +64,16 @@ unsafe extern "C" fn ncclGetUniqueId(id: *mut UniqueId) -> c_int {
 
 /// # Safety
 /// `handle` is null or a place for a handle.
-unsafe fn join(handle: *mut usize, ranks: c_int, rank: c_int, device: Option<usize>) -> Result<(), c_int> {
+unsafe fn join_ranks(handle: *mut usize, ranks: c_int, rank: c_int, device: Option<usize>) -> Result<(), c_int> {
     // SAFETY: the caller's promise.
     let place = unsafe { Slot::new(handle) }.map_err(|_| INVALID_ARGUMENT)?;
     if ranks < 1 || !(0..ranks).contains(&rank) {
         return Err(INVALID_ARGUMENT);
     }
-    let device = device.map_or_else(state::current, Ok).map_err(|_| UNHANDLED_CUDA_ERROR)?;
-    state::memory().accounts.enter(device).map_err(|_| UNHANDLED_CUDA_ERROR)?;
-    let handle = state::streams().handle();
-    communicators().insert(handle, Communicator { ranks, rank, device });
+    let device = device.map_or_else(state::current_device, Ok).map_err(|_| UNHANDLED_CUDA_ERROR)?;
+    state::lock_memory().accounts.enter(device).map_err(|_| UNHANDLED_CUDA_ERROR)?;
+    let handle = state::lock_streams().handle();
+    lock_communicators().insert(handle, Communicator { ranks, rank, device });
     place.put(handle);
     Ok(())
 }
@@ -81,7 +81,7 @@ unsafe fn join(handle: *mut usize, ranks: c_int, rank: c_int, device: Option<usi
 #[unsafe(no_mangle)]
 unsafe extern "C" fn ncclCommInitRank(handle: *mut usize, ranks: c_int, _id: UniqueId, rank: c_int) -> c_int {
     // SAFETY: a place for the handle by the API's contract.
-    status(unsafe { join(handle, ranks, rank, None) })
+    status_code(unsafe { join_ranks(handle, ranks, rank, None) })
 }
 
 #[unsafe(no_mangle)]
@@ -93,7 +93,7 @@ unsafe extern "C" fn ncclCommInitRankConfig(
     _config: *const c_void,
 ) -> c_int {
     // SAFETY: as above.
-    status(unsafe { join(handle, ranks, rank, None) })
+    status_code(unsafe { join_ranks(handle, ranks, rank, None) })
 }
 
 #[unsafe(no_mangle)]
@@ -106,7 +106,7 @@ unsafe extern "C" fn ncclCommInitRankScalable(
     _config: *const c_void,
 ) -> c_int {
     // SAFETY: as above.
-    status(unsafe { join(handle, ranks, rank, None) })
+    status_code(unsafe { join_ranks(handle, ranks, rank, None) })
 }
 
 /// All ranks in one process: rank `n` on the list's device `n`, or on device `n` without a list.
@@ -115,13 +115,13 @@ unsafe extern "C" fn ncclCommInitAll(handles: *mut usize, count: c_int, devices:
     if handles.is_null() || count < 1 {
         return INVALID_ARGUMENT;
     }
-    status((0..count).try_for_each(|rank| {
+    status_code((0..count).try_for_each(|rank| {
         let at = rank as usize;
         // SAFETY: `count` entries in the list, if there is one, by the API's contract.
         let device = if devices.is_null() { rank } else { unsafe { devices.add(at).read() } };
-        let (device, _) = state::device(device).map_err(|_| INVALID_ARGUMENT)?;
+        let (device, _) = state::device_at(device).map_err(|_| INVALID_ARGUMENT)?;
         // SAFETY: places for `count` handles by the API's contract.
-        unsafe { join(handles.add(at), count, rank, Some(device)) }
+        unsafe { join_ranks(handles.add(at), count, rank, Some(device)) }
     }))
 }
 
@@ -134,13 +134,13 @@ unsafe extern "C" fn ncclCommSplit(
     part: *mut usize,
     _config: *const c_void,
 ) -> c_int {
-    status(communicator(handle).and_then(|whole| {
+    status_code(communicator_of(handle).and_then(|whole| {
         if color == NO_COLOR {
             // SAFETY: a place for the handle by the API's contract.
             return unsafe { Slot::new(part) }.map(|place| place.put(0)).map_err(|_| INVALID_ARGUMENT);
         }
         // SAFETY: as above.
-        unsafe { join(part, whole.ranks, whole.rank, Some(whole.device)) }
+        unsafe { join_ranks(part, whole.ranks, whole.rank, Some(whole.device)) }
     }))
 }
 
@@ -153,7 +153,7 @@ unsafe extern "C" fn ncclCommShrink(
     _config: *const c_void,
     _flags: c_int,
 ) -> c_int {
-    status(communicator(handle).and_then(|whole| {
+    status_code(communicator_of(handle).and_then(|whole| {
         let count = usize::try_from(count).map_err(|_| INVALID_ARGUMENT)?;
         if excluded.is_null() {
             return Err(INVALID_ARGUMENT);
@@ -162,14 +162,14 @@ unsafe extern "C" fn ncclCommShrink(
         let excluded = unsafe { std::slice::from_raw_parts(excluded, count) };
         let before = excluded.iter().filter(|&&rank| rank < whole.rank).count() as c_int;
         // SAFETY: a place for the handle by the API's contract.
-        unsafe { join(rest, whole.ranks - count as c_int, whole.rank - before, Some(whole.device)) }
+        unsafe { join_ranks(rest, whole.ranks - count as c_int, whole.rank - before, Some(whole.device)) }
     }))
 }
 
 /// # Safety
 /// `place` is null or a place for the value.
-unsafe fn ask(handle: usize, place: *mut c_int, value: impl FnOnce(Communicator) -> c_int) -> c_int {
-    status(communicator(handle).and_then(|communicator| {
+unsafe fn ask_communicator(handle: usize, place: *mut c_int, value: impl FnOnce(Communicator) -> c_int) -> c_int {
+    status_code(communicator_of(handle).and_then(|communicator| {
         // SAFETY: the caller's promise.
         let place = unsafe { Slot::new(place) }.map_err(|_| INVALID_ARGUMENT)?;
         place.put(value(communicator));
@@ -180,30 +180,30 @@ unsafe fn ask(handle: usize, place: *mut c_int, value: impl FnOnce(Communicator)
 #[unsafe(no_mangle)]
 unsafe extern "C" fn ncclCommCount(handle: usize, count: *mut c_int) -> c_int {
     // SAFETY: a place for the result by the API's contract.
-    unsafe { ask(handle, count, |it| it.ranks) }
+    unsafe { ask_communicator(handle, count, |it| it.ranks) }
 }
 
 #[unsafe(no_mangle)]
 unsafe extern "C" fn ncclCommUserRank(handle: usize, rank: *mut c_int) -> c_int {
     // SAFETY: as above.
-    unsafe { ask(handle, rank, |it| it.rank) }
+    unsafe { ask_communicator(handle, rank, |it| it.rank) }
 }
 
 #[unsafe(no_mangle)]
 unsafe extern "C" fn ncclCommCuDevice(handle: usize, device: *mut c_int) -> c_int {
     // SAFETY: as above.
-    unsafe { ask(handle, device, |it| it.device as c_int) }
+    unsafe { ask_communicator(handle, device, |it| it.device as c_int) }
 }
 
 #[unsafe(no_mangle)]
 unsafe extern "C" fn ncclCommGetAsyncError(handle: usize, error: *mut c_int) -> c_int {
     // SAFETY: as above.
-    unsafe { ask(handle, error, |_| 0) }
+    unsafe { ask_communicator(handle, error, |_| 0) }
 }
 
 #[unsafe(no_mangle)]
 extern "C" fn ncclCommDestroy(handle: usize) -> c_int {
-    communicators().remove(&handle).map_or(INVALID_ARGUMENT, |_| 0)
+    lock_communicators().remove(&handle).map_or(INVALID_ARGUMENT, |_| 0)
 }
 
 #[unsafe(no_mangle)]
@@ -213,7 +213,7 @@ extern "C" fn ncclCommAbort(handle: usize) -> c_int {
 
 #[unsafe(no_mangle)]
 extern "C" fn ncclCommFinalize(handle: usize) -> c_int {
-    status(communicator(handle).map(drop))
+    status_code(communicator_of(handle).map(drop))
 }
 
 #[unsafe(no_mangle)]
@@ -251,7 +251,7 @@ handled! {
 unsafe extern "C" fn ncclCommRegister(handle: usize, buffer: usize, _bytes: usize, registration: *mut usize) -> c_int {
     // SAFETY: a place for the handle, or null, by the API's contract.
     unsafe { put_if_wanted(registration, buffer) };
-    status(communicator(handle).map(drop))
+    status_code(communicator_of(handle).map(drop))
 }
 
 refused! {
@@ -263,7 +263,7 @@ refused! {
 /// What the library keeps on the device: nothing.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn ncclCommMemStats(handle: usize, _statistic: c_int, value: *mut u64) -> c_int {
-    status(communicator(handle).and_then(|_| {
+    status_code(communicator_of(handle).and_then(|_| {
         // SAFETY: a place for the result by the API's contract.
         unsafe { Slot::new(value) }.map(|place| place.put(0)).map_err(|_| INVALID_ARGUMENT)
     }))
@@ -271,7 +271,7 @@ unsafe extern "C" fn ncclCommMemStats(handle: usize, _statistic: c_int, value: *
 
 #[unsafe(no_mangle)]
 unsafe extern "C" fn ncclCommGetUniqueId(handle: usize, id: *mut UniqueId) -> c_int {
-    if communicator(handle).is_err() {
+    if communicator_of(handle).is_err() {
         return INVALID_ARGUMENT;
     }
     // SAFETY: the same contract.
@@ -293,7 +293,7 @@ unsafe extern "C" fn ncclRedOpCreatePreMulSum(operation: *mut c_int) -> c_int {
 unsafe extern "C" fn ncclMemAlloc(address: *mut usize, bytes: usize) -> c_int {
     // SAFETY: a place for the result by the API's contract.
     let place = unsafe { Slot::new(address) };
-    let allocated = state::current().and_then(|device| state::memory().allocate(device, bytes));
+    let allocated = state::current_device().and_then(|device| state::lock_memory().allocate(device, bytes));
     match (place, allocated) {
         (Ok(place), Ok(address)) => {
             place.put(address);
@@ -306,7 +306,7 @@ unsafe extern "C" fn ncclMemAlloc(address: *mut usize, bytes: usize) -> c_int {
 
 #[unsafe(no_mangle)]
 extern "C" fn ncclMemFree(address: usize) -> c_int {
-    state::memory().free(address).map_or(UNHANDLED_CUDA_ERROR, |()| 0)
+    state::lock_memory().free(address).map_or(UNHANDLED_CUDA_ERROR, |()| 0)
 }
 
 #[cfg(test)]

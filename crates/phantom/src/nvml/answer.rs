@@ -16,11 +16,11 @@ pub(super) unsafe fn about_device<T>(
     out: *mut T,
     compute: impl FnOnce(&Device, f64) -> Result<T, Code>,
 ) -> Code {
-    let mut world = world::lock();
+    let mut world = world::lock_world();
     let now = world.now();
     let value = world.device(call, device).and_then(|device| compute(device, now));
     // SAFETY: the caller's promise.
-    unsafe { put(out, value) }
+    unsafe { put_answer(out, value) }
 }
 
 /// Answers `call` about the system.
@@ -32,20 +32,20 @@ pub(super) unsafe fn about_system<T>(
     out: *mut T,
     compute: impl FnOnce(&world::World) -> Result<T, Code>,
 ) -> Code {
-    let world = world::lock();
+    let world = world::lock_world();
     let value = match world.system_error(call) {
         SUCCESS => compute(&world),
         error => Err(error),
     };
     // SAFETY: the caller's promise.
-    unsafe { put(out, value) }
+    unsafe { put_answer(out, value) }
 }
 
 /// Writes a value, or returns the error.
 ///
 /// # Safety
 /// `out` is null or may be written.
-pub(super) unsafe fn put<T>(out: *mut T, value: Result<T, Code>) -> Code {
+pub(super) unsafe fn put_answer<T>(out: *mut T, value: Result<T, Code>) -> Code {
     match value {
         Ok(_) if out.is_null() => INVALID_ARGUMENT,
         Ok(value) => {
@@ -81,7 +81,7 @@ pub(super) unsafe fn put_text(out: *mut c_char, length: c_uint, text: Result<&st
 }
 
 /// `text` in a field of fixed length, cut where it is too long.
-pub(super) fn fixed<const N: usize>(text: &str) -> [c_char; N] {
+pub(super) fn fixed_text<const N: usize>(text: &str) -> [c_char; N] {
     let mut field = [0; N];
     for (place, byte) in field.iter_mut().take(N - 1).zip(text.bytes()) {
         *place = byte as c_char;

@@ -5,7 +5,7 @@ use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use super::abi::{Code, DevicePointer, EVENT_XID, EventData, INVALID_ARGUMENT, NO_INSTANCE, SUCCESS, TIMEOUT};
-use super::answer::{about_device, put};
+use super::answer::{about_device, put_answer};
 use super::world::{self, Handle};
 
 pub(super) const CALLS: &[&str] = &[
@@ -34,14 +34,14 @@ fn with_set<T>(set: *mut c_void, f: impl FnOnce(&mut Vec<(usize, f64)>) -> T) ->
 /// As `nvml.h` says.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn nvmlEventSetCreate(set: *mut *mut c_void) -> Code {
-    let error = world::lock().system_error("nvmlEventSetCreate");
+    let error = world::lock_world().system_error("nvmlEventSetCreate");
     if error != SUCCESS {
         return error;
     }
     let mut sets = SETS.lock().unwrap_or_else(PoisonError::into_inner);
     sets.push(Vec::new());
     // SAFETY: the caller's promise.
-    unsafe { put(set, Ok(std::ptr::without_provenance_mut(sets.len() * 0x10))) }
+    unsafe { put_answer(set, Ok(std::ptr::without_provenance_mut(sets.len() * 0x10))) }
 }
 
 /// `nvmlDeviceGetSupportedEventTypes`.
@@ -57,7 +57,7 @@ pub unsafe extern "C" fn nvmlDeviceGetSupportedEventTypes(device: DevicePointer,
 /// `nvmlDeviceRegisterEvents`.
 #[unsafe(no_mangle)]
 pub extern "C" fn nvmlDeviceRegisterEvents(device: DevicePointer, _types: c_ulonglong, set: *mut c_void) -> Code {
-    let mut world = world::lock();
+    let mut world = world::lock_world();
     let now = world.now();
     if let Err(code) = world.device("nvmlDeviceRegisterEvents", device) {
         return code;
@@ -68,7 +68,7 @@ pub extern "C" fn nvmlDeviceRegisterEvents(device: DevicePointer, _types: c_ulon
 
 /// The next Xid that a set was not told of.
 fn next_event(set: *mut c_void) -> Result<Option<EventData>, Code> {
-    let world = world::lock();
+    let world = world::lock_world();
     let error = world.system_error("nvmlEventSetWait_v2");
     if error != SUCCESS {
         return Err(error);
@@ -100,8 +100,8 @@ pub unsafe extern "C" fn nvmlEventSetWait_v2(set: *mut c_void, data: *mut EventD
     loop {
         match next_event(set) {
             // SAFETY: the caller's promise.
-            Ok(Some(event)) => return unsafe { put(data, Ok(event)) },
-            Ok(None) if Instant::now() >= until || !world::lock().time_passes() => return TIMEOUT,
+            Ok(Some(event)) => return unsafe { put_answer(data, Ok(event)) },
+            Ok(None) if Instant::now() >= until || !world::lock_world().time_passes() => return TIMEOUT,
             Ok(None) => std::thread::sleep(LOOK),
             Err(code) => return code,
         }
@@ -121,6 +121,6 @@ pub unsafe extern "C" fn nvmlEventSetWait(set: *mut c_void, data: *mut EventData
 /// `nvmlEventSetFree`.
 #[unsafe(no_mangle)]
 pub extern "C" fn nvmlEventSetFree(set: *mut c_void) -> Code {
-    let error = world::lock().system_error("nvmlEventSetFree");
+    let error = world::lock_world().system_error("nvmlEventSetFree");
     with_set(set, Vec::clear).map_or(INVALID_ARGUMENT, |()| error)
 }

@@ -18,7 +18,7 @@ pub unsafe extern "C" fn nvmlDeviceGetGpuFabricInfoV(device: DevicePointer, out:
     if out.is_null() || !out.is_aligned() {
         return INVALID_ARGUMENT;
     }
-    if let Err(error) = world::lock().device("nvmlDeviceGetGpuFabricInfoV", device) {
+    if let Err(error) = world::lock_world().device("nvmlDeviceGetGpuFabricInfoV", device) {
         return error;
     }
     // SAFETY: not null, and the version is the first field, which the caller has set.

@@ -3,7 +3,7 @@
 use std::ffi::{c_char, c_int, c_uint};
 
 use super::abi::{Code, DevicePointer, INVALID_ARGUMENT, NOT_SUPPORTED, PciInfo, SUCCESS};
-use super::answer::{fixed, put, put_text};
+use super::answer::{fixed_text, put_answer, put_text};
 use super::world::{self, Handle, World};
 
 pub(super) const CALLS: &[&str] = &[
@@ -17,7 +17,7 @@ pub(super) const CALLS: &[&str] = &[
 ];
 
 /// The UUID: the script's, or one made of the index.
-pub(super) fn uuid(world: &World, handle: Handle) -> String {
+pub(super) fn uuid_text(world: &World, handle: Handle) -> String {
     let device = world.state.devices.get(handle.device);
     let instance = handle.instance.and_then(|index| device?.instances.as_ref()?.get(index));
     let kind = if handle.instance.is_some() { "MIG" } else { "GPU" };
@@ -42,7 +42,7 @@ unsafe fn device_text(
     (out, length): (*mut c_char, c_uint),
     compute: impl FnOnce(&World, Handle) -> Option<String>,
 ) -> Code {
-    let world = world::lock();
+    let world = world::lock_world();
     let text = world.device(call, device).and_then(|_| {
         let handle = Handle::of(device).ok_or(INVALID_ARGUMENT)?;
         compute(&world, handle).ok_or(NOT_SUPPORTED)
@@ -76,7 +76,7 @@ pub unsafe extern "C" fn nvmlDeviceGetName(device: DevicePointer, name: *mut c_c
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn nvmlDeviceGetUUID(device: DevicePointer, text: *mut c_char, length: c_uint) -> Code {
     // SAFETY: the caller's promise.
-    unsafe { device_text("nvmlDeviceGetUUID", device, (text, length), |world, handle| Some(uuid(world, handle))) }
+    unsafe { device_text("nvmlDeviceGetUUID", device, (text, length), |world, handle| Some(uuid_text(world, handle))) }
 }
 
 /// `nvmlDeviceGetSerial`.
@@ -96,10 +96,10 @@ pub unsafe extern "C" fn nvmlDeviceGetSerial(device: DevicePointer, text: *mut c
 /// # Safety
 /// `out` is null or may be written.
 unsafe fn from_handle<T>(call: &str, device: DevicePointer, out: *mut T, compute: impl FnOnce(Handle) -> T) -> Code {
-    let world = world::lock();
+    let world = world::lock_world();
     let value = world.device(call, device).and_then(|_| Handle::of(device).ok_or(INVALID_ARGUMENT)).map(compute);
     // SAFETY: the caller's promise.
-    unsafe { put(out, value) }
+    unsafe { put_answer(out, value) }
 }
 
 /// `nvmlDeviceGetIndex`; an instance has its number among its device's.
@@ -128,13 +128,13 @@ fn pci_info(address: &str) -> PciInfo {
     let mut part = || parts.next().unwrap_or(0);
     PciInfo {
         // The old form has four digits of the domain.
-        bus_id_legacy: fixed(address.get(4..).unwrap_or(address)),
+        bus_id_legacy: fixed_text(address.get(4..).unwrap_or(address)),
         domain: part(),
         bus: part(),
         device: part(),
         pci_device_id: 0,
         pci_subsystem_id: 0,
-        bus_id: fixed(address),
+        bus_id: fixed_text(address),
     }
 }
 
@@ -144,11 +144,11 @@ fn pci_info(address: &str) -> PciInfo {
 /// As `nvml.h` says.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn nvmlDeviceGetPciInfo_v3(device: DevicePointer, pci: *mut PciInfo) -> Code {
-    let world = world::lock();
+    let world = world::lock_world();
     let found =
         world.device("nvmlDeviceGetPciInfo_v3", device).and_then(|_| Handle::of(device).ok_or(INVALID_ARGUMENT));
     // SAFETY: the caller's promise.
-    unsafe { put(pci, found.map(|handle| pci_info(&bus_id(&world, handle)))) }
+    unsafe { put_answer(pci, found.map(|handle| pci_info(&bus_id(&world, handle)))) }
 }
 
 /// `nvmlDeviceGetCudaComputeCapability`, in the script `"compute_capability": "9.0"`.
@@ -161,7 +161,7 @@ pub unsafe extern "C" fn nvmlDeviceGetCudaComputeCapability(
     major: *mut c_int,
     minor: *mut c_int,
 ) -> Code {
-    let world = world::lock();
+    let world = world::lock_world();
     let parse = |text: &str| {
         let (major, minor) = text.split_once('.')?;
         Some((major.parse().ok()?, minor.parse().ok()?))
@@ -171,7 +171,7 @@ pub unsafe extern "C" fn nvmlDeviceGetCudaComputeCapability(
     match found {
         Ok((first, second)) => {
             // SAFETY: the caller's promise.
-            let codes = unsafe { [put(major, Ok(first)), put(minor, Ok(second))] };
+            let codes = unsafe { [put_answer(major, Ok(first)), put_answer(minor, Ok(second))] };
             codes.into_iter().find(|code| *code != SUCCESS).unwrap_or(SUCCESS)
         }
         Err(code) => code,

@@ -15,7 +15,7 @@ pub(super) const CALLS: &[&str] =
 const MEMORY_V2: u32 = size_of::<MemoryV2>() as u32 | 2 << 24;
 
 /// Total, reserved and used bytes.
-fn memory(device: &Device, now: f64) -> Result<(u64, u64, u64), Code> {
+fn memory_info(device: &Device, now: f64) -> Result<(u64, u64, u64), Code> {
     let total = device.number("total", now)?;
     let reserved = device.number("reserved", now).unwrap_or(0.0);
     let has_processes = device.is_given("processes") || device.is_given("processes_late");
@@ -39,7 +39,7 @@ fn of_processes(device: &Device, now: f64) -> f64 {
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn nvmlDeviceGetMemoryInfo(device: DevicePointer, out: *mut Memory) -> Code {
     let compute = |device: &Device, now| {
-        let (total, reserved, used) = memory(device, now)?;
+        let (total, reserved, used) = memory_info(device, now)?;
         let used = (used + reserved).min(total);
         Ok(Memory { total, free: total - used, used })
     };
@@ -62,7 +62,7 @@ pub unsafe extern "C" fn nvmlDeviceGetMemoryInfo_v2(device: DevicePointer, out: 
         return VERSION_MISMATCH;
     }
     let compute = |device: &Device, now| {
-        let (total, reserved, used) = memory(device, now)?;
+        let (total, reserved, used) = memory_info(device, now)?;
         Ok(MemoryV2 { version, total, reserved, free: total.saturating_sub(used + reserved), used })
     };
     // SAFETY: the caller's promise.

@@ -3,7 +3,7 @@
 use std::ffi::c_uint;
 
 use super::abi::{Code, DevicePointer, INVALID_ARGUMENT, NOT_FOUND, NOT_SUPPORTED, SUCCESS};
-use super::answer::{about_device, put};
+use super::answer::{about_device, put_answer};
 use super::world::{self, Handle};
 
 pub(super) const CALLS: &[&str] = &[
@@ -29,13 +29,13 @@ pub unsafe extern "C" fn nvmlDeviceGetMigMode(
     current: *mut c_uint,
     pending: *mut c_uint,
 ) -> Code {
-    let world = world::lock();
+    let world = world::lock_world();
     let mode = world.device("nvmlDeviceGetMigMode", device).and_then(|device| match device.instances {
         Some(_) => Ok(1),
         None => device.number("mig_mode", 0.0).map(|mode| mode as c_uint),
     });
     // SAFETY: the caller's promise.
-    let codes = unsafe { [put(current, mode), put(pending, mode)] };
+    let codes = unsafe { [put_answer(current, mode), put_answer(pending, mode)] };
     codes.into_iter().find(|code| *code != SUCCESS).unwrap_or(SUCCESS)
 }
 
@@ -60,7 +60,7 @@ pub unsafe extern "C" fn nvmlDeviceGetMigDeviceHandleByIndex(
     index: c_uint,
     out: *mut DevicePointer,
 ) -> Code {
-    let world = world::lock();
+    let world = world::lock_world();
     let found = world.device("nvmlDeviceGetMigDeviceHandleByIndex", device).and_then(|found| {
         let instances = found.instances.as_ref().ok_or(NOT_SUPPORTED)?;
         let handle = Handle::of(device).ok_or(INVALID_ARGUMENT)?;
@@ -68,7 +68,7 @@ pub unsafe extern "C" fn nvmlDeviceGetMigDeviceHandleByIndex(
         instances.get(instance).map(|_| Handle { instance: Some(instance), ..handle }.pointer()).ok_or(NOT_FOUND)
     });
     // SAFETY: the caller's promise.
-    unsafe { put(out, found) }
+    unsafe { put_answer(out, found) }
 }
 
 /// Answers from the handle, which must be one of an existing device.
@@ -81,10 +81,10 @@ unsafe fn of_handle<T>(
     out: *mut T,
     compute: impl FnOnce(Handle) -> Result<T, Code>,
 ) -> Code {
-    let world = world::lock();
+    let world = world::lock_world();
     let handle = world.device(call, device).and_then(|_| Handle::of(device).ok_or(INVALID_ARGUMENT));
     // SAFETY: the caller's promise.
-    unsafe { put(out, handle.and_then(compute)) }
+    unsafe { put_answer(out, handle.and_then(compute)) }
 }
 
 /// `nvmlDeviceIsMigDeviceHandle`.

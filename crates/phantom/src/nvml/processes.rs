@@ -24,7 +24,7 @@ macro_rules! lists {
             #[unsafe(no_mangle)]
             pub unsafe extern "C" fn $call(device: DevicePointer, count: *mut c_uint, infos: *mut $row) -> Code {
                 // SAFETY: the caller's promise.
-                unsafe { list(stringify!($call), device, ProcessKind::$kind, count, infos) }
+                unsafe { list_processes(stringify!($call), device, ProcessKind::$kind, count, infos) }
             }
         )*
     };
@@ -63,26 +63,26 @@ impl From<&Process> for ProcessInfo {
 ///
 /// # Safety
 /// `count` is null or may be read and written, and `infos` is null or has room for `*count` rows.
-unsafe fn list<Row: for<'a> From<&'a Process>>(
+unsafe fn list_processes<Row: for<'a> From<&'a Process>>(
     call: &str,
     device: DevicePointer,
     kind: ProcessKind,
     count: *mut c_uint,
     infos: *mut Row,
 ) -> Code {
-    let mut world = world::lock();
+    let mut world = world::lock_world();
     let now = world.now();
     let late = !infos.is_null();
     let found = world.device(call, device).and_then(|device| device.processes(kind, now, late));
     // SAFETY: the caller's promise.
-    unsafe { fill(found, count, infos, |process| process.into()) }
+    unsafe { fill_rows(found, count, infos, |process| process.into()) }
 }
 
 /// Writes rows where there is room for all, otherwise how many there are.
 ///
 /// # Safety
 /// As of [`list`].
-unsafe fn fill<T, Row>(
+unsafe fn fill_rows<T, Row>(
     found: Result<Vec<T>, Code>,
     count: *mut c_uint,
     rows: *mut Row,
@@ -119,7 +119,7 @@ pub unsafe extern "C" fn nvmlDeviceGetProcessUtilization(
     count: *mut c_uint,
     _since: c_ulonglong,
 ) -> Code {
-    let mut world = world::lock();
+    let mut world = world::lock_world();
     let now = world.now();
     let found = world.device("nvmlDeviceGetProcessUtilization", device).and_then(|device| {
         let mut all = device.all_processes(now);
@@ -135,5 +135,5 @@ pub unsafe extern "C" fn nvmlDeviceGetProcessUtilization(
         dec_util: 0,
     };
     // SAFETY: the caller's promise.
-    unsafe { fill(found, count, samples, row) }
+    unsafe { fill_rows(found, count, samples, row) }
 }

@@ -110,7 +110,7 @@ const MAX_CLOCKS: [&str; 4] = ["max_graphics_clock", "max_sm_clock", "max_memory
 ///
 /// # Safety
 /// `out` is null or may be written.
-unsafe fn chosen<T>(
+unsafe fn chosen_clock<T>(
     call: &str,
     device: DevicePointer,
     key: Option<&&str>,
@@ -129,7 +129,7 @@ unsafe fn chosen<T>(
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn nvmlDeviceGetClockInfo(device: DevicePointer, clock: c_uint, out: *mut c_uint) -> Code {
     // SAFETY: the caller's promise.
-    unsafe { chosen("nvmlDeviceGetClockInfo", device, CLOCKS.get(clock as usize), out, |mhz| mhz as c_uint) }
+    unsafe { chosen_clock("nvmlDeviceGetClockInfo", device, CLOCKS.get(clock as usize), out, |mhz| mhz as c_uint) }
 }
 
 /// `nvmlDeviceGetMaxClockInfo`.
@@ -139,7 +139,9 @@ pub unsafe extern "C" fn nvmlDeviceGetClockInfo(device: DevicePointer, clock: c_
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn nvmlDeviceGetMaxClockInfo(device: DevicePointer, clock: c_uint, out: *mut c_uint) -> Code {
     // SAFETY: the caller's promise.
-    unsafe { chosen("nvmlDeviceGetMaxClockInfo", device, MAX_CLOCKS.get(clock as usize), out, |mhz| mhz as c_uint) }
+    unsafe {
+        chosen_clock("nvmlDeviceGetMaxClockInfo", device, MAX_CLOCKS.get(clock as usize), out, |mhz| mhz as c_uint)
+    }
 }
 
 /// The keys of `nvmlTemperatureThresholds_t` that are scripted: shutdown, slowdown.
@@ -157,7 +159,7 @@ pub unsafe extern "C" fn nvmlDeviceGetTemperatureThreshold(
 ) -> Code {
     let key = THRESHOLDS.get(which as usize);
     // SAFETY: the caller's promise.
-    unsafe { chosen("nvmlDeviceGetTemperatureThreshold", device, key, out, |celsius| celsius as c_uint) }
+    unsafe { chosen_clock("nvmlDeviceGetTemperatureThreshold", device, key, out, |celsius| celsius as c_uint) }
 }
 
 /// The keys of `nvmlMemoryErrorType_t`: corrected, uncorrected.
@@ -175,7 +177,9 @@ pub unsafe extern "C" fn nvmlDeviceGetTotalEccErrors(
     out: *mut c_ulonglong,
 ) -> Code {
     // SAFETY: the caller's promise.
-    unsafe { chosen("nvmlDeviceGetTotalEccErrors", device, ECC.get(error as usize), out, |count| count as c_ulonglong) }
+    unsafe {
+        chosen_clock("nvmlDeviceGetTotalEccErrors", device, ECC.get(error as usize), out, |count| count as c_ulonglong)
+    }
 }
 
 /// `nvmlDeviceGetRemappedRows`: corrected, uncorrected, whether some are pending, whether some failed. A script that says
@@ -220,7 +224,7 @@ unsafe fn with_period(
         return code;
     }
     // SAFETY: the caller's promise.
-    unsafe { super::answer::put(period, Ok(1_000_000)) }
+    unsafe { super::answer::put_answer(period, Ok(1_000_000)) }
 }
 
 /// `nvmlDeviceGetEncoderUtilization`.

@@ -3,7 +3,7 @@
 use std::ffi::{CStr, c_char, c_int, c_uint};
 
 use super::abi::{Code, DevicePointer, ERRORS, INVALID_ARGUMENT, NOT_FOUND, NOT_SUPPORTED, SUCCESS, UNINITIALIZED};
-use super::answer::{about_system, put, put_text};
+use super::answer::{about_system, put_answer, put_text};
 use super::identity;
 use super::world::{self, Handle, World};
 
@@ -22,8 +22,8 @@ pub(super) const CALLS: &[&str] = &[
     "nvmlDeviceGetHandleByPciBusId_v2",
 ];
 
-fn init(call: &str) -> Code {
-    let mut world = world::lock();
+fn init_library(call: &str) -> Code {
+    let mut world = world::lock_world();
     let injected = world.state.system.error(call);
     if injected == SUCCESS {
         world.initialized += 1;
@@ -34,25 +34,25 @@ fn init(call: &str) -> Code {
 /// `nvmlInit`.
 #[unsafe(no_mangle)]
 pub extern "C" fn nvmlInit() -> Code {
-    init("nvmlInit_v2")
+    init_library("nvmlInit_v2")
 }
 
 /// `nvmlInit_v2`.
 #[unsafe(no_mangle)]
 pub extern "C" fn nvmlInit_v2() -> Code {
-    init("nvmlInit_v2")
+    init_library("nvmlInit_v2")
 }
 
 /// `nvmlInitWithFlags`.
 #[unsafe(no_mangle)]
 pub extern "C" fn nvmlInitWithFlags(_flags: c_uint) -> Code {
-    init("nvmlInitWithFlags")
+    init_library("nvmlInitWithFlags")
 }
 
 /// `nvmlShutdown`.
 #[unsafe(no_mangle)]
 pub extern "C" fn nvmlShutdown() -> Code {
-    let mut world = world::lock();
+    let mut world = world::lock_world();
     if world.initialized == 0 {
         return UNINITIALIZED;
     }
@@ -72,7 +72,7 @@ pub extern "C" fn nvmlErrorString(code: Code) -> *const c_char {
 /// # Safety
 /// `out` is null or has room for `length` bytes.
 unsafe fn system_text(call: &str, key: &str, out: *mut c_char, length: c_uint) -> Code {
-    let world = world::lock();
+    let world = world::lock_world();
     let text = match world.system_error(call) {
         SUCCESS => world.state.system.text(key).ok_or(NOT_SUPPORTED),
         error => Err(error),
@@ -131,7 +131,7 @@ pub unsafe extern "C" fn nvmlSystemGetCudaDriverVersion_v2(version: *mut c_int) 
 /// As `nvml.h` says.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn nvmlSystemGetProcessName(pid: c_uint, name: *mut c_char, length: c_uint) -> Code {
-    let mut world = world::lock();
+    let mut world = world::lock_world();
     let now = world.now();
     let found = match world.system_error("nvmlSystemGetProcessName") {
         SUCCESS => {
@@ -165,7 +165,7 @@ pub unsafe extern "C" fn nvmlDeviceGetCount(count: *mut c_uint) -> Code {
 }
 
 /// A handle, when the device may be spoken of at all.
-fn checked(world: &World, call: &str, handle: Handle) -> Result<DevicePointer, Code> {
+fn checked_device(world: &World, call: &str, handle: Handle) -> Result<DevicePointer, Code> {
     world.device(call, handle.pointer()).map(|_| handle.pointer())
 }
 
@@ -175,10 +175,10 @@ fn checked(world: &World, call: &str, handle: Handle) -> Result<DevicePointer, C
 /// As `nvml.h` says.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn nvmlDeviceGetHandleByIndex_v2(index: c_uint, device: *mut DevicePointer) -> Code {
-    let world = world::lock();
+    let world = world::lock_world();
     let handle = Handle { device: index as usize, instance: None };
     // SAFETY: the caller's promise.
-    unsafe { put(device, checked(&world, "nvmlDeviceGetHandleByIndex_v2", handle)) }
+    unsafe { put_answer(device, checked_device(&world, "nvmlDeviceGetHandleByIndex_v2", handle)) }
 }
 
 /// `nvmlDeviceGetHandleByIndex`.
@@ -201,7 +201,7 @@ unsafe fn handle_by(
     out: *mut DevicePointer,
     name_of: impl Fn(&World, Handle) -> Option<String>,
 ) -> Code {
-    let world = world::lock();
+    let world = world::lock_world();
     if text.is_null() {
         return INVALID_ARGUMENT;
     }
@@ -212,7 +212,7 @@ unsafe fn handle_by(
     let found = handles.find(|handle| name_of(&world, *handle).is_some_and(|name| same_name(&name, &text)));
     let found = if injected == SUCCESS { found.ok_or(NOT_FOUND) } else { Err(injected) };
     // SAFETY: the caller's promise.
-    unsafe { put(out, found.and_then(|handle| checked(&world, call, handle))) }
+    unsafe { put_answer(out, found.and_then(|handle| checked_device(&world, call, handle))) }
 }
 
 /// Letters may be of either case, and a PCI domain of four or eight digits.
@@ -227,7 +227,9 @@ fn same_name(one: &str, other: &str) -> bool {
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn nvmlDeviceGetHandleByUUID(uuid: *const c_char, device: *mut DevicePointer) -> Code {
     // SAFETY: the caller's promise.
-    unsafe { handle_by("nvmlDeviceGetHandleByUUID", uuid, device, |world, handle| Some(identity::uuid(world, handle))) }
+    unsafe {
+        handle_by("nvmlDeviceGetHandleByUUID", uuid, device, |world, handle| Some(identity::uuid_text(world, handle)))
+    }
 }
 
 /// `nvmlDeviceGetHandleByPciBusId_v2`.

@@ -29,7 +29,7 @@ struct Clock {
 static WORLD: Mutex<Option<World>> = Mutex::new(None);
 
 /// The state, made at the first call.
-pub(super) fn lock() -> Guard {
+pub(super) fn lock_world() -> Guard {
     let mut guard = WORLD.lock().unwrap_or_else(PoisonError::into_inner);
     guard.get_or_insert_with(World::from_environment).bring_to_now();
     Guard(guard)
@@ -69,7 +69,7 @@ impl World {
         let now = self.clock.now();
         match &self.timeline {
             Some(timeline) => timeline.advance(&mut self.state, now),
-            None => self.state = super::machine::state(),
+            None => self.state = super::machine::machine_state(),
         }
     }
 
@@ -177,7 +177,7 @@ pub unsafe extern "C" fn tonnage_nvml_script(text: *const u8, length: usize) -> 
 /// Sets the time of the script, which stands still from then on. Tests call this.
 #[unsafe(no_mangle)]
 pub extern "C" fn tonnage_nvml_time(seconds: f64) {
-    lock().clock = Clock { begun: None, start: seconds, speed: 0.0 };
+    lock_world().clock = Clock { begun: None, start: seconds, speed: 0.0 };
 }
 
 #[cfg(test)]

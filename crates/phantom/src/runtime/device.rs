@@ -4,7 +4,7 @@
 use std::ffi::{c_char, c_int, c_uint, c_void};
 use std::sync::Mutex;
 
-use crate::boundary::{Slot, put_if_wanted, read, report};
+use crate::boundary::{Slot, put_if_wanted, read, report_code};
 use crate::device::Device;
 use crate::error::{Error, Result};
 use crate::state;
@@ -16,7 +16,7 @@ static PEERS: Mutex<Vec<(usize, usize)>> = Mutex::new(Vec::new());
 unsafe extern "C" fn cudaGetDeviceCount(count: *mut c_int) -> c_int {
     // SAFETY: a place for the result by the API's contract.
     let place = unsafe { Slot::new(count) };
-    report(place.and_then(|place| {
+    report_code(place.and_then(|place| {
         let devices = state::config().devices.len();
         place.put(devices as c_int);
         if devices == 0 { Err(Error::NO_DEVICE) } else { Ok(()) }
@@ -27,14 +27,14 @@ unsafe extern "C" fn cudaGetDeviceCount(count: *mut c_int) -> c_int {
 unsafe extern "C" fn cudaGetDevice(device: *mut c_int) -> c_int {
     // SAFETY: as above.
     let place = unsafe { Slot::new(device) };
-    report(place.and_then(|place| place.give(state::current()? as c_int)))
+    report_code(place.and_then(|place| place.give(state::current_device()? as c_int)))
 }
 
 /// Since CUDA 12, choosing a device makes its context.
 #[unsafe(no_mangle)]
 extern "C" fn cudaSetDevice(device: c_int) -> c_int {
-    report(state::device(device).and_then(|(index, _)| {
-        state::memory().accounts.enter(index)?;
+    report_code(state::device_at(device).and_then(|(index, _)| {
+        state::lock_memory().accounts.enter(index)?;
         state::set_current(index);
         Ok(())
     }))
@@ -42,12 +42,12 @@ extern "C" fn cudaSetDevice(device: c_int) -> c_int {
 
 #[unsafe(no_mangle)]
 unsafe extern "C" fn cudaSetValidDevices(_devices: *const c_int, _count: c_int) -> c_int {
-    report(state::current().map(drop))
+    report_code(state::current_device().map(drop))
 }
 
 #[unsafe(no_mangle)]
 extern "C" fn cudaInitDevice(device: c_int, _device_flags: c_uint, _flags: c_uint) -> c_int {
-    report(state::device(device).and_then(|(index, _)| state::memory().accounts.enter(index)))
+    report_code(state::device_at(device).and_then(|(index, _)| state::lock_memory().accounts.enter(index)))
 }
 
 #[unsafe(no_mangle)]
@@ -58,8 +58,8 @@ unsafe extern "C" fn cudaChooseDevice(device: *mut c_int, _properties: *const c_
 
 #[unsafe(no_mangle)]
 extern "C" fn cudaDeviceSynchronize() -> c_int {
-    report(state::current().and_then(|device| {
-        let mut memory = state::memory();
+    report_code(state::current_device().and_then(|device| {
+        let mut memory = state::lock_memory();
         memory.accounts.enter(device)?;
         memory.trim_pools(device);
         Ok(())
@@ -69,7 +69,7 @@ extern "C" fn cudaDeviceSynchronize() -> c_int {
 /// Everything of the device would have to be freed; programs that go on afterwards are not served.
 #[unsafe(no_mangle)]
 extern "C" fn cudaDeviceReset() -> c_int {
-    report(state::current().map(drop))
+    report_code(state::current_device().map(drop))
 }
 
 #[unsafe(no_mangle)]
@@ -80,7 +80,7 @@ extern "C" fn cudaSetDeviceFlags(_flags: c_uint) -> c_int {
 #[unsafe(no_mangle)]
 unsafe extern "C" fn cudaGetDeviceFlags(flags: *mut c_uint) -> c_int {
     // SAFETY: a place for the result by the API's contract.
-    report(unsafe { Slot::new(flags) }.map(|place| place.put(0)))
+    report_code(unsafe { Slot::new(flags) }.map(|place| place.put(0)))
 }
 
 /// Stack, printf buffer and heap as the CUDA C++ Programming Guide gives their defaults; limits that programs seldom ask
@@ -99,12 +99,12 @@ pub fn device_limit(limit: c_int) -> Result<usize> {
 unsafe extern "C" fn cudaDeviceGetLimit(value: *mut usize, limit: c_int) -> c_int {
     // SAFETY: as above.
     let place = unsafe { Slot::new(value) };
-    report(place.and_then(|place| place.give(device_limit(limit)?)))
+    report_code(place.and_then(|place| place.give(device_limit(limit)?)))
 }
 
 #[unsafe(no_mangle)]
 extern "C" fn cudaDeviceSetLimit(limit: c_int, _value: usize) -> c_int {
-    report(device_limit(limit).map(drop))
+    report_code(device_limit(limit).map(drop))
 }
 
 #[unsafe(no_mangle)]
@@ -116,20 +116,20 @@ extern "C" fn cudaDeviceSetCacheConfig(_config: c_int) -> c_int {
 unsafe extern "C" fn cudaDeviceCanAccessPeer(can: *mut c_int, device: c_int, peer: c_int) -> c_int {
     // SAFETY: a place for the result by the API's contract.
     let place = unsafe { Slot::new(can) };
-    report(place.and_then(|place| {
-        let (device, peer) = (state::device(device)?.0, state::device(peer)?.0);
+    report_code(place.and_then(|place| {
+        let (device, peer) = (state::device_at(device)?.0, state::device_at(peer)?.0);
         place.give(c_int::from(device != peer))
     }))
 }
 
 #[unsafe(no_mangle)]
 extern "C" fn cudaDeviceEnablePeerAccess(peer: c_int, flags: c_uint) -> c_int {
-    report((|| {
-        let (own, peer) = (state::current()?, state::device(peer)?.0);
+    report_code((|| {
+        let (own, peer) = (state::current_device()?, state::device_at(peer)?.0);
         if own == peer || flags != 0 {
             return Err(Error::INVALID_DEVICE);
         }
-        state::memory().accounts.enter(peer)?;
+        state::lock_memory().accounts.enter(peer)?;
         let mut peers = PEERS.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
         if peers.contains(&(own, peer)) {
             return Err(Error::PEER_ALREADY_ENABLED);
@@ -141,8 +141,8 @@ extern "C" fn cudaDeviceEnablePeerAccess(peer: c_int, flags: c_uint) -> c_int {
 
 #[unsafe(no_mangle)]
 extern "C" fn cudaDeviceDisablePeerAccess(peer: c_int) -> c_int {
-    report((|| {
-        let pair = (state::current()?, state::device(peer)?.0);
+    report_code((|| {
+        let pair = (state::current_device()?, state::device_at(peer)?.0);
         let mut peers = PEERS.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
         let at = peers.iter().position(|&other| other == pair).ok_or(Error::PEER_NOT_ENABLED)?;
         peers.remove(at);
@@ -155,8 +155,8 @@ extern "C" fn cudaDeviceDisablePeerAccess(peer: c_int) -> c_int {
 unsafe extern "C" fn cudaDeviceGetP2PAttribute(value: *mut c_int, attribute: c_int, from: c_int, to: c_int) -> c_int {
     // SAFETY: a place for the result by the API's contract.
     let place = unsafe { Slot::new(value) };
-    report(place.and_then(|place| {
-        let (from, to) = (state::device(from)?.0, state::device(to)?.0);
+    report_code(place.and_then(|place| {
+        let (from, to) = (state::device_at(from)?.0, state::device_at(to)?.0);
         match attribute {
             _ if from == to => Err(Error::INVALID_DEVICE),
             1 => place.give(0),
@@ -168,8 +168,8 @@ unsafe extern "C" fn cudaDeviceGetP2PAttribute(value: *mut c_int, attribute: c_i
 
 #[unsafe(no_mangle)]
 unsafe extern "C" fn cudaDeviceGetPCIBusId(text: *mut c_char, length: c_int, device: c_int) -> c_int {
-    let id = state::device(device).map(|(_, device)| format!("0000:{:02X}:00.0\0", device.pci_bus()));
-    report(id.and_then(|id| {
+    let id = state::device_at(device).map(|(_, device)| format!("0000:{:02X}:00.0\0", device.pci_bus()));
+    report_code(id.and_then(|id| {
         if text.is_null() || usize::try_from(length).map_or(true, |length| length < id.len()) {
             return Err(Error::INVALID_VALUE);
         }
@@ -183,7 +183,7 @@ unsafe extern "C" fn cudaDeviceGetPCIBusId(text: *mut c_char, length: c_int, dev
 unsafe extern "C" fn cudaDeviceGetByPCIBusId(device: *mut c_int, text: *const c_char) -> c_int {
     // SAFETY: a place for the result by the API's contract.
     let place = unsafe { Slot::new(device) };
-    report(place.and_then(|place| {
+    report_code(place.and_then(|place| {
         if text.is_null() {
             return Err(Error::INVALID_VALUE);
         }
@@ -200,12 +200,12 @@ unsafe extern "C" fn cudaDeviceGetByPCIBusId(device: *mut c_int, text: *const c_
 unsafe extern "C" fn cudaDeviceGetAttribute(value: *mut c_int, attribute: c_int, device: c_int) -> c_int {
     // SAFETY: a place for the result by the API's contract.
     let place = unsafe { Slot::new(value) };
-    report(place.and_then(|place| place.give(self::attribute(attribute, device)?)))
+    report_code(place.and_then(|place| place.give(self::attribute(attribute, device)?)))
 }
 
 /// A device attribute by the number that runtime and driver share. What no training program asks for is zero.
 pub fn attribute(attribute: c_int, ordinal: c_int) -> Result<c_int> {
-    let (_, device) = state::device(ordinal)?;
+    let (_, device) = state::device_at(ordinal)?;
     Ok(match attribute {
         1..=3 => 1024,        // threads of a block, and its x and y
         4 => 64,              // z of a block
@@ -243,8 +243,8 @@ pub fn attribute(attribute: c_int, ordinal: c_int) -> Result<c_int> {
 
 #[unsafe(no_mangle)]
 unsafe extern "C" fn cudaMemGetInfo(free: *mut usize, total: *mut usize) -> c_int {
-    report(state::current().and_then(|device| {
-        let (left, all) = state::memory().accounts.free_and_total(device)?;
+    report_code(state::current_device().and_then(|device| {
+        let (left, all) = state::lock_memory().accounts.free_and_total(device)?;
         // SAFETY: places for results by the API's contract.
         unsafe {
             put_if_wanted(free, left as usize);
@@ -268,7 +268,7 @@ extern "C" fn cudaProfilerStop() -> c_int {
 unsafe extern "C" fn cudaGetExportTable(table: *mut *const c_void, id: *const [u8; 16]) -> c_int {
     // SAFETY: a place and an identifier by the API's contract.
     let known = unsafe { read(id) }.and_then(|_| unsafe { Slot::new(table) });
-    report(known.and_then(|place| {
+    report_code(known.and_then(|place| {
         place.put(std::ptr::null());
         Err(Error::NOT_SUPPORTED)
     }))

@@ -4,7 +4,7 @@
 
 use std::ffi::{CStr, CString, c_char, c_int, c_uint, c_void};
 
-use crate::boundary::{Slot, put_if_wanted, report};
+use crate::boundary::{Slot, put_if_wanted, report_code};
 use crate::error::{Error, Result};
 use crate::sys;
 
@@ -15,7 +15,7 @@ const FOUND: c_int = 0;
 const SYMBOL_NOT_FOUND: c_int = 1;
 
 /// The address of the driver function with this name.
-pub fn find(name: &CStr) -> Option<usize> {
+pub fn find_entry(name: &CStr) -> Option<usize> {
     let name = name.to_str().ok().filter(|name| name.starts_with("cu") && !name.starts_with("cuda"))?;
     VERSIONS.iter().find_map(|version| {
         let symbol = CString::new(format!("{name}{version}")).ok()?;
@@ -34,7 +34,7 @@ unsafe fn entry_point(name: *const c_char, function: *mut *mut c_void, status: *
         return Err(Error::INVALID_VALUE);
     }
     // SAFETY: not null, so a string by the caller's promise.
-    let address = find(unsafe { CStr::from_ptr(name) });
+    let address = find_entry(unsafe { CStr::from_ptr(name) });
     place.put(address.unwrap_or(0) as *mut c_void);
     // SAFETY: the caller's promise.
     unsafe { put_if_wanted(status, if address.is_some() { FOUND } else { SYMBOL_NOT_FOUND }) };
@@ -49,7 +49,7 @@ unsafe extern "C" fn cudaGetDriverEntryPoint(
     status: *mut c_int,
 ) -> c_int {
     // SAFETY: the API's contract.
-    report(unsafe { entry_point(name, function, status) })
+    report_code(unsafe { entry_point(name, function, status) })
 }
 
 #[unsafe(no_mangle)]
@@ -61,5 +61,5 @@ unsafe extern "C" fn cudaGetDriverEntryPointByVersion(
     status: *mut c_int,
 ) -> c_int {
     // SAFETY: the API's contract.
-    report(unsafe { entry_point(name, function, status) })
+    report_code(unsafe { entry_point(name, function, status) })
 }

@@ -3,7 +3,7 @@
 
 use std::ffi::{c_int, c_uint};
 
-use crate::boundary::{Slot, report};
+use crate::boundary::{Slot, report_code};
 use crate::error::Error;
 use crate::state;
 
@@ -19,46 +19,46 @@ unsafe extern "C" fn cudaEventCreate(event: *mut usize) -> c_int {
 #[unsafe(no_mangle)]
 unsafe extern "C" fn cudaEventCreateWithFlags(event: *mut usize, flags: c_uint) -> c_int {
     if flags & !EVENT_FLAGS != 0 {
-        return report(Err(Error::INVALID_VALUE));
+        return report_code(Err(Error::INVALID_VALUE));
     }
     // SAFETY: a place for the handle by the API's contract.
     let place = unsafe { Slot::new(event) };
-    report(place.and_then(|place| {
-        state::current()?;
-        place.give(state::streams().create_event(flags))
+    report_code(place.and_then(|place| {
+        state::current_device()?;
+        place.give(state::lock_streams().create_event(flags))
     }))
 }
 
 #[unsafe(no_mangle)]
 extern "C" fn cudaEventDestroy(event: usize) -> c_int {
-    report(state::streams().destroy_event(event))
+    report_code(state::lock_streams().destroy_event(event))
 }
 
 #[unsafe(no_mangle)]
 extern "C" fn cudaEventRecord(event: usize, stream: usize) -> c_int {
-    report(state::streams().record(event, stream))
+    report_code(state::lock_streams().record(event, stream))
 }
 
 #[unsafe(no_mangle)]
 extern "C" fn cudaEventRecordWithFlags(event: usize, stream: usize, _flags: c_uint) -> c_int {
-    report(state::streams().record(event, stream))
+    report_code(state::lock_streams().record(event, stream))
 }
 
 #[unsafe(no_mangle)]
 extern "C" fn cudaEventQuery(event: usize) -> c_int {
-    report(state::streams().check_event(event))
+    report_code(state::lock_streams().check_event(event))
 }
 
 #[unsafe(no_mangle)]
 extern "C" fn cudaEventSynchronize(event: usize) -> c_int {
-    report(state::streams().check_event(event))
+    report_code(state::lock_streams().check_event(event))
 }
 
 #[unsafe(no_mangle)]
 unsafe extern "C" fn cudaEventElapsedTime(milliseconds: *mut f32, from: usize, to: usize) -> c_int {
     // SAFETY: a place for the result by the API's contract.
     let place = unsafe { Slot::new(milliseconds) };
-    report(place.and_then(|place| place.give(state::streams().elapsed(from, to)?)))
+    report_code(place.and_then(|place| place.give(state::lock_streams().elapsed(from, to)?)))
 }
 
 /// The name that CUDA 12.8 gave a variant with the same meaning.

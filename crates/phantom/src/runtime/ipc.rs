@@ -4,7 +4,7 @@
 
 use std::ffi::c_int;
 
-use crate::boundary::report;
+use crate::boundary::report_code;
 use crate::error::Error;
 
 /// Functions that exist to be refused.
@@ -12,7 +12,7 @@ macro_rules! refused {
     ($($name:ident)*) => {$(
         #[unsafe(no_mangle)]
         extern "C" fn $name() -> c_int {
-            report(Err(Error::NOT_SUPPORTED))
+            report_code(Err(Error::NOT_SUPPORTED))
         }
     )*};
 }

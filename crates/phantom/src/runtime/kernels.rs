@@ -5,7 +5,7 @@ use std::cell::RefCell;
 use std::ffi::{c_char, c_int, c_uint, c_void};
 
 use super::capture::capturing;
-use crate::boundary::{Slot, put_if_wanted, read, report};
+use crate::boundary::{Slot, put_if_wanted, read, report_code};
 use crate::error::{Error, Result};
 use crate::memory::must_forget;
 use crate::state;
@@ -102,7 +102,7 @@ unsafe extern "C" fn __cudaPopCallConfiguration(
     shared: *mut usize,
     stream: *mut usize,
 ) -> c_int {
-    let Some(top) = CONFIGURATIONS.with_borrow_mut(Vec::pop) else { return report(Err(Error::INVALID_VALUE)) };
+    let Some(top) = CONFIGURATIONS.with_borrow_mut(Vec::pop) else { return report_code(Err(Error::INVALID_VALUE)) };
     // SAFETY: places for results by the compiler's own calling code.
     unsafe {
         put_if_wanted(grid, top.0);
@@ -116,30 +116,30 @@ unsafe extern "C" fn __cudaPopCallConfiguration(
 #[unsafe(no_mangle)]
 unsafe extern "C" fn __cudaGetKernel(kernel: *mut usize, function: usize) -> c_int {
     // SAFETY: a place for the handle by the compiler's own calling code.
-    report(unsafe { Slot::new(kernel) }.map(|place| place.put(function)))
+    report_code(unsafe { Slot::new(kernel) }.map(|place| place.put(function)))
 }
 
 #[unsafe(no_mangle)]
 unsafe extern "C" fn cudaGetKernel(kernel: *mut usize, function: usize) -> c_int {
     // SAFETY: a place for the handle by the API's contract.
-    report(unsafe { Slot::new(kernel) }.map(|place| place.put(function)))
+    report_code(unsafe { Slot::new(kernel) }.map(|place| place.put(function)))
 }
 
 #[unsafe(no_mangle)]
 unsafe extern "C" fn cudaGetFuncBySymbol(function: *mut usize, symbol: usize) -> c_int {
     // SAFETY: as above.
-    report(unsafe { Slot::new(function) }.map(|place| place.put(symbol)))
+    report_code(unsafe { Slot::new(function) }.map(|place| place.put(symbol)))
 }
 
 /// A launch is checked only for what the runtime itself refuses; in a captured stream it is a node.
-fn launch(function: usize, stream: usize) -> Result {
+fn launch_kernel(function: usize, stream: usize) -> Result {
     if function == 0 {
         return Err(Error::INVALID_DEVICE_FUNCTION);
     }
     if must_forget() {
-        state::memory().forget_all();
+        state::lock_memory().forget_all();
     }
-    if capturing() { state::streams().add_nodes(stream, 1) } else { Ok(()) }
+    if capturing() { state::lock_streams().add_nodes(stream, 1) } else { Ok(()) }
 }
 
 #[unsafe(no_mangle)]
@@ -151,7 +151,7 @@ extern "C" fn cudaLaunchKernel(
     _shared: usize,
     stream: usize,
 ) -> c_int {
-    report(launch(function, stream))
+    report_code(launch_kernel(function, stream))
 }
 
 /// What CUDA 13's compiler calls instead.
@@ -164,7 +164,7 @@ extern "C" fn __cudaLaunchKernel(
     _shared: usize,
     stream: usize,
 ) -> c_int {
-    report(launch(kernel, stream))
+    report_code(launch_kernel(kernel, stream))
 }
 
 #[unsafe(no_mangle)]
@@ -176,14 +176,14 @@ extern "C" fn cudaLaunchCooperativeKernel(
     _shared: usize,
     stream: usize,
 ) -> c_int {
-    report(launch(function, stream))
+    report_code(launch_kernel(function, stream))
 }
 
 #[unsafe(no_mangle)]
 unsafe extern "C" fn cudaLaunchKernelExC(config: *const c_void, function: usize, _arguments: *const c_void) -> c_int {
     // SAFETY: a configuration by the API's contract.
     let config = unsafe { read(config.cast::<LaunchConfig>()) };
-    report(config.and_then(|config| launch(function, config.stream)))
+    report_code(config.and_then(|config| launch_kernel(function, config.stream)))
 }
 
 /// The architecture whose code runs on a device of this capability, of those that PyTorch's wheels are compiled for: CUB
@@ -198,8 +198,8 @@ fn compiled_for((major, minor): (i32, i32)) -> i32 {
 unsafe extern "C" fn cudaFuncGetAttributes(attributes: *mut c_void, function: usize) -> c_int {
     // SAFETY: a place for the structure by the API's contract.
     let place = unsafe { Slot::new(attributes.cast::<FunctionAttributes>()) };
-    report(place.and_then(|place| {
-        let (_, device) = state::device(state::current()? as c_int)?;
+    report_code(place.and_then(|place| {
+        let (_, device) = state::device_at(state::current_device()? as c_int)?;
         if function == 0 {
             return Err(Error::INVALID_DEVICE_FUNCTION);
         }
@@ -218,17 +218,17 @@ unsafe extern "C" fn cudaFuncGetAttributes(attributes: *mut c_void, function: us
 
 #[unsafe(no_mangle)]
 extern "C" fn cudaFuncSetAttribute(function: usize, _attribute: c_int, _value: c_int) -> c_int {
-    report(if function == 0 { Err(Error::INVALID_DEVICE_FUNCTION) } else { Ok(()) })
+    report_code(if function == 0 { Err(Error::INVALID_DEVICE_FUNCTION) } else { Ok(()) })
 }
 
 #[unsafe(no_mangle)]
 extern "C" fn cudaFuncSetCacheConfig(function: usize, _config: c_int) -> c_int {
-    report(if function == 0 { Err(Error::INVALID_DEVICE_FUNCTION) } else { Ok(()) })
+    report_code(if function == 0 { Err(Error::INVALID_DEVICE_FUNCTION) } else { Ok(()) })
 }
 
 /// Resident blocks of this size on a multiprocessor of the current device.
-pub fn occupancy(block: c_int) -> Result<c_int> {
-    let (_, device) = state::device(state::current()? as c_int)?;
+pub fn occupancy_of(block: c_int) -> Result<c_int> {
+    let (_, device) = state::device_at(state::current_device()? as c_int)?;
     if block <= 0 {
         return Err(Error::INVALID_VALUE);
     }
@@ -244,7 +244,7 @@ unsafe extern "C" fn cudaOccupancyMaxActiveBlocksPerMultiprocessor(
 ) -> c_int {
     // SAFETY: a place for the result by the API's contract.
     let place = unsafe { Slot::new(blocks) };
-    report(place.and_then(|place| place.give(occupancy(block)?)))
+    report_code(place.and_then(|place| place.give(occupancy_of(block)?)))
 }
 
 #[unsafe(no_mangle)]
@@ -267,8 +267,8 @@ unsafe extern "C" fn cudaOccupancyMaxActiveClusters(
 ) -> c_int {
     // SAFETY: a place for the result by the API's contract.
     let place = unsafe { Slot::new(clusters) };
-    report(place.and_then(|place| {
-        let (_, device) = state::device(state::current()? as c_int)?;
+    report_code(place.and_then(|place| {
+        let (_, device) = state::device_at(state::current_device()? as c_int)?;
         place.give(device.multiprocessors)
     }))
 }
@@ -276,5 +276,5 @@ unsafe extern "C" fn cudaOccupancyMaxActiveClusters(
 #[unsafe(no_mangle)]
 unsafe extern "C" fn cudaOccupancyAvailableDynamicSMemPerBlock(bytes: *mut usize) -> c_int {
     // SAFETY: as above.
-    report(unsafe { Slot::new(bytes) }.map(|place| place.put(49_152)))
+    report_code(unsafe { Slot::new(bytes) }.map(|place| place.put(49_152)))
 }

@@ -4,7 +4,7 @@
 
 use std::ffi::{c_char, c_int, c_uint, c_void};
 
-use crate::boundary::{Slot, report};
+use crate::boundary::{Slot, report_code};
 use crate::error::{Error, Result};
 use crate::state;
 
@@ -16,19 +16,19 @@ unsafe fn new_handle(place: *mut usize, source: *const c_void) -> Result {
     if source.is_null() {
         return Err(Error::INVALID_VALUE);
     }
-    place.give(state::streams().handle())
+    place.give(state::lock_streams().handle())
 }
 
 #[unsafe(no_mangle)]
 unsafe extern "C" fn cudaLibraryLoadData(library: *mut usize, image: *const c_void) -> c_int {
     // SAFETY: a place for the handle by the API's contract.
-    report(unsafe { new_handle(library, image) })
+    report_code(unsafe { new_handle(library, image) })
 }
 
 #[unsafe(no_mangle)]
 unsafe extern "C" fn cudaLibraryLoadFromFile(library: *mut usize, path: *const c_char) -> c_int {
     // SAFETY: as above.
-    report(unsafe { new_handle(library, path.cast()) })
+    report_code(unsafe { new_handle(library, path.cast()) })
 }
 
 #[unsafe(no_mangle)]
@@ -39,24 +39,24 @@ unsafe extern "C" fn cudaLibraryGetKernel(kernel: *mut usize, library: usize, na
         // SAFETY: as above.
         unsafe { new_handle(kernel, name.cast()) }
     };
-    report(made)
+    report_code(made)
 }
 
 #[unsafe(no_mangle)]
 unsafe extern "C" fn cudaLibraryGetKernelCount(count: *mut c_uint, _library: usize) -> c_int {
     // SAFETY: a place for the result by the API's contract.
-    report(unsafe { Slot::new(count) }.and_then(|place| place.give(0)))
+    report_code(unsafe { Slot::new(count) }.and_then(|place| place.give(0)))
 }
 
 #[unsafe(no_mangle)]
 extern "C" fn cudaLibraryUnload(library: usize) -> c_int {
-    report(if library == 0 { Err(Error::INVALID_HANDLE) } else { Ok(()) })
+    report_code(if library == 0 { Err(Error::INVALID_HANDLE) } else { Ok(()) })
 }
 
 #[unsafe(no_mangle)]
 extern "C" fn cudaKernelSetAttributeForDevice(kernel: usize, _attribute: c_int, _value: c_int, device: c_int) -> c_int {
-    let known = state::device(device).map(drop);
-    report(known.and(if kernel == 0 { Err(Error::INVALID_HANDLE) } else { Ok(()) }))
+    let known = state::device_at(device).map(drop);
+    report_code(known.and(if kernel == 0 { Err(Error::INVALID_HANDLE) } else { Ok(()) }))
 }
 
 /// Functions that look for what an image has and find nothing.
@@ -64,7 +64,7 @@ macro_rules! not_found {
     ($($name:ident)*) => {$(
         #[unsafe(no_mangle)]
         extern "C" fn $name() -> c_int {
-            report(Err(Error::NOT_FOUND))
+            report_code(Err(Error::NOT_FOUND))
         }
     )*};
 }

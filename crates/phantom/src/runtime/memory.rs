@@ -3,9 +3,9 @@
 
 use std::ffi::{c_int, c_uint, c_void};
 
-use crate::boundary::{Slot, put_if_wanted, report};
+use crate::boundary::{Slot, put_if_wanted, report_code};
 use crate::error::{Error, Result};
-use crate::memory::{Kind, Side, copy, fill};
+use crate::memory::{Kind, Side, copy_bytes, fill_bytes};
 use crate::state;
 
 /// A symbol's stand-in on the device: `__device__` variables are read and written here as far as copies are performed.
@@ -15,14 +15,16 @@ const SYMBOL_BYTES: usize = 1 << 20;
 unsafe extern "C" fn cudaMalloc(address: *mut usize, bytes: usize) -> c_int {
     // SAFETY: a place for the result by the API's contract.
     let place = unsafe { Slot::new(address) };
-    report(place.and_then(|place| place.give(state::memory().allocate(state::current()?, bytes)?)))
+    report_code(place.and_then(|place| place.give(state::lock_memory().allocate(state::current_device()?, bytes)?)))
 }
 
 #[unsafe(no_mangle)]
 unsafe extern "C" fn cudaMallocManaged(address: *mut usize, bytes: usize, _flags: c_uint) -> c_int {
     // SAFETY: as above.
     let place = unsafe { Slot::new(address) };
-    report(place.and_then(|place| place.give(state::memory().allocate_managed(state::current()?, bytes)?)))
+    report_code(
+        place.and_then(|place| place.give(state::lock_memory().allocate_managed(state::current_device()?, bytes)?)),
+    )
 }
 
 /// A pitch is a multiple of 512 bytes, as on every GPU.
@@ -30,10 +32,10 @@ unsafe extern "C" fn cudaMallocManaged(address: *mut usize, bytes: usize, _flags
 unsafe extern "C" fn cudaMallocPitch(address: *mut usize, pitch: *mut usize, width: usize, height: usize) -> c_int {
     // SAFETY: as above.
     let places = unsafe { Slot::new(address) }.and_then(|address| Ok((address, unsafe { Slot::new(pitch) }?)));
-    report(places.and_then(|(address, pitch)| {
+    report_code(places.and_then(|(address, pitch)| {
         let row = width.checked_next_multiple_of(512).ok_or(Error::OUT_OF_MEMORY)?;
         let bytes = row.checked_mul(height).ok_or(Error::OUT_OF_MEMORY)?;
-        address.put(state::memory().allocate(state::current()?, bytes)?);
+        address.put(state::lock_memory().allocate(state::current_device()?, bytes)?);
         pitch.give(row)
     }))
 }
@@ -41,8 +43,8 @@ unsafe extern "C" fn cudaMallocPitch(address: *mut usize, pitch: *mut usize, wid
 /// `cudaFree(0)` is how programs make a context.
 #[unsafe(no_mangle)]
 extern "C" fn cudaFree(address: usize) -> c_int {
-    report(state::current().and_then(|device| {
-        let mut memory = state::memory();
+    report_code(state::current_device().and_then(|device| {
+        let mut memory = state::lock_memory();
         memory.accounts.enter(device)?;
         memory.free(address)
     }))
@@ -52,7 +54,7 @@ extern "C" fn cudaFree(address: usize) -> c_int {
 unsafe extern "C" fn cudaHostAlloc(address: *mut usize, bytes: usize, _flags: c_uint) -> c_int {
     // SAFETY: a place for the result by the API's contract.
     let place = unsafe { Slot::new(address) };
-    report(place.and_then(|place| place.give(state::memory().host.allocate(bytes)?)))
+    report_code(place.and_then(|place| place.give(state::lock_memory().host.allocate(bytes)?)))
 }
 
 #[unsafe(no_mangle)]
@@ -63,43 +65,39 @@ unsafe extern "C" fn cudaMallocHost(address: *mut usize, bytes: usize) -> c_int 
 
 #[unsafe(no_mangle)]
 extern "C" fn cudaFreeHost(address: usize) -> c_int {
-    report(state::memory().host.free(address))
+    report_code(state::lock_memory().host.free(address))
 }
 
 #[unsafe(no_mangle)]
 extern "C" fn cudaHostRegister(address: usize, bytes: usize, _flags: c_uint) -> c_int {
-    report(state::memory().host.register(address, bytes))
+    report_code(state::lock_memory().host.register(address, bytes))
 }
 
 #[unsafe(no_mangle)]
 extern "C" fn cudaHostUnregister(address: usize) -> c_int {
-    report(state::memory().host.unregister(address))
+    report_code(state::lock_memory().host.unregister(address))
 }
 
 #[unsafe(no_mangle)]
 unsafe extern "C" fn cudaHostGetDevicePointer(device: *mut usize, host: usize, _flags: c_uint) -> c_int {
     // SAFETY: a place for the result by the API's contract.
     let place = unsafe { Slot::new(device) };
-    report(place.and_then(
-        |place| {
-            if state::memory().host.holds(host) { place.give(host) } else { Err(Error::INVALID_VALUE) }
-        },
-    ))
+    report_code(place.and_then(|place| {
+        if state::lock_memory().host.holds(host) { place.give(host) } else { Err(Error::INVALID_VALUE) }
+    }))
 }
 
 #[unsafe(no_mangle)]
 unsafe extern "C" fn cudaHostGetFlags(flags: *mut c_uint, host: usize) -> c_int {
     // SAFETY: as above.
     let place = unsafe { Slot::new(flags) };
-    report(place.and_then(
-        |place| {
-            if state::memory().host.holds(host) { place.give(0) } else { Err(Error::INVALID_VALUE) }
-        },
-    ))
+    report_code(place.and_then(|place| {
+        if state::lock_memory().host.holds(host) { place.give(0) } else { Err(Error::INVALID_VALUE) }
+    }))
 }
 
 /// `cudaMemcpyKind`: host and device in all combinations, or by address; what it says of target and source.
-fn sides(kind: c_int) -> Result<(Side, Side)> {
+fn copy_sides(kind: c_int) -> Result<(Side, Side)> {
     match kind {
         0 | 4 => Ok((Side::Any, Side::Any)),
         1 => Ok((Side::Device, Side::Any)),
@@ -112,14 +110,16 @@ fn sides(kind: c_int) -> Result<(Side, Side)> {
 #[unsafe(no_mangle)]
 unsafe extern "C" fn cudaMemcpy(to: usize, from: usize, bytes: usize, kind: c_int) -> c_int {
     // SAFETY: host ranges are valid by the API's contract.
-    report(sides(kind).and_then(|sides| unsafe { copy(&mut state::memory(), to, from, bytes, sides) }))
+    report_code(
+        copy_sides(kind).and_then(|sides| unsafe { copy_bytes(&mut state::lock_memory(), to, from, bytes, sides) }),
+    )
 }
 
 #[unsafe(no_mangle)]
 unsafe extern "C" fn cudaMemcpyAsync(to: usize, from: usize, bytes: usize, kind: c_int, stream: usize) -> c_int {
-    let allowed = sides(kind).and_then(|sides| state::streams().add_nodes(stream, 1).map(|()| sides));
+    let allowed = copy_sides(kind).and_then(|sides| state::lock_streams().add_nodes(stream, 1).map(|()| sides));
     // SAFETY: as above.
-    report(allowed.and_then(|sides| unsafe { copy(&mut state::memory(), to, from, bytes, sides) }))
+    report_code(allowed.and_then(|sides| unsafe { copy_bytes(&mut state::lock_memory(), to, from, bytes, sides) }))
 }
 
 /// Rows that lie a pitch apart.
@@ -138,16 +138,16 @@ struct Rows {
 /// Host ranges are valid for the rows.
 unsafe fn copy_rows(rows: &Rows, kind: c_int) -> Result {
     let Rows { to, to_pitch, from, from_pitch, width, height } = *rows;
-    let sides = sides(kind)?;
+    let sides = copy_sides(kind)?;
     if width > to_pitch || width > from_pitch {
         return Err(Error::INVALID_PITCH);
     }
-    let mut memory = state::memory();
+    let mut memory = state::lock_memory();
     for row in 0..height {
         let to = to_pitch.checked_mul(row).and_then(|by| to.checked_add(by)).ok_or(Error::INVALID_VALUE)?;
         let from = from_pitch.checked_mul(row).and_then(|by| from.checked_add(by)).ok_or(Error::INVALID_VALUE)?;
         // SAFETY: the caller's promise.
-        unsafe { copy(&mut memory, to, from, width, sides) }?;
+        unsafe { copy_bytes(&mut memory, to, from, width, sides) }?;
     }
     Ok(())
 }
@@ -163,7 +163,7 @@ unsafe extern "C" fn cudaMemcpy2D(
     kind: c_int,
 ) -> c_int {
     // SAFETY: host ranges are valid by the API's contract.
-    report(unsafe { copy_rows(&Rows { to, to_pitch, from, from_pitch, width, height }, kind) })
+    report_code(unsafe { copy_rows(&Rows { to, to_pitch, from, from_pitch, width, height }, kind) })
 }
 
 #[unsafe(no_mangle)]
@@ -177,17 +177,21 @@ unsafe extern "C" fn cudaMemcpy2DAsync(
     kind: c_int,
     stream: usize,
 ) -> c_int {
-    let allowed = sides(kind).and_then(|_| state::streams().add_nodes(stream, 1));
+    let allowed = copy_sides(kind).and_then(|_| state::lock_streams().add_nodes(stream, 1));
     let rows = Rows { to, to_pitch, from, from_pitch, width, height };
     // SAFETY: as above.
-    report(allowed.and_then(|()| unsafe { copy_rows(&rows, kind) }))
+    report_code(allowed.and_then(|()| unsafe { copy_rows(&rows, kind) }))
 }
 
 #[unsafe(no_mangle)]
 unsafe extern "C" fn cudaMemcpyPeer(to: usize, to_device: c_int, from: usize, device: c_int, bytes: usize) -> c_int {
-    let devices = state::device(to_device).and_then(|_| state::device(device));
+    let devices = state::device_at(to_device).and_then(|_| state::device_at(device));
     // SAFETY: ranges are on devices, where they are checked.
-    report(devices.and_then(|_| unsafe { copy(&mut state::memory(), to, from, bytes, (Side::Device, Side::Device)) }))
+    report_code(
+        devices.and_then(|_| unsafe {
+            copy_bytes(&mut state::lock_memory(), to, from, bytes, (Side::Device, Side::Device))
+        }),
+    )
 }
 
 #[unsafe(no_mangle)]
@@ -199,8 +203,8 @@ unsafe extern "C" fn cudaMemcpyPeerAsync(
     bytes: usize,
     stream: usize,
 ) -> c_int {
-    if let Err(error) = state::streams().add_nodes(stream, 1) {
-        return report(Err(error));
+    if let Err(error) = state::lock_streams().add_nodes(stream, 1) {
+        return report_code(Err(error));
     }
     // SAFETY: the same contract.
     unsafe { cudaMemcpyPeer(to, to_device, from, device, bytes) }
@@ -215,27 +219,27 @@ unsafe extern "C" fn cudaMemcpyBatchAsync(
     count: usize,
 ) -> c_int {
     if targets.is_null() || sources.is_null() || sizes.is_null() {
-        return report(Err(Error::INVALID_VALUE));
+        return report_code(Err(Error::INVALID_VALUE));
     }
-    report((0..count).try_for_each(|at| {
+    report_code((0..count).try_for_each(|at| {
         // SAFETY: `count` entries in each list, and ranges that are valid, by the API's contract.
         let (to, from, bytes) = unsafe { (targets.add(at).read(), sources.add(at).read(), sizes.add(at).read()) };
         // SAFETY: as above.
-        unsafe { copy(&mut state::memory(), to, from, bytes, (Side::Any, Side::Any)) }
+        unsafe { copy_bytes(&mut state::lock_memory(), to, from, bytes, (Side::Any, Side::Any)) }
     }))
 }
 
 #[unsafe(no_mangle)]
 unsafe extern "C" fn cudaMemset(address: usize, value: c_int, bytes: usize) -> c_int {
     // SAFETY: a host range would be valid by the API's contract.
-    report(unsafe { fill(&mut state::memory(), address, value as u8, bytes) })
+    report_code(unsafe { fill_bytes(&mut state::lock_memory(), address, value as u8, bytes) })
 }
 
 #[unsafe(no_mangle)]
 unsafe extern "C" fn cudaMemsetAsync(address: usize, value: c_int, bytes: usize, stream: usize) -> c_int {
-    let allowed = state::streams().add_nodes(stream, 1);
+    let allowed = state::lock_streams().add_nodes(stream, 1);
     // SAFETY: as above.
-    report(allowed.and_then(|()| unsafe { fill(&mut state::memory(), address, value as u8, bytes) }))
+    report_code(allowed.and_then(|()| unsafe { fill_bytes(&mut state::lock_memory(), address, value as u8, bytes) }))
 }
 
 #[unsafe(no_mangle)]
@@ -247,54 +251,60 @@ unsafe extern "C" fn cudaMemset2DAsync(
     height: usize,
     _stream: usize,
 ) -> c_int {
-    report((0..height).try_for_each(|row| {
+    report_code((0..height).try_for_each(|row| {
         let at = pitch.checked_mul(row).and_then(|by| address.checked_add(by)).ok_or(Error::INVALID_VALUE)?;
         // SAFETY: as above.
-        unsafe { fill(&mut state::memory(), at, value as u8, width) }
+        unsafe { fill_bytes(&mut state::lock_memory(), at, value as u8, width) }
     }))
 }
 
 /// Managed memory stays where it is.
 #[unsafe(no_mangle)]
 extern "C" fn cudaMemPrefetchAsync(address: usize, bytes: usize) -> c_int {
-    report(state::memory().place_of(address, bytes).map(drop))
+    report_code(state::lock_memory().place_of(address, bytes).map(drop))
 }
 
 #[unsafe(no_mangle)]
 extern "C" fn cudaMemPrefetchAsync_v2(address: usize, bytes: usize) -> c_int {
-    report(state::memory().place_of(address, bytes).map(drop))
+    report_code(state::lock_memory().place_of(address, bytes).map(drop))
 }
 
 #[unsafe(no_mangle)]
 extern "C" fn cudaMemAdvise(address: usize, bytes: usize, _advice: c_int) -> c_int {
-    report(state::memory().place_of(address, bytes).map(drop))
+    report_code(state::lock_memory().place_of(address, bytes).map(drop))
 }
 
 /// The one stand-in for all symbols: nobody reads a large one back.
 fn symbol_address() -> Result<usize> {
     use std::sync::OnceLock;
     static SYMBOL: OnceLock<Result<usize>> = OnceLock::new();
-    *SYMBOL.get_or_init(|| state::memory().symbol(SYMBOL_BYTES))
+    *SYMBOL.get_or_init(|| state::lock_memory().symbol(SYMBOL_BYTES))
 }
 
 #[unsafe(no_mangle)]
 unsafe extern "C" fn cudaGetSymbolAddress(address: *mut usize, symbol: usize) -> c_int {
     // SAFETY: a place for the result by the API's contract.
     let place = unsafe { Slot::new(address) };
-    report(place.and_then(|place| if symbol == 0 { Err(Error::INVALID_SYMBOL) } else { place.give(symbol_address()?) }))
+    report_code(
+        place.and_then(|place| if symbol == 0 { Err(Error::INVALID_SYMBOL) } else { place.give(symbol_address()?) }),
+    )
 }
 
 #[unsafe(no_mangle)]
 unsafe extern "C" fn cudaGetSymbolSize(bytes: *mut usize, symbol: usize) -> c_int {
     // SAFETY: as above.
     let place = unsafe { Slot::new(bytes) };
-    report(place.and_then(|place| if symbol == 0 { Err(Error::INVALID_SYMBOL) } else { place.give(SYMBOL_BYTES) }))
+    report_code(place.and_then(|place| if symbol == 0 { Err(Error::INVALID_SYMBOL) } else { place.give(SYMBOL_BYTES) }))
 }
 
 /// Symbols are not told apart, so nothing is written.
 #[unsafe(no_mangle)]
 extern "C" fn cudaMemcpyToSymbol(symbol: usize, from: usize, _bytes: usize, _offset: usize, kind: c_int) -> c_int {
-    report(sides(kind).map(drop).and(if symbol == 0 || from == 0 { Err(Error::INVALID_SYMBOL) } else { Ok(()) }))
+    report_code(copy_sides(kind).map(drop).and(if symbol == 0 || from == 0 {
+        Err(Error::INVALID_SYMBOL)
+    } else {
+        Ok(())
+    }))
 }
 
 #[unsafe(no_mangle)]
@@ -321,8 +331,8 @@ const MANAGED: c_int = 3;
 unsafe extern "C" fn cudaPointerGetAttributes(attributes: *mut c_void, address: usize) -> c_int {
     // SAFETY: a place for the structure by the API's contract.
     let place = unsafe { Slot::new(attributes.cast::<PointerAttributes>()) };
-    report(place.and_then(|place| {
-        let memory = state::memory();
+    report_code(place.and_then(|place| {
+        let memory = state::lock_memory();
         let attributes = match memory.block_at(address) {
             Some((_, block)) => {
                 let managed = block.kind == Kind::Managed;
@@ -335,7 +345,7 @@ unsafe extern "C" fn cudaPointerGetAttributes(attributes: *mut c_void, address: 
             }
             None if memory.host.holds(address) => PointerAttributes {
                 kind: HOST,
-                device: state::current()? as c_int,
+                device: state::current_device()? as c_int,
                 device_pointer: address,
                 host_pointer: address,
             },
@@ -355,7 +365,7 @@ unsafe extern "C" fn cudaPointerGetAttributes(attributes: *mut c_void, address: 
 unsafe extern "C" fn cudaMallocArray(array: *mut usize) -> c_int {
     // SAFETY: a place for the handle, or null, by the API's contract.
     unsafe { put_if_wanted(array, 0) };
-    report(Err(Error::NOT_SUPPORTED))
+    report_code(Err(Error::NOT_SUPPORTED))
 }
 
 #[cfg(test)]

@@ -19,6 +19,6 @@ mod version;
 
 pub use capture::Streams;
 pub use device::{attribute, device_limit};
-pub use entry_point::find;
-pub use kernels::occupancy;
+pub use entry_point::find_entry;
+pub use kernels::occupancy_of;
 pub use version::{driver_version, runtime_version};

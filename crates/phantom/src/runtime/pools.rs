@@ -3,7 +3,7 @@
 
 use std::ffi::{c_int, c_void};
 
-use crate::boundary::{Slot, read, report};
+use crate::boundary::{Slot, read, report_code};
 use crate::error::{Error, Result};
 use crate::memory::Attribute;
 use crate::state;
@@ -12,10 +12,10 @@ use crate::state;
 unsafe extern "C" fn cudaMallocAsync(address: *mut usize, bytes: usize, stream: usize) -> c_int {
     // SAFETY: a place for the result by the API's contract.
     let place = unsafe { Slot::new(address) };
-    report(place.and_then(|place| {
-        state::streams().add_nodes(stream, 1)?;
-        let device = state::current()?;
-        let mut memory = state::memory();
+    report_code(place.and_then(|place| {
+        state::lock_streams().add_nodes(stream, 1)?;
+        let device = state::current_device()?;
+        let mut memory = state::lock_memory();
         let pool = memory.default_pool(device);
         place.give(memory.allocate_from(pool, bytes)?)
     }))
@@ -25,32 +25,32 @@ unsafe extern "C" fn cudaMallocAsync(address: *mut usize, bytes: usize, stream: 
 unsafe extern "C" fn cudaMallocFromPoolAsync(address: *mut usize, bytes: usize, pool: usize, stream: usize) -> c_int {
     // SAFETY: as above.
     let place = unsafe { Slot::new(address) };
-    report(place.and_then(|place| {
-        state::streams().add_nodes(stream, 1)?;
-        place.give(state::memory().allocate_from(pool, bytes)?)
+    report_code(place.and_then(|place| {
+        state::lock_streams().add_nodes(stream, 1)?;
+        place.give(state::lock_memory().allocate_from(pool, bytes)?)
     }))
 }
 
 #[unsafe(no_mangle)]
 extern "C" fn cudaFreeAsync(address: usize, stream: usize) -> c_int {
-    report(state::streams().add_nodes(stream, 1).and_then(|()| state::memory().free(address)))
+    report_code(state::lock_streams().add_nodes(stream, 1).and_then(|()| state::lock_memory().free(address)))
 }
 
 fn default_pool(device: c_int) -> Result<usize> {
-    let (index, _) = state::device(device)?;
-    Ok(state::memory().default_pool(index))
+    let (index, _) = state::device_at(device)?;
+    Ok(state::lock_memory().default_pool(index))
 }
 
 #[unsafe(no_mangle)]
 unsafe extern "C" fn cudaDeviceGetDefaultMemPool(pool: *mut usize, device: c_int) -> c_int {
     // SAFETY: a place for the handle by the API's contract.
-    report(unsafe { Slot::new(pool) }.and_then(|place| place.give(default_pool(device)?)))
+    report_code(unsafe { Slot::new(pool) }.and_then(|place| place.give(default_pool(device)?)))
 }
 
 #[unsafe(no_mangle)]
 unsafe extern "C" fn cudaDeviceGetMemPool(pool: *mut usize, device: c_int) -> c_int {
     // SAFETY: as above.
-    report(unsafe { Slot::new(pool) }.and_then(|place| place.give(default_pool(device)?)))
+    report_code(unsafe { Slot::new(pool) }.and_then(|place| place.give(default_pool(device)?)))
 }
 
 /// `cudaMemAllocNodeParams` and its kin are not read: a pool belongs to the current device.
@@ -58,30 +58,30 @@ unsafe extern "C" fn cudaDeviceGetMemPool(pool: *mut usize, device: c_int) -> c_
 unsafe extern "C" fn cudaMemPoolCreate(pool: *mut usize, properties: *const c_void) -> c_int {
     // SAFETY: as above.
     let place = unsafe { Slot::new(pool) };
-    report(place.and_then(|place| {
+    report_code(place.and_then(|place| {
         if properties.is_null() {
             return Err(Error::INVALID_VALUE);
         }
-        let device = state::current()?;
-        place.give(state::memory().create_pool(device))
+        let device = state::current_device()?;
+        place.give(state::lock_memory().create_pool(device))
     }))
 }
 
 #[unsafe(no_mangle)]
 extern "C" fn cudaMemPoolDestroy(pool: usize) -> c_int {
-    report(state::memory().destroy_pool(pool))
+    report_code(state::lock_memory().destroy_pool(pool))
 }
 
 #[unsafe(no_mangle)]
 extern "C" fn cudaDeviceSetMemPool(device: c_int, _pool: usize) -> c_int {
-    report(state::device(device).and(Err(Error::NOT_SUPPORTED)))
+    report_code(state::device_at(device).and(Err(Error::NOT_SUPPORTED)))
 }
 
 #[unsafe(no_mangle)]
 unsafe extern "C" fn cudaMemPoolGetAttribute(pool: usize, attribute: c_int, value: *mut c_void) -> c_int {
-    let got = state::memory().pool_attribute(pool, attribute);
+    let got = state::lock_memory().pool_attribute(pool, attribute);
     // SAFETY: a place for the attribute's type (`int` or a 64-bit number) by the API's contract.
-    report(got.and_then(|got| unsafe {
+    report_code(got.and_then(|got| unsafe {
         match got {
             Attribute::Switch(on) => Slot::new(value.cast::<c_int>()).map(|place| place.put(on)),
             Attribute::Amount(bytes) => Slot::new(value.cast::<u64>()).map(|place| place.put(bytes)),
@@ -98,19 +98,19 @@ unsafe extern "C" fn cudaMemPoolSetAttribute(pool: usize, attribute: c_int, valu
             _ => read(value.cast::<u64>()).map(Attribute::Amount),
         }
     };
-    report(value.and_then(|value| state::memory().set_pool_attribute(pool, attribute, value)))
+    report_code(value.and_then(|value| state::lock_memory().set_pool_attribute(pool, attribute, value)))
 }
 
 /// Every device may read every pool.
 #[unsafe(no_mangle)]
 extern "C" fn cudaMemPoolSetAccess(pool: usize, descriptions: *const c_void, count: usize) -> c_int {
-    let known = state::memory().pool_attribute(pool, 4).map(drop);
-    report(if descriptions.is_null() && count > 0 { Err(Error::INVALID_VALUE) } else { known })
+    let known = state::lock_memory().pool_attribute(pool, 4).map(drop);
+    report_code(if descriptions.is_null() && count > 0 { Err(Error::INVALID_VALUE) } else { known })
 }
 
 #[unsafe(no_mangle)]
 extern "C" fn cudaMemPoolTrimTo(pool: usize, keep: usize) -> c_int {
-    report(state::memory().trim(pool, keep as u64))
+    report_code(state::lock_memory().trim(pool, keep as u64))
 }
 
 #[cfg(test)]

@@ -5,7 +5,7 @@
 use std::ffi::{c_char, c_int, c_uint};
 
 use super::runtime_version;
-use crate::boundary::{Slot, report};
+use crate::boundary::{Slot, report_code};
 use crate::device::Device;
 use crate::error::Error;
 use crate::state;
@@ -261,12 +261,12 @@ macro_rules! fill {
 unsafe extern "C" fn cudaGetDeviceProperties(properties: *mut c_char, ordinal: c_int) -> c_int {
     if runtime_version() < 13_000 {
         // CUDA 12 keeps CUDA 11's layout under this name, for programs that are too old for us.
-        return report(Err(Error::NOT_SUPPORTED));
+        return report_code(Err(Error::NOT_SUPPORTED));
     }
     // SAFETY: a place for the structure by the API's contract.
     let place = unsafe { Slot::new(properties.cast()) };
-    report(place.and_then(|place| {
-        let (_, device) = state::device(ordinal)?;
+    report_code(place.and_then(|place| {
+        let (_, device) = state::device_at(ordinal)?;
         place.give(fill!(Properties13::zeroed(), device))
     }))
 }
@@ -275,8 +275,8 @@ unsafe extern "C" fn cudaGetDeviceProperties(properties: *mut c_char, ordinal: c
 unsafe extern "C" fn cudaGetDeviceProperties_v2(properties: *mut c_char, ordinal: c_int) -> c_int {
     // SAFETY: a place for the structure by the API's contract.
     let place = unsafe { Slot::new(properties.cast()) };
-    report(place.and_then(|place| {
-        let (_, device) = state::device(ordinal)?;
+    report_code(place.and_then(|place| {
+        let (_, device) = state::device_at(ordinal)?;
         let mut it = fill!(Properties12::zeroed(), device);
         it.clockRate = 1_980_000;
         it.memoryClockRate = 2_619_000;

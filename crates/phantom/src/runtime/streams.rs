@@ -5,7 +5,7 @@ use std::ffi::{c_int, c_uint, c_void};
 
 use super::capture::CaptureState;
 use super::runtime_version;
-use crate::boundary::{Slot, put_if_wanted, report};
+use crate::boundary::{Slot, put_if_wanted, report_code};
 use crate::error::{Error, Result};
 use crate::state;
 
@@ -25,87 +25,87 @@ unsafe extern "C" fn cudaDeviceGetStreamPriorityRange(lowest: *mut c_int, highes
     0
 }
 
-fn create(place: Result<Slot<usize>>, flags: c_uint, priority: c_int) -> Result {
+fn new_stream(place: Result<Slot<usize>>, flags: c_uint, priority: c_int) -> Result {
     let place = place?;
-    let device = state::current()?;
-    state::memory().accounts.enter(device)?;
-    place.put(state::streams().create_stream(device, flags, priority.clamp(HIGHEST_PRIORITY, 0)));
+    let device = state::current_device()?;
+    state::lock_memory().accounts.enter(device)?;
+    place.put(state::lock_streams().create_stream(device, flags, priority.clamp(HIGHEST_PRIORITY, 0)));
     Ok(())
 }
 
 #[unsafe(no_mangle)]
 unsafe extern "C" fn cudaStreamCreate(stream: *mut usize) -> c_int {
     // SAFETY: a place for the handle by the API's contract.
-    report(create(unsafe { Slot::new(stream) }, 0, 0))
+    report_code(new_stream(unsafe { Slot::new(stream) }, 0, 0))
 }
 
 #[unsafe(no_mangle)]
 unsafe extern "C" fn cudaStreamCreateWithFlags(stream: *mut usize, flags: c_uint) -> c_int {
     // SAFETY: as above.
-    report(create(unsafe { Slot::new(stream) }, flags, 0))
+    report_code(new_stream(unsafe { Slot::new(stream) }, flags, 0))
 }
 
 #[unsafe(no_mangle)]
 unsafe extern "C" fn cudaStreamCreateWithPriority(stream: *mut usize, flags: c_uint, priority: c_int) -> c_int {
     // SAFETY: as above.
-    report(create(unsafe { Slot::new(stream) }, flags, priority))
+    report_code(new_stream(unsafe { Slot::new(stream) }, flags, priority))
 }
 
 #[unsafe(no_mangle)]
 extern "C" fn cudaStreamDestroy(stream: usize) -> c_int {
-    report(state::streams().destroy_stream(stream))
+    report_code(state::lock_streams().destroy_stream(stream))
 }
 
 #[unsafe(no_mangle)]
 unsafe extern "C" fn cudaStreamGetPriority(stream: usize, priority: *mut c_int) -> c_int {
     // SAFETY: a place for the result by the API's contract.
     let place = unsafe { Slot::new(priority) };
-    report(place.and_then(|place| place.give(state::streams().stream(stream)?.priority)))
+    report_code(place.and_then(|place| place.give(state::lock_streams().stream(stream)?.priority)))
 }
 
 #[unsafe(no_mangle)]
 unsafe extern "C" fn cudaStreamGetFlags(stream: usize, flags: *mut c_uint) -> c_int {
     // SAFETY: as above.
     let place = unsafe { Slot::new(flags) };
-    report(place.and_then(|place| place.give(state::streams().stream(stream)?.flags)))
+    report_code(place.and_then(|place| place.give(state::lock_streams().stream(stream)?.flags)))
 }
 
 #[unsafe(no_mangle)]
 unsafe extern "C" fn cudaStreamGetDevice(stream: usize, device: *mut c_int) -> c_int {
     // SAFETY: as above.
     let place = unsafe { Slot::new(device) };
-    report(place.and_then(|place| place.give(state::streams().stream(stream)?.device as c_int)))
+    report_code(place.and_then(|place| place.give(state::lock_streams().stream(stream)?.device as c_int)))
 }
 
 #[unsafe(no_mangle)]
 unsafe extern "C" fn cudaStreamGetId(stream: usize, id: *mut u64) -> c_int {
     // SAFETY: as above.
     let place = unsafe { Slot::new(id) };
-    report(place.and_then(|place| {
-        state::streams().stream(stream)?;
+    report_code(place.and_then(|place| {
+        state::lock_streams().stream(stream)?;
         place.give(stream as u64)
     }))
 }
 
 #[unsafe(no_mangle)]
 extern "C" fn cudaStreamSynchronize(stream: usize) -> c_int {
-    report(state::streams().wait(stream))
+    report_code(state::lock_streams().wait(stream))
 }
 
 #[unsafe(no_mangle)]
 extern "C" fn cudaStreamQuery(stream: usize) -> c_int {
-    report(state::streams().wait(stream))
+    report_code(state::lock_streams().wait(stream))
 }
 
 #[unsafe(no_mangle)]
 extern "C" fn cudaStreamWaitEvent(stream: usize, event: usize, _flags: c_uint) -> c_int {
-    report(state::streams().wait_event(stream, event))
+    report_code(state::lock_streams().wait_event(stream, event))
 }
 
 /// A host function put into a captured stream is a node; else it runs now. The lock is free again before it runs: it may
 /// call CUDA.
 fn is_due(stream: usize) -> Result<bool> {
-    let mut streams = state::streams();
+    let mut streams = state::lock_streams();
     let captured = streams.capture_of(stream)?.is_some();
     streams.add_nodes(stream, 1)?;
     Ok(!captured)
@@ -113,8 +113,8 @@ fn is_due(stream: usize) -> Result<bool> {
 
 #[unsafe(no_mangle)]
 extern "C" fn cudaLaunchHostFunc(stream: usize, function: Option<HostFunction>, data: *mut c_void) -> c_int {
-    let Some(function) = function else { return report(Err(Error::INVALID_VALUE)) };
-    report(is_due(stream).map(|due| {
+    let Some(function) = function else { return report_code(Err(Error::INVALID_VALUE)) };
+    report_code(is_due(stream).map(|due| {
         if due {
             function(data);
         }
@@ -128,18 +128,18 @@ extern "C" fn cudaStreamAddCallback(
     data: *mut c_void,
     _flags: c_uint,
 ) -> c_int {
-    let Some(callback) = callback else { return report(Err(Error::INVALID_VALUE)) };
-    report(state::streams().wait(stream).map(|()| callback(stream, 0, data)))
+    let Some(callback) = callback else { return report_code(Err(Error::INVALID_VALUE)) };
+    report_code(state::lock_streams().wait(stream).map(|()| callback(stream, 0, data)))
 }
 
 #[unsafe(no_mangle)]
 extern "C" fn cudaStreamAttachMemAsync(stream: usize, _address: usize, _bytes: usize, _flags: c_uint) -> c_int {
-    report(state::streams().stream(stream).map(drop))
+    report_code(state::lock_streams().stream(stream).map(drop))
 }
 
 #[unsafe(no_mangle)]
 extern "C" fn cudaStreamSetAttribute(stream: usize, _attribute: c_int, _value: *const c_void) -> c_int {
-    report(state::streams().stream(stream).map(drop))
+    report_code(state::lock_streams().stream(stream).map(drop))
 }
 
 #[unsafe(no_mangle)]
@@ -149,21 +149,25 @@ extern "C" fn cudaCtxResetPersistingL2Cache() -> c_int {
 
 #[unsafe(no_mangle)]
 extern "C" fn cudaStreamBeginCapture(stream: usize, mode: c_int) -> c_int {
-    report(if (0..=2).contains(&mode) { state::streams().begin_capture(stream) } else { Err(Error::INVALID_VALUE) })
+    report_code(if (0..=2).contains(&mode) {
+        state::lock_streams().begin_capture(stream)
+    } else {
+        Err(Error::INVALID_VALUE)
+    })
 }
 
 #[unsafe(no_mangle)]
 unsafe extern "C" fn cudaStreamEndCapture(stream: usize, graph: *mut usize) -> c_int {
     // SAFETY: a place for the handle by the API's contract.
     let place = unsafe { Slot::new(graph) };
-    report(place.and_then(|place| place.give(state::streams().end_capture(stream)?)))
+    report_code(place.and_then(|place| place.give(state::lock_streams().end_capture(stream)?)))
 }
 
 #[unsafe(no_mangle)]
 unsafe extern "C" fn cudaStreamIsCapturing(stream: usize, status: *mut c_int) -> c_int {
     // SAFETY: a place for the result by the API's contract.
     let place = unsafe { Slot::new(status) };
-    report(place.and_then(|place| place.give(c_int::from(state::streams().capture_of(stream)?.is_some()))))
+    report_code(place.and_then(|place| place.give(c_int::from(state::lock_streams().capture_of(stream)?.is_some()))))
 }
 
 /// The status, and where wanted, the capture's identity.
@@ -173,7 +177,7 @@ unsafe extern "C" fn cudaStreamIsCapturing(stream: usize, status: *mut c_int) ->
 unsafe fn capture_info(stream: usize, status: *mut c_int, id: *mut u64) -> Result<Option<CaptureState>> {
     // SAFETY: the caller's promise is passed on.
     let status = unsafe { Slot::new(status) }?;
-    let capture = state::streams().capture_of(stream)?;
+    let capture = state::lock_streams().capture_of(stream)?;
     status.put(c_int::from(capture.is_some()));
     if let Some(capture) = capture {
         // SAFETY: as above.
@@ -193,7 +197,7 @@ unsafe extern "C" fn cudaStreamGetCaptureInfo_v2(
 ) -> c_int {
     // SAFETY: places for results, or null, by the API's contract.
     let info = unsafe { capture_info(stream, status, id) };
-    report(info.map(|capture| {
+    report_code(info.map(|capture| {
         if let Some(capture) = capture {
             // SAFETY: as above. A graph's order is not kept, so nothing has dependencies.
             unsafe {
@@ -225,7 +229,7 @@ unsafe extern "C" fn cudaStreamGetCaptureInfo_v3(
 }
 
 fn status_is_active(stream: usize) -> bool {
-    matches!(state::streams().capture_of(stream), Ok(Some(_)))
+    matches!(state::lock_streams().capture_of(stream), Ok(Some(_)))
 }
 
 /// CUDA 13 gave the name of the function with three parameters to the one with seven.
@@ -244,12 +248,12 @@ unsafe extern "C" fn cudaStreamGetCaptureInfo(
         return unsafe { cudaStreamGetCaptureInfo_v3(stream, status, id, graph, dependencies, edges, count) };
     }
     // SAFETY: as above; the other parameters were not passed.
-    report(unsafe { capture_info(stream, status, id) }.map(drop))
+    report_code(unsafe { capture_info(stream, status, id) }.map(drop))
 }
 
 #[unsafe(no_mangle)]
 extern "C" fn cudaStreamUpdateCaptureDependencies(stream: usize) -> c_int {
-    report(state::streams().capture_of(stream).and_then(|it| it.map(drop).ok_or(Error::ILLEGAL_STATE)))
+    report_code(state::lock_streams().capture_of(stream).and_then(|it| it.map(drop).ok_or(Error::ILLEGAL_STATE)))
 }
 
 /// Every call is allowed while capturing, as in relaxed mode, so the mode is only handed back.
@@ -267,5 +271,5 @@ unsafe extern "C" fn cudaThreadExchangeStreamCaptureMode(mode: *mut c_int) -> c_
         // SAFETY: as above.
         unsafe { Slot::new(mode) }.map(|place| place.put(MODE.replace(new)))
     });
-    report(exchanged)
+    report_code(exchanged)
 }

@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use std::ffi::{c_int, c_uint, c_void};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use crate::boundary::{Slot, report};
+use crate::boundary::{Slot, report_code};
 use crate::error::{Error, Result};
 use crate::state;
 
@@ -23,7 +23,7 @@ static OBJECTS: Mutex<BTreeMap<usize, UserObject>> = Mutex::new(BTreeMap::new())
 /// `cudaGraphUserObjectMove`: the graph takes over the caller's references.
 const MOVE: c_uint = 1;
 
-fn objects() -> MutexGuard<'static, BTreeMap<usize, UserObject>> {
+fn lock_objects() -> MutexGuard<'static, BTreeMap<usize, UserObject>> {
     OBJECTS.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
@@ -37,16 +37,16 @@ unsafe extern "C" fn cudaUserObjectCreate(
 ) -> c_int {
     // SAFETY: a place for the handle by the API's contract.
     let place = unsafe { Slot::new(object) };
-    report(place.and_then(|place| {
+    report_code(place.and_then(|place| {
         let destroy = destroy.filter(|_| references > 0).ok_or(Error::INVALID_VALUE)?;
-        let handle = state::streams().handle();
-        objects().insert(handle, UserObject { data: data as usize, destroy, references: references.into() });
+        let handle = state::lock_streams().handle();
+        lock_objects().insert(handle, UserObject { data: data as usize, destroy, references: references.into() });
         place.give(handle)
     }))
 }
 
-fn change(object: usize, change: impl FnOnce(u64) -> Option<u64>) -> Result {
-    let mut all = objects();
+fn change_count(object: usize, change: impl FnOnce(u64) -> Option<u64>) -> Result {
+    let mut all = lock_objects();
     let found = all.get_mut(&object).ok_or(Error::INVALID_VALUE)?;
     found.references = change(found.references).ok_or(Error::INVALID_VALUE)?;
     let unused = if found.references == 0 { all.remove(&object) } else { None };
@@ -60,19 +60,19 @@ fn change(object: usize, change: impl FnOnce(u64) -> Option<u64>) -> Result {
 
 #[unsafe(no_mangle)]
 extern "C" fn cudaUserObjectRetain(object: usize, count: c_uint) -> c_int {
-    report(change(object, |references| references.checked_add(count.into())))
+    report_code(change_count(object, |references| references.checked_add(count.into())))
 }
 
 #[unsafe(no_mangle)]
 extern "C" fn cudaUserObjectRelease(object: usize, count: c_uint) -> c_int {
-    report(change(object, |references| references.checked_sub(count.into())))
+    report_code(change_count(object, |references| references.checked_sub(count.into())))
 }
 
 #[unsafe(no_mangle)]
 extern "C" fn cudaGraphRetainUserObject(graph: usize, object: usize, count: c_uint, flags: c_uint) -> c_int {
     let taken = if flags & MOVE != 0 { 0 } else { u64::from(count) };
-    let known = state::streams().nodes_of(graph);
-    report(known.and_then(|_| change(object, |references| references.checked_add(taken))))
+    let known = state::lock_streams().nodes_of(graph);
+    report_code(known.and_then(|_| change_count(object, |references| references.checked_add(taken))))
 }
 
 #[cfg(test)]

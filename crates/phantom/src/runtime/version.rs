@@ -5,7 +5,7 @@ use std::ffi::{CStr, c_int};
 use std::mem::transmute;
 use std::sync::OnceLock;
 
-use crate::boundary::{Slot, report};
+use crate::boundary::{Slot, report_code};
 use crate::sys;
 
 type VersionFunction = unsafe extern "C" fn(*mut c_int) -> c_int;
@@ -29,7 +29,7 @@ pub fn driver_version() -> c_int {
 /// The real library's answer, which needs no device: it stands behind ours in the loader's order.
 fn next_version() -> Option<c_int> {
     // SAFETY: a lookup by name, which may fail.
-    ask(unsafe { sys::dlsym(sys::RTLD_NEXT, c"cudaRuntimeGetVersion".as_ptr()) } as usize)
+    ask_version(unsafe { sys::dlsym(sys::RTLD_NEXT, c"cudaRuntimeGetVersion".as_ptr()) } as usize)
 }
 
 /// The same for a program that loaded the library for itself only.
@@ -41,11 +41,11 @@ fn loaded_version() -> Option<c_int> {
             return None;
         }
         // SAFETY: a lookup by name in an open library.
-        ask(unsafe { sys::dlsym(library, c"cudaRuntimeGetVersion".as_ptr()) } as usize)
+        ask_version(unsafe { sys::dlsym(library, c"cudaRuntimeGetVersion".as_ptr()) } as usize)
     })
 }
 
-fn ask(function: usize) -> Option<c_int> {
+fn ask_version(function: usize) -> Option<c_int> {
     if function == 0 || function == cudaRuntimeGetVersion as *const () as usize {
         return None;
     }
@@ -59,11 +59,11 @@ fn ask(function: usize) -> Option<c_int> {
 #[unsafe(no_mangle)]
 unsafe extern "C" fn cudaRuntimeGetVersion(version: *mut c_int) -> c_int {
     // SAFETY: a place for the result by the API's contract.
-    report(unsafe { Slot::new(version) }.map(|place| place.put(runtime_version())))
+    report_code(unsafe { Slot::new(version) }.map(|place| place.put(runtime_version())))
 }
 
 #[unsafe(no_mangle)]
 unsafe extern "C" fn cudaDriverGetVersion(version: *mut c_int) -> c_int {
     // SAFETY: as above.
-    report(unsafe { Slot::new(version) }.map(|place| place.put(driver_version())))
+    report_code(unsafe { Slot::new(version) }.map(|place| place.put(driver_version())))
 }

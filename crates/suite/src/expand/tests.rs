@@ -11,7 +11,7 @@ fn suite(source: &str) -> SuiteFile {
 fn names(source: &str, words: &[&str], groups: &[&str]) -> Result<Vec<String>, JobError> {
     let owned = |texts: &[&str]| texts.iter().map(|text| (*text).to_owned()).collect::<Vec<_>>();
     let typed = Typed::read(&owned(words), &owned(groups))?;
-    Ok(expand(&SuiteFile::read(source)?, &typed)?.into_iter().map(|one| one.name).collect())
+    Ok(expand_file(&SuiteFile::read(source)?, &typed)?.into_iter().map(|one| one.name).collect())
 }
 
 /// No job: keys are parameters.
@@ -22,8 +22,8 @@ fn lists_make_a_configuration_of_each_value() {
     let text = "job = \"job.toml\"\n[set]\ngpu = \"h100\"\n[[configuration]]\nname = \"cycles\"\ncount = 3\n\
         model.H_cycles = [1, 2]\nmodel.L_cycles = [1, 2]\n[[configuration]]\nname = \"wide\"\nmodel.hidden_size = 768\n";
     let file = suite(text);
-    let all = expand(&file, &Typed::default()).unwrap();
-    let costed = priced(&file, &all);
+    let all = expand_file(&file, &Typed::default()).unwrap();
+    let costed = priced_suite(&file, &all);
     assert_eq!((costed.job.as_deref(), costed.set[0].value.as_str()), (Some("job.toml"), "h100"));
     let found: Vec<_> = costed.configurations.iter().map(|one| (one.name.as_str(), one.count, one.line)).collect();
     let expected = [
@@ -49,7 +49,7 @@ fn matrix_exclusions_and_typed_lists() {
     assert_eq!(names(&text, &["b=0.1"], &["q"]).unwrap(), ["q c=x", "q c=y z"]);
     assert_eq!(names(&text, &["b=0.1,0.2", "a=3", "c=x"], &["p", "all"]).unwrap(), ["p b=0.1", "p b=0.2"]);
     assert_eq!(names(&text, &["c='a,b',[1,2]", "a=1", "b=1"], &["p"]).unwrap(), ["p c=a,b", "p c=[1, 2]"]);
-    let all = expand(&suite(&text), &Typed::default()).unwrap();
+    let all = expand_file(&suite(&text), &Typed::default()).unwrap();
     assert_eq!((all[0].seeds.as_slice(), &all[3].parameters["a"]), (&[0, 1, 2][..], &Value::Integer(7)));
 }
 
@@ -104,8 +104,10 @@ fn what_a_file_does_not_have_is_refused_with_the_way_out() {
 fn settled(text: &str, words: &[&str]) -> Result<Vec<Configuration>, JobError> {
     let file = SuiteFile::read(text)?;
     let typed = Typed::read(&words.iter().map(|word| (*word).to_owned()).collect::<Vec<_>>(), &[])?;
-    let mut all = expand(&file, &typed)?;
-    settle(&mut all, &file, &|changes, key| changes.iter().rfind(|set| set.key == key).map(|set| set.value.clone()))?;
+    let mut all = expand_file(&file, &typed)?;
+    settle_all(&mut all, &file, &|changes, key| {
+        changes.iter().rfind(|set| set.key == key).map(|set| set.value.clone())
+    })?;
     Ok(all)
 }
 
@@ -142,7 +144,7 @@ fn rules_follow_the_world_size_but_never_what_was_set() {
 
 fn checked(text: &str, model: &str) -> Result<(), JobError> {
     let file = suite(text);
-    priced(&file, &expand(&file, &Typed::default()).unwrap()).check(&JobSource::model(model))
+    priced_suite(&file, &expand_file(&file, &Typed::default()).unwrap()).check(&JobSource::model(model))
 }
 
 #[test]

@@ -4,7 +4,7 @@ use std::fs;
 use std::io;
 use std::path::PathBuf;
 
-use super::{Measured, Sink, Target, replace};
+use super::{Measured, Sink, Target, replace_file};
 
 pub(super) fn begin(target: &Target) -> io::Result<Box<dyn Sink>> {
     fs::create_dir_all(&target.folder)?;
@@ -21,24 +21,24 @@ impl Sink for Csv {
         let mut metrics = "configuration,seed,step,metric,value\n".to_owned();
         let mut system = "configuration,seed,seconds,metric,value\n".to_owned();
         for one in runs {
-            let configuration = quoted(&one.run.identity.configuration);
+            let configuration = quoted_field(&one.run.identity.configuration);
             let seed = one.run.identity.seed.map_or_else(String::new, |seed| seed.to_string());
             for (metric, series) in &one.run.series {
-                let metric = quoted(metric);
+                let metric = quoted_field(metric);
                 for (step, value) in series.points() {
                     metrics.push_str(&format!("{configuration},{seed},{step},{metric},{value}\n"));
                 }
             }
             for look in &one.looks {
                 for (metric, value) in &look.metrics {
-                    let metric = quoted(metric);
+                    let metric = quoted_field(metric);
                     system.push_str(&format!("{configuration},{seed},{},{metric},{value}\n", look.seconds));
                 }
             }
         }
         self.runs = runs.len();
-        replace(&self.folder.join("metrics.csv"), metrics.as_bytes())?;
-        replace(&self.folder.join("system.csv"), system.as_bytes())
+        replace_file(&self.folder.join("metrics.csv"), metrics.as_bytes())?;
+        replace_file(&self.folder.join("system.csv"), system.as_bytes())
     }
 
     fn finish(&mut self) -> io::Result<String> {
@@ -46,6 +46,6 @@ impl Sink for Csv {
     }
 }
 
-fn quoted(text: &str) -> String {
+fn quoted_field(text: &str) -> String {
     format!("\"{}\"", text.replace('"', "\"\""))
 }

@@ -20,7 +20,7 @@ use crate::journal::{State, Where};
 use crate::measured;
 use crate::plan::{Plan, PlannedRun};
 use crate::slurm::evidence::Evidence;
-use crate::system::{Look, looks};
+use crate::system::{Look, read_looks};
 
 /// What a run measured so far.
 pub struct Measured {
@@ -83,7 +83,7 @@ pub const FORMATS: &[Format] = &[
 /// # Errors
 /// When its folder cannot be read.
 pub fn measured_of(suite: &SuiteFolder, store: &Store) -> Result<(Vec<Measured>, Vec<String>), RunError> {
-    let (plan, state) = (suite.plan()?, suite.journal.state()?);
+    let (plan, state) = (suite.read_plan()?, suite.journal.read_state()?);
     let place = suite.path.join("runs");
     let gathered = gather_runs(&place, &Limits::default()).map_err(|error| RunError::file(&place, error))?;
     let mut found: HashMap<String, Run> = HashMap::new();
@@ -94,13 +94,13 @@ pub fn measured_of(suite: &SuiteFolder, store: &Store) -> Result<(Vec<Measured>,
     let cores = std::thread::available_parallelism().map_or(1, usize::from);
     let mut all = Vec::new();
     for run in &plan.runs {
-        all.extend(one(suite, store, (&plan, &state), run, found.remove(&run.id), cores));
+        all.extend(export_one(suite, store, (&plan, &state), run, found.remove(&run.id), cores));
     }
     // Runs of an earlier plan keep what they measured.
     let mut others: Vec<(String, Run)> = found.into_iter().collect();
     others.sort_by(|a, b| a.0.cmp(&b.0));
     all.extend(others.into_iter().map(|(id, run)| {
-        let looks = looks(&suite.path, &id, None, cores);
+        let looks = read_looks(&suite.path, &id, None, cores);
         let began = looks.first().map_or(0.0, |look| look.at_ms as f64 / 1e3 - look.seconds);
         Measured { has_ended: run.end.is_some(), id, run, looks, began }
     }));
@@ -111,7 +111,7 @@ pub fn measured_of(suite: &SuiteFolder, store: &Store) -> Result<(Vec<Measured>,
 }
 
 /// What one run measured: what its records say, or else what can be read of it while it runs.
-fn one(
+fn export_one(
     suite: &SuiteFolder,
     store: &Store,
     (plan, state): (&Plan, &State),
@@ -121,17 +121,17 @@ fn one(
 ) -> Option<Measured> {
     let known = state.runs.get(&planned.id)?;
     let folder = RunFolder::open(store.root().join("runs").join(&known.run)).ok();
-    let has_ended = matches!(state.of(&planned.id), Where::Ended(_));
+    let has_ended = matches!(state.where_is(&planned.id), Where::Ended(_));
     let run = match found {
         Some(run) if !run.series.is_empty() || has_ended => run,
-        _ => live(suite, plan, planned, folder.as_ref()?)?,
+        _ => live_run(suite, plan, planned, folder.as_ref()?)?,
     };
-    let looks = looks(&suite.path, &planned.id, folder.as_ref(), cores);
+    let looks = read_looks(&suite.path, &planned.id, folder.as_ref(), cores);
     let began = match &folder {
         Some(folder) => folder.run().created_ms as f64 / 1e3,
         // Of what was sent to SLURM, when its first start began, by its node's clock; it may have waited for long.
         None => {
-            let starts = Evidence::read(&suite.path.join("runs").join(&planned.id)).starts;
+            let starts = Evidence::read_evidence(&suite.path.join("runs").join(&planned.id)).starts;
             starts.first().map_or(known.started_ms as f64 / 1e3, |start| start.began)
         }
     };
@@ -145,11 +145,11 @@ fn one(
 }
 
 /// A run that writes no points itself, while it runs.
-fn live(suite: &SuiteFolder, plan: &Plan, planned: &PlannedRun, folder: &RunFolder) -> Option<Run> {
+fn live_run(suite: &SuiteFolder, plan: &Plan, planned: &PlannedRun, folder: &RunFolder) -> Option<Run> {
     let text = std::fs::read_to_string(suite.path.join("runs").join(&planned.id).join("records.jsonl")).ok()?;
     let Ok(Record::Run(identity)) = serde_json::from_str(text.lines().next()?) else { return None };
     let mut run = Run { place: planned.id.clone(), identity: *identity, nodes: 1, ..Run::default() };
-    for (number, point) in measured::points(plan, planned, folder).into_iter().enumerate() {
+    for (number, point) in measured::measured_points(plan, planned, folder).into_iter().enumerate() {
         let axes = [
             ("seconds", point.seconds),
             ("gpu_hours", point.gpu_hours),
@@ -165,7 +165,7 @@ fn live(suite: &SuiteFolder, plan: &Plan, planned: &PlannedRun, folder: &RunFold
 }
 
 /// Writes a file aside and moves it into place.
-fn replace(path: &Path, bytes: &[u8]) -> io::Result<()> {
+fn replace_file(path: &Path, bytes: &[u8]) -> io::Result<()> {
     let aside = path.with_extension(format!("tmp-{}", std::process::id()));
     std::fs::write(&aside, bytes)?;
     std::fs::rename(&aside, path)

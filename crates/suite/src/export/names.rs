@@ -12,11 +12,11 @@ pub(super) struct Names {
 }
 
 impl Names {
-    pub fn of(&mut self, one: &Measured) -> String {
+    pub fn run_label(&mut self, one: &Measured) -> String {
         if let Some(name) = self.of.get(&one.id) {
             return name.clone();
         }
-        let name = plain(&one.run.name());
+        let name = plain_name(&one.run.name());
         let (mut own, mut count) = (name.clone(), 1);
         while !self.taken.insert(own.clone()) {
             count += 1;
@@ -27,7 +27,7 @@ impl Names {
     }
 }
 
-fn plain(name: &str) -> String {
+fn plain_name(name: &str) -> String {
     let is_plain = |c: char| c.is_ascii_alphanumeric() || "-_=.".contains(c);
     let name: String = name.chars().map(|c| if is_plain(c) { c } else { '_' }).take(120).collect();
     if name.starts_with('.') { format!("_{name}") } else { name }
@@ -45,7 +45,7 @@ mod tests {
         let mut name = |id: &str, configuration: &str| {
             let mut run = Run::default();
             run.identity.configuration = configuration.to_owned();
-            names.of(&Measured { id: id.to_owned(), run, looks: Vec::new(), began: 0.0, has_ended: false })
+            names.run_label(&Measured { id: id.to_owned(), run, looks: Vec::new(), began: 0.0, has_ended: false })
         };
         assert_eq!([name("1", "../a b"), name("2", "../a/b"), name("3", "x\n")], ["_.._a_b", "_.._a_b-2", "x_"]);
         assert_eq!(name("2", "../a/b"), "_.._a_b-2");

@@ -37,7 +37,7 @@ impl Sink for TensorBoard {
     fn take(&mut self, runs: &[Measured]) -> io::Result<()> {
         for one in runs {
             if !self.written.contains_key(&one.id) {
-                let place = self.folder.join(self.names.of(one));
+                let place = self.folder.join(self.names.run_label(one));
                 self.written.insert(one.id.clone(), Written::begin(&place, one.began)?);
             }
             if let Some(written) = self.written.get_mut(&one.id) {

@@ -14,7 +14,7 @@ use nix::fcntl::{Flock, FlockArg};
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
-use super::{Measured, Sink, Target, replace};
+use super::{Measured, Sink, Target, replace_file};
 
 /// The side process.
 const SIDE: &str = include_str!("../../python/tonnage_wandb.py");
@@ -69,9 +69,9 @@ struct Wandb {
 impl Sink for Wandb {
     fn take(&mut self, runs: &[Measured]) -> io::Result<()> {
         for one in runs {
-            self.give(one)?;
+            self.give_points(one)?;
         }
-        self.hear(Duration::ZERO)
+        self.hear_answers(Duration::ZERO)
     }
 
     fn finish(&mut self) -> io::Result<String> {
@@ -84,7 +84,7 @@ impl Sink for Wandb {
         let mut heard = Instant::now();
         while !self.open.is_empty() {
             let before = self.open.len();
-            self.hear(Duration::from_secs(1))?;
+            self.hear_answers(Duration::from_secs(1))?;
             heard = if self.open.len() < before { Instant::now() } else { heard };
             if heard.elapsed() > PATIENCE {
                 return Err(io::Error::other(format!("wandb did not end {} runs in two minutes", self.open.len())));
@@ -101,7 +101,7 @@ impl Sink for Wandb {
 
 impl Wandb {
     /// Hands over what is new of a run.
-    fn give(&mut self, one: &Measured) -> io::Result<()> {
+    fn give_points(&mut self, one: &Measured) -> io::Result<()> {
         let before = self.open.get(&one.id).map(|(given, _)| given.clone());
         let is_open = before.is_some();
         let mut given = before.or_else(|| self.given.get(&one.id).cloned()).unwrap_or_default();
@@ -116,7 +116,7 @@ impl Wandb {
                 return Ok(());
             }
             set_aside(&self.folder, &one.id, &given.places)?;
-            self.side.say(&beginning(one, &self.folder))?;
+            self.side.say_line(&begin_message(one, &self.folder))?;
         }
         for point in points {
             let axes = [("step", Some(point.step)), ("seconds", point.seconds), ("gpu_hours", point.gpu_hours)];
@@ -130,14 +130,14 @@ impl Wandb {
             let axes = axes.into_iter().chain(tokens).chain(at);
             let axes = axes.filter_map(|(name, value)| Some((name.to_owned(), value?)));
             let values: BTreeMap<String, f64> = axes.chain(point.metrics).collect();
-            self.side.say(&json!({"log": one.id, "values": values}))?;
+            self.side.say_line(&json!({"log": one.id, "values": values}))?;
             given.step = Some(point.step);
         }
         for look in looks {
             let mut values = look.metrics.clone();
             values.insert("system.seconds".to_owned(), look.seconds);
             values.insert(TIME.to_owned(), look.at_ms as f64 / 1e3);
-            self.side.say(&json!({"log": one.id, "values": values}))?;
+            self.side.say_line(&json!({"log": one.id, "values": values}))?;
             given.looked_ms = look.at_ms;
         }
         self.open.insert(one.id.clone(), (given, false));
@@ -152,7 +152,7 @@ impl Wandb {
     }
 
     fn end(&mut self, id: &str, exit_code: i32) -> io::Result<()> {
-        self.side.say(&json!({"end": id, "exit_code": exit_code}))?;
+        self.side.say_line(&json!({"end": id, "exit_code": exit_code}))?;
         if let Some((_, is_ended)) = self.open.get_mut(id) {
             *is_ended = true;
         }
@@ -160,7 +160,7 @@ impl Wandb {
     }
 
     /// Hears what the side process says: all that it has said, after waiting for it so long.
-    fn hear(&mut self, wait: Duration) -> io::Result<()> {
+    fn hear_answers(&mut self, wait: Duration) -> io::Result<()> {
         let mut wait = wait;
         loop {
             match self.side.answers.recv_timeout(wait) {
@@ -184,7 +184,7 @@ impl Wandb {
             self.ended += 1;
             self.given.insert(id.to_owned(), given);
             let text = serde_json::to_vec_pretty(&self.given)?;
-            return replace(&self.folder.join(CURSOR), &text);
+            return replace_file(&self.folder.join(CURSOR), &text);
         }
         match answer["error"].as_str() {
             Some(error) => Err(io::Error::other(format!("wandb: {error}"))),
@@ -207,7 +207,7 @@ fn set_aside(folder: &Path, id: &str, places: &[String]) -> io::Result<()> {
 }
 
 /// Who a run is.
-fn beginning(one: &Measured, folder: &Path) -> Value {
+fn begin_message(one: &Measured, folder: &Path) -> Value {
     let identity = &one.run.identity;
     let mut config = identity.parameters.clone();
     config.insert("seed".to_owned(), json!(identity.seed));
@@ -267,7 +267,7 @@ impl Side {
         Ok(Self { child, lines: Some(lines), answers })
     }
 
-    fn say(&self, line: &Value) -> io::Result<()> {
+    fn say_line(&self, line: &Value) -> io::Result<()> {
         let gone = || io::Error::other("the side process of wandb does not listen");
         self.lines.as_ref().ok_or_else(gone)?.send(format!("{line}\n")).map_err(|_| gone())
     }

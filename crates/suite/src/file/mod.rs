@@ -8,9 +8,9 @@ use tonnage_core::job::JobError;
 
 use crate::scaling::Scaling;
 pub use tables::{Constraint, Elsewhere, GoesOn, Limits, Run, Table};
-pub(crate) use values::flat;
-pub use values::{Axes, Settings, number, text};
-use values::{axes, one, texts};
+pub(crate) use values::flatten_table;
+pub use values::{Axes, Settings, text_number, value_text};
+use values::{check_value, read_axes, text_values};
 
 /// More seeds of a configuration than this are not meant.
 const MOST_SEEDS: u64 = 100_000;
@@ -75,7 +75,7 @@ impl SuiteFile {
         })?;
         let mut suite = Self { text: source.to_owned(), ..Self::default() };
         for (key, value) in &file {
-            suite.take(key, value, source)?;
+            suite.take_table(key, value, source)?;
         }
         if suite.tables.is_empty() && suite.matrix.is_empty() {
             return Err(JobError::new("the suite has no configuration").hint("add a table [[configuration]]"));
@@ -87,29 +87,29 @@ impl SuiteFile {
         Ok(suite)
     }
 
-    fn take(&mut self, key: &str, value: &Value, source: &str) -> Result<(), JobError> {
+    fn take_table(&mut self, key: &str, value: &Value, source: &str) -> Result<(), JobError> {
         match (key, value) {
             ("name", Value::String(name)) => self.name = Some(checked_name(name)?),
             ("job", Value::String(job)) => self.job = Some(job.clone()),
-            ("command", value) => self.command = texts(key, value)?,
+            ("command", value) => self.command = text_values(key, value)?,
             ("directory", Value::String(folder)) => self.directory = Some(folder.clone()),
-            ("code", value) => self.code = texts(key, value)?,
-            ("seeds", value) => self.seeds = Some(seeds(value)?),
+            ("code", value) => self.code = text_values(key, value)?,
+            ("seeds", value) => self.seeds = Some(read_seeds(value)?),
             ("shares_data_order", Value::Boolean(shares)) => self.shares_data_order = Some(*shares),
-            ("metrics", value) => self.metrics = texts(key, value)?,
+            ("metrics", value) => self.metrics = text_values(key, value)?,
             ("tensorboard", Value::String(folder)) => self.tensorboard = Some(folder.clone()),
-            ("parameters", Value::Table(table)) => self.parameters = settings(table)?,
-            ("set", Value::Table(table)) => self.set = settings(table)?,
-            ("matrix", Value::Table(table)) => self.matrix = axes(table),
+            ("parameters", Value::Table(table)) => self.parameters = read_settings(table)?,
+            ("set", Value::Table(table)) => self.set = read_settings(table)?,
+            ("matrix", Value::Table(table)) => self.matrix = read_axes(table),
             ("scaling", Value::Table(table)) => self.scaling = Scaling::read(table)?,
             ("run", value @ Value::Table(_)) => self.run = tables::read("run", value)?,
             ("limits", value @ Value::Table(_)) => self.limits = tables::read("limits", value)?,
             ("slurm", value @ Value::Table(_)) => self.elsewhere = tables::read("slurm", value)?,
-            ("exclude", Value::Array(rows)) => self.exclude = tables::exclusions(rows)?,
+            ("exclude", Value::Array(rows)) => self.exclude = tables::read_exclusions(rows)?,
             ("constraint", Value::Array(rows)) => {
                 self.constraints = rows.iter().map(|row| tables::read("constraint", row)).collect::<Result<_, _>>()?;
             }
-            ("configuration", Value::Array(rows)) => self.tables = tables::configurations(rows, source)?,
+            ("configuration", Value::Array(rows)) => self.tables = tables::read_configurations(rows, source)?,
             (
                 "name" | "job" | "directory" | "shares_data_order" | "tensorboard" | "parameters" | "set" | "matrix"
                 | "scaling" | "run" | "limits" | "slurm" | "exclude" | "constraint" | "configuration",
@@ -144,7 +144,7 @@ impl SuiteFile {
 
     /// Where metrics of runs come from that do not write them themselves.
     #[cfg(unix)]
-    pub fn sources(&self) -> crate::measured::Sources {
+    pub fn metric_sources(&self) -> crate::measured::Sources {
         crate::measured::Sources { patterns: self.metrics.clone(), tensorboard: self.tensorboard.clone() }
     }
 
@@ -177,7 +177,7 @@ fn checked_name(name: &str) -> Result<String, JobError> {
 }
 
 /// A list of seeds, or how many, from 0.
-fn seeds(value: &Value) -> Result<Vec<u64>, JobError> {
+fn read_seeds(value: &Value) -> Result<Vec<u64>, JobError> {
     let wrong = || JobError::new("`seeds` is a number of seeds from 1, or a list of different whole numbers from 0");
     match value {
         Value::Integer(count) => match u64::try_from(*count) {
@@ -197,6 +197,6 @@ fn seeds(value: &Value) -> Result<Vec<u64>, JobError> {
 }
 
 /// A table whose keys have one value each.
-fn settings(table: &toml::Table) -> Result<Settings, JobError> {
-    flat(table).into_iter().map(one).collect()
+fn read_settings(table: &toml::Table) -> Result<Settings, JobError> {
+    flatten_table(table).into_iter().map(check_value).collect()
 }

@@ -4,8 +4,8 @@ use serde::Deserialize;
 use toml::Value;
 use tonnage_core::job::JobError;
 
-use super::seeds;
-use super::values::{Axes, Settings, axes, flat, one};
+use super::read_seeds;
+use super::values::{Axes, Settings, check_value, flatten_table, read_axes};
 
 /// A table `[[configuration]]`: one configuration, or one of each combination of its lists.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -139,20 +139,20 @@ pub(super) fn read<T: for<'de> Deserialize<'de>>(name: &str, value: &Value) -> R
         .map_err(|error: toml::de::Error| JobError::new(format!("[{name}]: {}", error.message().replace('\n', ", "))))
 }
 
-pub(super) fn exclusions(rows: &[Value]) -> Result<Vec<Settings>, JobError> {
+pub(super) fn read_exclusions(rows: &[Value]) -> Result<Vec<Settings>, JobError> {
     let settings = |row: &Value| match row {
-        Value::Table(table) if !table.is_empty() => flat(table).into_iter().map(one).collect(),
+        Value::Table(table) if !table.is_empty() => flatten_table(table).into_iter().map(check_value).collect(),
         _ => Err(JobError::new("`exclude` is tables of keys, each with one value")),
     };
     rows.iter().map(settings).collect()
 }
 
-pub(super) fn configurations(rows: &[Value], source: &str) -> Result<Vec<Table>, JobError> {
-    let with_line = |(row, line): (&Value, usize)| Ok(Table { line: Some(line), ..configuration(row)? });
+pub(super) fn read_configurations(rows: &[Value], source: &str) -> Result<Vec<Table>, JobError> {
+    let with_line = |(row, line): (&Value, usize)| Ok(Table { line: Some(line), ..read_configuration(row)? });
     rows.iter().zip(lines_of_tables(source)).map(with_line).collect()
 }
 
-fn configuration(row: &Value) -> Result<Table, JobError> {
+fn read_configuration(row: &Value) -> Result<Table, JobError> {
     let Value::Table(table) = row else {
         return Err(JobError::new("`configuration` must be tables: [[configuration]]"));
     };
@@ -165,24 +165,24 @@ fn configuration(row: &Value) -> Result<Table, JobError> {
             ("group", Some(Value::String(group))) => made.groups = vec![group],
             ("group", Some(Value::Array(groups))) => {
                 let texts = groups.iter().map(|group| group.as_str().map(str::to_owned));
-                made.groups = texts.collect::<Option<_>>().ok_or_else(|| wrong("`group` must be texts"))?;
+                made.groups = texts.collect::<Option<_>>().ok_or_else(|| wrong_table("`group` must be texts"))?;
             }
             ("count", Some(Value::Integer(count))) if count > 0 => made.count = Some(count.unsigned_abs()),
-            ("seeds", Some(value)) => made.seeds = Some(seeds(&value)?),
-            ("exclude", Some(Value::Array(rows))) => made.exclude = exclusions(&rows)?,
-            ("name" | "group", _) => return Err(wrong(&format!("`{key}` must be a text"))),
-            ("count", _) => return Err(wrong("`count` must be a whole number from 1")),
-            _ => return Err(wrong("`exclude` must be a list of tables")),
+            ("seeds", Some(value)) => made.seeds = Some(read_seeds(&value)?),
+            ("exclude", Some(Value::Array(rows))) => made.exclude = read_exclusions(&rows)?,
+            ("name" | "group", _) => return Err(wrong_table(&format!("`{key}` must be a text"))),
+            ("count", _) => return Err(wrong_table("`count` must be a whole number from 1")),
+            _ => return Err(wrong_table("`exclude` must be a list of tables")),
         }
     }
-    made.axes = axes(&rest);
+    made.axes = read_axes(&rest);
     match made.axes.iter().find(|(_, values)| values.is_empty()) {
-        Some((key, _)) => Err(wrong(&format!("`{key}` has an empty list"))),
+        Some((key, _)) => Err(wrong_table(&format!("`{key}` has an empty list"))),
         None => Ok(made),
     }
 }
 
-fn wrong(problem: &str) -> JobError {
+fn wrong_table(problem: &str) -> JobError {
     JobError::new(format!("a configuration's {problem}"))
 }
 

@@ -9,7 +9,7 @@ pub type Settings = Vec<(String, Value)>;
 pub type Axes = Vec<(String, Vec<Value>)>;
 
 /// The keys of nested tables, joined by dots.
-pub(crate) fn flat(table: &toml::Table) -> Settings {
+pub(crate) fn flatten_table(table: &toml::Table) -> Settings {
     fn below(table: &toml::Table, begin: &str, found: &mut Settings) {
         for (key, value) in table {
             match value {
@@ -24,16 +24,16 @@ pub(crate) fn flat(table: &toml::Table) -> Settings {
 }
 
 /// Every key with each value of its list, or its one.
-pub(super) fn axes(table: &toml::Table) -> Axes {
+pub(super) fn read_axes(table: &toml::Table) -> Axes {
     let values = |value: Value| match value {
         Value::Array(list) => list,
         one => vec![one],
     };
-    flat(table).into_iter().map(|(key, value)| (key, values(value))).collect()
+    flatten_table(table).into_iter().map(|(key, value)| (key, values(value))).collect()
 }
 
 /// The key, if it has one value.
-pub(super) fn one((key, value): (String, Value)) -> Result<(String, Value), JobError> {
+pub(super) fn check_value((key, value): (String, Value)) -> Result<(String, Value), JobError> {
     match value {
         Value::Array(_) => Err(JobError::new(format!("`{key}`: what all configurations share has one value"))
             .hint("put the list into a [[configuration]] or into [matrix]")),
@@ -42,7 +42,7 @@ pub(super) fn one((key, value): (String, Value)) -> Result<(String, Value), JobE
 }
 
 /// A list of texts; numbers in it are texts as well.
-pub(super) fn texts(key: &str, value: &Value) -> Result<Vec<String>, JobError> {
+pub(super) fn text_values(key: &str, value: &Value) -> Result<Vec<String>, JobError> {
     let words = value.as_array().map(|list| {
         list.iter().map(|word| match word {
             Value::String(text) => Some(text.clone()),
@@ -56,7 +56,7 @@ pub(super) fn texts(key: &str, value: &Value) -> Result<Vec<String>, JobError> {
 }
 
 /// The value as a command hears it.
-pub fn text(value: &Value) -> String {
+pub fn value_text(value: &Value) -> String {
     match value {
         Value::String(text) => text.clone(),
         other => other.to_string(),
@@ -64,6 +64,6 @@ pub fn text(value: &Value) -> String {
 }
 
 /// The value as a number, where it is one.
-pub fn number(text: &str) -> Option<f64> {
+pub fn text_number(text: &str) -> Option<f64> {
     text.replace('_', "").parse().ok().filter(|number: &f64| number.is_finite())
 }

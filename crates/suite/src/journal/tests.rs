@@ -22,7 +22,7 @@ fn folder(name: &str) -> PathBuf {
 fn what_is_done_stays_done_and_what_is_retried_waits() {
     let folder = folder("state");
     let journal = Journal::new(&folder);
-    let of = |id: &str| journal.state().unwrap().of(id) == Where::Waiting(None);
+    let of = |id: &str| journal.read_state().unwrap().where_is(id) == Where::Waiting(None);
     assert!(of("a"));
     for event in [
         Event::Opened { pid: 7, host: "a".to_owned() },
@@ -33,16 +33,16 @@ fn what_is_done_stays_done_and_what_is_retried_waits() {
         ended("b", Outcome::Failed),
         ended("c", Outcome::Stopped),
     ] {
-        journal.append(event).unwrap();
+        journal.append_event(event).unwrap();
     }
-    let state = journal.state().unwrap();
-    assert!(matches!(state.of("a"), Where::Ended(end) if end.outcome == Outcome::Succeeded));
-    assert!(matches!(state.of("b"), Where::Ended(_)));
-    assert!(matches!(state.of("c"), Where::Waiting(Some(run)) if run.run == "run-c"));
-    journal.append(Event::Retried { ids: vec!["b".to_owned()] }).unwrap();
-    assert!(matches!(journal.state().unwrap().of("b"), Where::Waiting(Some(_))));
-    journal.append(started("b")).unwrap();
-    assert!(matches!(journal.state().unwrap().of("b"), Where::Started(_)));
+    let state = journal.read_state().unwrap();
+    assert!(matches!(state.where_is("a"), Where::Ended(end) if end.outcome == Outcome::Succeeded));
+    assert!(matches!(state.where_is("b"), Where::Ended(_)));
+    assert!(matches!(state.where_is("c"), Where::Waiting(Some(run)) if run.run == "run-c"));
+    journal.append_event(Event::Retried { ids: vec!["b".to_owned()] }).unwrap();
+    assert!(matches!(journal.read_state().unwrap().where_is("b"), Where::Waiting(Some(_))));
+    journal.append_event(started("b")).unwrap();
+    assert!(matches!(journal.read_state().unwrap().where_is("b"), Where::Started(_)));
     fs::remove_dir_all(&folder).unwrap();
 }
 
@@ -53,22 +53,22 @@ fn what_was_sent_is_neither_waiting_nor_run_here() {
     let send = |batch: &str, link, ids: &[&str]| {
         let ids = ids.iter().map(|id| (*id).to_owned()).collect();
         let event = Event::Submitting { batch: batch.to_owned(), link, gpus: 1, metrics: Vec::new(), ids };
-        journal.append(event).unwrap();
+        journal.append_event(event).unwrap();
     };
     send("x", 1, &["a", "b"]);
     send("x", 2, &[]);
-    journal.append(Event::Submitted { batch: "x".to_owned(), link: 1, job: 7 }).unwrap();
-    let state = journal.state().unwrap();
-    assert!(matches!(state.of("a"), Where::Submitted(run) if run.batch.as_deref() == Some("x")));
+    journal.append_event(Event::Submitted { batch: "x".to_owned(), link: 1, job: 7 }).unwrap();
+    let state = journal.read_state().unwrap();
+    assert!(matches!(state.where_is("a"), Where::Submitted(run) if run.batch.as_deref() == Some("x")));
     let links: Vec<_> = state.batches["x"].links.iter().map(|link| (link.number, link.job)).collect();
     assert_eq!(links, [(1, Some(7)), (2, None)]);
-    journal.append(ended("a", Outcome::Succeeded)).unwrap();
+    journal.append_event(ended("a", Outcome::Succeeded)).unwrap();
     let not_taken = |link| Event::Unsubmitted { batch: "x".to_owned(), link, why: "no".to_owned() };
-    journal.append(not_taken(2)).unwrap();
-    assert!(matches!(journal.state().unwrap().of("b"), Where::Submitted(_)), "its first link is there");
-    journal.append(not_taken(1)).unwrap();
-    let state = journal.state().unwrap();
-    assert!(matches!(state.of("a"), Where::Ended(_)) && matches!(state.of("b"), Where::Waiting(Some(_))));
+    journal.append_event(not_taken(2)).unwrap();
+    assert!(matches!(journal.read_state().unwrap().where_is("b"), Where::Submitted(_)), "its first link is there");
+    journal.append_event(not_taken(1)).unwrap();
+    let state = journal.read_state().unwrap();
+    assert!(matches!(state.where_is("a"), Where::Ended(_)) && matches!(state.where_is("b"), Where::Waiting(Some(_))));
     fs::remove_dir_all(&folder).unwrap();
 }
 
@@ -79,30 +79,32 @@ fn what_was_not_taken_is_what_it_was_before() {
     let journal = Journal::new(&folder);
     let send = |batch: &str| {
         let (batch, ids) = (batch.to_owned(), vec!["a".to_owned(), "b".to_owned()]);
-        journal.append(Event::Submitting { batch, link: 1, gpus: 1, metrics: Vec::new(), ids }).unwrap();
+        journal.append_event(Event::Submitting { batch, link: 1, gpus: 1, metrics: Vec::new(), ids }).unwrap();
     };
     journal.append_all(vec![started("a"), ended("a", Outcome::Failed)]).unwrap();
     send("x");
-    journal.append(Event::Unsubmitted { batch: "x".to_owned(), link: 1, why: "no".to_owned() }).unwrap();
-    let state = journal.state().unwrap();
-    assert!(matches!(state.of("a"), Where::Ended(end) if end.outcome == Outcome::Failed), "it is failed still");
+    journal.append_event(Event::Unsubmitted { batch: "x".to_owned(), link: 1, why: "no".to_owned() }).unwrap();
+    let state = journal.read_state().unwrap();
+    assert!(matches!(state.where_is("a"), Where::Ended(end) if end.outcome == Outcome::Failed), "it is failed still");
     assert_eq!((state.runs["a"].run.as_str(), &state.runs["a"].batch), ("run-a", &None));
-    assert!(matches!(state.of("b"), Where::Waiting(_)));
+    assert!(matches!(state.where_is("b"), Where::Waiting(_)));
     let wanted = ["a"].into();
     assert!(matches!(state.of_retried("a", &wanted), Where::Waiting(_)));
     let refused = |id: &str, outcome| {
         let class = Some(FailureClass::NotStarted.name().to_owned());
-        journal.append(Event::Ended { id: id.to_owned(), end: Ended { outcome, class, ..Ended::default() } }).unwrap();
+        journal
+            .append_event(Event::Ended { id: id.to_owned(), end: Ended { outcome, class, ..Ended::default() } })
+            .unwrap();
     };
     for (batch, refusals) in [("y", 1), ("z", 2)] {
         send(batch);
         refused("a", Outcome::Stopped);
-        assert_eq!(journal.state().unwrap().runs["a"].refusals, refusals);
+        assert_eq!(journal.read_state().unwrap().runs["a"].refusals, refusals);
     }
     send("v");
     refused("a", Outcome::Failed);
     send("w");
-    assert_eq!(journal.state().unwrap().runs["a"].refusals, 0, "who sends again what failed counts anew");
+    assert_eq!(journal.read_state().unwrap().runs["a"].refusals, 0, "who sends again what failed counts anew");
     fs::remove_dir_all(&folder).unwrap();
 }
 
@@ -111,17 +113,17 @@ fn what_was_not_taken_is_what_it_was_before() {
 fn a_journal_cut_at_any_byte_loses_one_line() {
     let folder = folder("cut");
     let journal = Journal::new(&folder);
-    journal.append(started("a")).unwrap();
-    journal.append(ended("a", Outcome::Succeeded)).unwrap();
+    journal.append_event(started("a")).unwrap();
+    journal.append_event(ended("a", Outcome::Succeeded)).unwrap();
     let whole = fs::read(folder.join("journal.log")).unwrap();
-    journal.append(started("b")).unwrap();
+    journal.append_event(started("b")).unwrap();
     let longer = fs::read(folder.join("journal.log")).unwrap();
     for cut in whole.len()..longer.len() {
         fs::write(folder.join("journal.log"), &longer[..cut]).unwrap();
-        journal.append(started("c")).unwrap();
-        let state = journal.state().unwrap();
-        assert!(matches!(state.of("a"), Where::Ended(_)), "cut at {cut}");
-        assert!(matches!(state.of("c"), Where::Started(_)), "cut at {cut}");
+        journal.append_event(started("c")).unwrap();
+        let state = journal.read_state().unwrap();
+        assert!(matches!(state.where_is("a"), Where::Ended(_)), "cut at {cut}");
+        assert!(matches!(state.where_is("c"), Where::Started(_)), "cut at {cut}");
         assert_eq!(state.unreadable, usize::from(cut > whole.len() && cut < longer.len() - 1), "cut at {cut}");
     }
     fs::remove_dir_all(&folder).unwrap();

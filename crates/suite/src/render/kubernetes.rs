@@ -13,7 +13,7 @@ const PORT: &str = "29500";
 
 fn render(rendering: &Rendering<'_>) -> Result<Vec<Rendered>, String> {
     let of = |shape: Shape<'_>| {
-        let name = named(&rendering.plan.suite, shape.gpus);
+        let name = resource_name(&rendering.plan.suite, shape.gpus);
         let jobs = match (rendering.elsewhere.jobset, rendering.nodes(&shape)) {
             (true, nodes) => job_sets(rendering, &shape, &name, nodes)?,
             (false, 1) => vec![indexed_job(rendering, &shape, &name)?],
@@ -24,8 +24,8 @@ fn render(rendering: &Rendering<'_>) -> Result<Vec<Rendered>, String> {
                 ));
             }
         };
-        let script = scripts(rendering, &shape, &name);
-        let documents: Vec<String> = [script].iter().chain(&jobs).map(yaml::document).collect();
+        let script = script_map(rendering, &shape, &name);
+        let documents: Vec<String> = [script].iter().chain(&jobs).map(yaml::yaml_document).collect();
         let text = documents.join("---\n");
         Ok(Rendered { name: format!("{name}.yaml"), text, is_script: false })
     };
@@ -33,20 +33,20 @@ fn render(rendering: &Rendering<'_>) -> Result<Vec<Rendered>, String> {
 }
 
 /// A name as DNS takes it.
-fn named(suite: &str, gpus: u64) -> String {
+fn resource_name(suite: &str, gpus: u64) -> String {
     let plain: String =
         suite.to_ascii_lowercase().chars().map(|c| if c.is_ascii_alphanumeric() { c } else { '-' }).take(40).collect();
     format!("s-{}-{gpus}gpu", plain.trim_matches('-'))
 }
 
-fn scripts(rendering: &Rendering<'_>, shape: &Shape<'_>, name: &str) -> Value {
+fn script_map(rendering: &Rendering<'_>, shape: &Shape<'_>, name: &str) -> Value {
     let setup: String = rendering.elsewhere.setup.iter().map(|line| format!("{line}\n")).collect();
     let (index, nodes) = match rendering.elsewhere.jobset {
         true => ("\"$RUN_INDEX\"", rendering.nodes(shape)),
         false => ("\"$JOB_COMPLETION_INDEX\"", 1),
     };
     let choose = rendering.choose(&shape.runs, index);
-    let meets = launcher::meeting(rendering, shape, nodes, "$TONNAGE_RUN", PORT);
+    let meets = launcher::meeting_lines(rendering, shape, nodes, "$TONNAGE_RUN", PORT);
     let first = match nodes {
         1 => String::new(),
         // A JobSet's pods are called JOBSET-JOB-INDEX-POD, below a service of the JobSet's name.
@@ -57,7 +57,7 @@ fn scripts(rendering: &Rendering<'_>, shape: &Shape<'_>, name: &str) -> Value {
 }
 
 /// What a pod is; with `more` in its environment.
-fn pod(rendering: &Rendering<'_>, shape: &Shape<'_>, name: &str, more: Vec<Value>) -> Result<Value, String> {
+fn pod_template(rendering: &Rendering<'_>, shape: &Shape<'_>, name: &str, more: Vec<Value>) -> Result<Value, String> {
     let secret = |key: &String| json!({"name": key, "valueFrom": {"secretKeyRef": {"name": format!("{name}-secrets"), "key": key}}});
     let environment: Vec<Value> = rendering.secrets()?.iter().map(secret).chain(more).collect();
     let nodes = if rendering.elsewhere.jobset { rendering.nodes(shape) } else { 1 };
@@ -108,7 +108,7 @@ fn indexed_job(rendering: &Rendering<'_>, shape: &Shape<'_>, name: &str) -> Resu
         "completions": shape.runs.len(),
         "parallelism": at_once(rendering, shape),
         "backoffLimitPerIndex": 2,
-        "template": {"spec": pod(rendering, shape, name, Vec::new())?},
+        "template": {"spec": pod_template(rendering, shape, name, Vec::new())?},
     });
     Ok(json!({"apiVersion": "batch/v1", "kind": "Job", "metadata": {"name": name}, "spec": spec}))
 }
@@ -128,7 +128,7 @@ fn job_sets(rendering: &Rendering<'_>, shape: &Shape<'_>, name: &str, nodes: u64
             "parallelism": nodes,
             // One pod that fails ends the run: its others would wait for it.
             "backoffLimit": 0,
-            "template": {"spec": pod(rendering, shape, name, told.into())?},
+            "template": {"spec": pod_template(rendering, shape, name, told.into())?},
         });
         let spec = json!({
             "network": {"enableDNSHostnames": true},

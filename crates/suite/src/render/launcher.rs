@@ -35,7 +35,7 @@ impl Launcher {
 
 /// Lines that give the launcher in `"$@"` its flags; nothing where there is none, or where it says itself where it meets. On several nodes
 /// MASTER_ADDR and MASTER_PORT are set before, and `--standalone` is taken away: it would make a training of each.
-pub(super) fn meeting(rendering: &Rendering<'_>, shape: &Shape<'_>, nodes: u64, id: &str, port: &str) -> String {
+pub(super) fn meeting_lines(rendering: &Rendering<'_>, shape: &Shape<'_>, nodes: u64, id: &str, port: &str) -> String {
     let mut launchers = shape.runs.iter().map(|at| Launcher::of(&rendering.commands[*at]));
     let Some((launcher, taken)) = launchers.next().flatten().filter(|_| shape.gpus > 1) else {
         return String::new();

@@ -71,7 +71,7 @@ impl Rendering<'_> {
     pub fn shapes(&self) -> Vec<Shape<'_>> {
         let mut shapes: Vec<Shape<'_>> = Vec::new();
         for (at, run) in self.plan.runs.iter().enumerate() {
-            let predicted = self.plan.configuration(run).predicted.as_ref();
+            let predicted = self.plan.planned_of(run).predicted.as_ref();
             let (gpus, seconds) = (self.gpus_of(at), predicted.and_then(|one| one.seconds).map(|span| span.high));
             match shapes.iter_mut().find(|shape| shape.gpus == gpus) {
                 Some(shape) => {
@@ -87,7 +87,7 @@ impl Rendering<'_> {
 
     /// GPUs of a run: its job's, else what the file says, else one.
     fn gpus_of(&self, at: usize) -> u64 {
-        let predicted = self.plan.configuration(&self.plan.runs[at]).predicted.as_ref();
+        let predicted = self.plan.planned_of(&self.plan.runs[at]).predicted.as_ref();
         predicted.map_or(self.elsewhere.gpus.unwrap_or(1), |one| one.gpus.max(1))
     }
 
@@ -140,7 +140,7 @@ impl Rendering<'_> {
     /// The script's lines that set `"$@"` to the words of run `$1`, and what the run is told.
     fn choose(&self, runs: &[usize], index: &str) -> String {
         let words: Vec<&[String]> = runs.iter().map(|at| self.commands[*at].as_slice()).collect();
-        let names: Vec<String> = runs.iter().map(|at| self.plan.name(&self.plan.runs[*at])).collect();
+        let names: Vec<String> = runs.iter().map(|at| self.plan.run_name(&self.plan.runs[*at])).collect();
         let ids: Vec<&str> = runs.iter().map(|at| self.plan.runs[*at].id.as_str()).collect();
         cases(index, &words, &ids, &names)
     }

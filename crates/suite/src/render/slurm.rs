@@ -25,18 +25,18 @@ const MOST_BYTES: usize = 3 << 20;
 fn render(rendering: &Rendering<'_>) -> Result<Vec<Rendered>, String> {
     let mut files = Vec::new();
     for shape in rendering.shapes() {
-        let parts = parts(rendering, &shape, MOST_TASKS);
+        let parts = array_parts(rendering, &shape, MOST_TASKS);
         for (at, part) in parts.iter().enumerate() {
             let number = if parts.len() == 1 { String::new() } else { format!("-{}", at + 1) };
             let name = format!("{}-{}gpu{number}.sbatch", rendering.plan.suite, part.gpus);
-            files.push(Rendered { name, text: script(rendering, part)?, is_script: true });
+            files.push(Rendered { name, text: job_script(rendering, part)?, is_script: true });
         }
     }
     Ok(files)
 }
 
 /// A shape as arrays that SLURM takes: of at most so many tasks, and of scripts that are not too long.
-pub fn parts<'a>(rendering: &Rendering<'_>, shape: &Shape<'a>, most: usize) -> Vec<Shape<'a>> {
+pub fn array_parts<'a>(rendering: &Rendering<'_>, shape: &Shape<'a>, most: usize) -> Vec<Shape<'a>> {
     let mut parts: Vec<Shape<'a>> = Vec::new();
     let mut bytes = 0;
     for at in &shape.runs {
@@ -56,7 +56,7 @@ pub fn parts<'a>(rendering: &Rendering<'_>, shape: &Shape<'a>, most: usize) -> V
 
 /// The jobs, one behind the other, that the longest run of `shape` needs: 1 where the limit is long enough, or requeueing does it. A
 /// throttle holds within an array and not between those of a chain, so that with one requeueing is what keeps to it.
-pub fn links(rendering: &Rendering<'_>, shape: &Shape<'_>) -> u64 {
+pub fn chain_links(rendering: &Rendering<'_>, shape: &Shape<'_>) -> u64 {
     let by_default = if rendering.elsewhere.throttle.is_some() { GoesOn::Requeue } else { GoesOn::Chain };
     let needed = shape.seconds.zip(rendering.limits.hours).map(|(seconds, hours)| seconds / (hours * 3600.0));
     match rendering.elsewhere.goes_on.unwrap_or(by_default) {
@@ -72,9 +72,9 @@ pub fn links(rendering: &Rendering<'_>, shape: &Shape<'_>) -> u64 {
 ///
 /// # Errors
 /// When a directive cannot hold what the suite says.
-pub fn script(rendering: &Rendering<'_>, shape: &Shape<'_>) -> Result<String, String> {
+pub fn job_script(rendering: &Rendering<'_>, shape: &Shape<'_>) -> Result<String, String> {
     let nodes = rendering.nodes(shape);
-    let mut text = format!("#!/bin/bash\n{}\nset -u\n", directives(rendering, shape, nodes)?);
+    let mut text = format!("#!/bin/bash\n{}\nset -u\n", sbatch_directives(rendering, shape, nodes)?);
     text.push_str("link=${1:-1} links=${2:-1} batch=${3:-}\n");
     let _ = writeln!(text, "cd -- {} || exit 2", word(&rendering.plan.directory));
     let _ = match rendering.place {
@@ -89,7 +89,7 @@ pub fn script(rendering: &Rendering<'_>, shape: &Shape<'_>) -> Result<String, St
     text.push_str(ONCE);
     text.push_str(TRAPS);
     rendering.elsewhere.setup.iter().for_each(|line| text.extend([line.as_str(), "\n"]));
-    text.push_str(&launch(rendering, shape, nodes)?);
+    text.push_str(&launch_lines(rendering, shape, nodes)?);
     let numbers = [
         ("MOST_STARTS", most_starts(rendering, shape)),
         ("MOST_TRIES", MOST_TRIES),
@@ -206,7 +206,7 @@ fn most_starts(rendering: &Rendering<'_>, shape: &Shape<'_>) -> u64 {
     needed.map_or(10, |needed| (2.0 * needed).ceil() as u64 + 2)
 }
 
-fn directives(rendering: &Rendering<'_>, shape: &Shape<'_>, nodes: u64) -> Result<String, String> {
+fn sbatch_directives(rendering: &Rendering<'_>, shape: &Shape<'_>, nodes: u64) -> Result<String, String> {
     let elsewhere = rendering.elsewhere;
     let per_node = shape.gpus.div_ceil(nodes);
     let throttle = elsewhere.throttle.map_or_else(String::new, |throttle| format!("%{}", throttle.max(1)));
@@ -223,7 +223,7 @@ fn directives(rendering: &Rendering<'_>, shape: &Shape<'_>, nodes: u64) -> Resul
     }
     lines.extend(rendering.mem_gib(shape).map(|gib| format!("--mem={gib}G")));
     let seconds = rendering.seconds(shape);
-    lines.extend(seconds.map(|seconds| format!("--time={}", clock(seconds))));
+    lines.extend(seconds.map(|seconds| format!("--time={}", clock_time(seconds))));
     let named = [
         ("account", &elsewhere.account),
         ("partition", &elsewhere.partition),
@@ -253,15 +253,15 @@ fn directives(rendering: &Rendering<'_>, shape: &Shape<'_>, nodes: u64) -> Resul
 }
 
 /// Days, hours, minutes and seconds as `sbatch` reads them.
-fn clock(seconds: u64) -> String {
+fn clock_time(seconds: u64) -> String {
     let (days, rest) = (seconds / 86_400, seconds % 86_400);
     format!("{days}-{:02}:{:02}:{:02}", rest / 3600, rest / 60 % 60, rest % 60)
 }
 
 /// The command on every node.
-fn launch(rendering: &Rendering<'_>, shape: &Shape<'_>, nodes: u64) -> Result<String, String> {
+fn launch_lines(rendering: &Rendering<'_>, shape: &Shape<'_>, nodes: u64) -> Result<String, String> {
     let mut text = String::new();
-    text.push_str(&meeting(rendering, shape, nodes));
+    text.push_str(&meeting_lines(rendering, shape, nodes));
     text.push_str(BEGAN);
     let container = match (&rendering.elsewhere.container, rendering.elsewhere.container_engine.as_deref()) {
         (None, _) => String::new(),
@@ -309,7 +309,7 @@ set -- sh -c 'echo >"$TONNAGE_BEGAN"; exec "$@"' sh "$@"
 
 /// Lines that tell a launcher where its processes meet: on the first node, at a port that follows the job's number, so that two jobs on a
 /// node do not meet each other.
-fn meeting(rendering: &Rendering<'_>, shape: &Shape<'_>, nodes: u64) -> String {
+fn meeting_lines(rendering: &Rendering<'_>, shape: &Shape<'_>, nodes: u64) -> String {
     let mut text = String::new();
     if nodes > 1 {
         text.push_str(
@@ -317,5 +317,5 @@ fn meeting(rendering: &Rendering<'_>, shape: &Shape<'_>, nodes: u64) -> String {
              MASTER_PORT=$((15000 + SLURM_JOB_ID % 15000))\nexport MASTER_ADDR MASTER_PORT\n",
         );
     }
-    text + &launcher::meeting(rendering, shape, nodes, "$SLURM_JOB_ID", "$((15000 + SLURM_JOB_ID % 15000))")
+    text + &launcher::meeting_lines(rendering, shape, nodes, "$SLURM_JOB_ID", "$((15000 + SLURM_JOB_ID % 15000))")
 }

@@ -167,7 +167,7 @@ fn runs_on_one_node_meet_by_themselves() {
             machine,
             place: None,
         };
-        slurm::script(&rendering, &rendering.shapes()[0]).unwrap()
+        slurm::job_script(&rendering, &rendering.shapes()[0]).unwrap()
     };
     assert!(text(&["torchrun", "t.py"]).contains("--rdzv-endpoint=localhost:0"));
     assert!(!text(&["torchrun", "--standalone", "t.py"]).contains("launcher=("));
@@ -192,8 +192,8 @@ fn long_suites_are_several_arrays_and_long_runs_are_chains() {
         };
         let shape = Shape { seconds, ..rendering.shapes().remove(0) };
         let parts: Vec<usize> =
-            slurm::parts(&rendering, &shape, slurm::MOST_TASKS).iter().map(|part| part.runs.len()).collect();
-        (parts, slurm::links(&rendering, &shape))
+            slurm::array_parts(&rendering, &shape, slurm::MOST_TASKS).iter().map(|part| part.runs.len()).collect();
+        (parts, slurm::chain_links(&rendering, &shape))
     };
     let day = Some(40.0 * 3600.0);
     assert_eq!(of(&container(), day), (vec![1000, 1000, 500], 4));

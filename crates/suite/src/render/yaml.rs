@@ -3,39 +3,39 @@
 use serde_json::Value;
 
 /// `value` in block style.
-pub(super) fn document(value: &Value) -> String {
+pub(super) fn yaml_document(value: &Value) -> String {
     let mut text = String::new();
-    block(value, 0, &mut text);
+    yaml_block(value, 0, &mut text);
     text
 }
 
-fn block(value: &Value, indent: usize, text: &mut String) {
+fn yaml_block(value: &Value, indent: usize, text: &mut String) {
     let pad = " ".repeat(indent);
     match value {
         Value::Object(map) if !map.is_empty() => {
             for (key, value) in map {
-                text.push_str(&format!("{pad}{}:", self::key(key)));
-                below(value, indent + 2, text);
+                text.push_str(&format!("{pad}{}:", yaml_key(key)));
+                yaml_below(value, indent + 2, text);
             }
         }
         Value::Array(list) if !list.is_empty() => {
             for value in list {
                 text.push_str(&format!("{pad}-"));
-                below(value, indent + 2, text);
+                yaml_below(value, indent + 2, text);
             }
         }
         scalar => text.push_str(&format!("{pad}{scalar}\n")),
     }
 }
 
-fn below(value: &Value, indent: usize, text: &mut String) {
+fn yaml_below(value: &Value, indent: usize, text: &mut String) {
     match value {
         // Words of a command stand on one line.
         Value::Array(list) if list.iter().all(Value::is_string) => text.push_str(&format!(" {value}\n")),
         Value::Object(map) if map.is_empty() => text.push_str(" {}\n"),
         Value::Object(_) | Value::Array(_) => {
             text.push('\n');
-            block(value, indent, text);
+            yaml_block(value, indent, text);
         }
         // A script, line by line.
         Value::String(lines) if lines.ends_with('\n') && is_printable(lines) => {
@@ -56,7 +56,7 @@ fn is_printable(lines: &str) -> bool {
     lines.chars().all(is_allowed) && !lines.starts_with([' ', '\n']) && !lines.ends_with("\n\n")
 }
 
-fn key(key: &str) -> String {
+fn yaml_key(key: &str) -> String {
     let is_plain = |c: char| c.is_ascii_alphanumeric() || "-_./".contains(c);
     match !key.is_empty() && key.chars().all(is_plain) && key.starts_with(|c: char| c.is_ascii_alphabetic()) {
         true => key.to_owned(),

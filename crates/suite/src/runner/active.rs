@@ -55,8 +55,8 @@ impl Active {
     }
 
     /// Starts its supervisor, which outlives this process.
-    pub fn start(&mut self, runner: &Runner<'_>, run: &PlannedRun, secrets: &Secrets) -> Result<(), RunError> {
-        let metrics = records::begin(runner, run, &self.folder, &self.gpus)?;
+    pub fn start_run(&mut self, runner: &Runner<'_>, run: &PlannedRun, secrets: &Secrets) -> Result<(), RunError> {
+        let metrics = records::begin_records(runner, run, &self.folder, &self.gpus)?;
         let path = self.folder.path().join("supervisor.log");
         let opened = OpenOptions::new().append(true).create(true).mode(0o600).open(&path);
         let log = opened.map_err(|error| RunError::file(&path, error))?;
@@ -66,7 +66,7 @@ impl Active {
         command.env("TONNAGE_BEGAN_MS", self.folder.run().created_ms.to_string());
         command
             .env("TONNAGE_SUITE", &runner.plan.suite)
-            .env("TONNAGE_CONFIGURATION", &runner.plan.configuration(run).name);
+            .env("TONNAGE_CONFIGURATION", &runner.plan.planned_of(run).name);
         if !self.gpus.is_empty() {
             command.env("CUDA_VISIBLE_DEVICES", self.gpus.join(","));
         }
@@ -121,7 +121,7 @@ impl Active {
     }
 
     /// How it ended, by its own journal, beside what was `planned`.
-    pub fn end(&mut self, planned: Option<&Predicted>) -> Ended {
+    pub fn end_run(&mut self, planned: Option<&Predicted>) -> Ended {
         let log = self.folder.path().join("supervisor.log");
         of_state(&self.folder.state(), planned, &std::fs::read_to_string(log).unwrap_or_default())
     }

@@ -10,7 +10,7 @@ use tonnage_run::store::RunFolder;
 use super::Options;
 use super::active::Active;
 use crate::peaks::Peaks;
-use crate::plan::{Predicted, item};
+use crate::plan::{Predicted, pack_item};
 
 /// Runs that are looked at behind the first for which there is no room.
 pub(super) const LOOKAHEAD: usize = 64;
@@ -35,13 +35,17 @@ impl Gpus {
     }
 
     /// What a run needs by its prediction, and by what earlier runs like it were measured to take.
-    pub fn need(predicted: Option<&Predicted>, peaks: &Peaks) -> Need {
+    pub fn need_of(predicted: Option<&Predicted>, peaks: &Peaks) -> Need {
         let Some(predicted) = predicted else { return Need { gpus: 0, bytes: 0, usable: 0 } };
-        Need { gpus: item(Some(predicted)).gpus, bytes: peaks.promise(predicted), usable: predicted.usable_bytes }
+        Need {
+            gpus: pack_item(Some(predicted)).gpus,
+            bytes: peaks.promised_bytes(predicted),
+            usable: predicted.usable_bytes,
+        }
     }
 
     /// GPUs with room; none of a run that takes none. `None` where there is no room now.
-    pub fn room(&self, need: &Need, active: &[Active]) -> Result<Option<Vec<String>>, RunError> {
+    pub fn room_for(&self, need: &Need, active: &[Active]) -> Result<Option<Vec<String>>, RunError> {
         if need.gpus == 0 {
             return Ok(Some(Vec::new()));
         }
@@ -62,7 +66,7 @@ impl Gpus {
     }
 
     /// Promises `bytes` of each of `gpus` to a run, until its supervisor promises them itself.
-    pub fn promise(&self, folder: &RunFolder, gpus: &[String], bytes: u64) -> Result<(), RunError> {
+    pub fn promise_bytes(&self, folder: &RunFolder, gpus: &[String], bytes: u64) -> Result<(), RunError> {
         let own = Identity::of(std::process::id().cast_signed()).ok_or(RunError::NoProc)?;
         let claim = Claim {
             run: folder.id().to_owned(),

@@ -13,11 +13,11 @@ use super::pause::Failures;
 use super::signals::Signals;
 use super::system::System;
 use super::{Place, Runner, word};
-use crate::folder::host;
+use crate::folder::host_name;
 use crate::journal::{Ended, Event, State, Where};
-use crate::pack::order;
+use crate::pack::packing_order;
 use crate::peaks::Peaks;
-use crate::plan::{PlannedRun, Predicted, item};
+use crate::plan::{PlannedRun, Predicted, pack_item};
 use crate::records;
 
 /// How often runs are looked at.
@@ -45,12 +45,12 @@ pub(super) struct Going<'a> {
 
 impl<'a> Going<'a> {
     /// Takes up what the journal says.
-    pub fn begin(runner: &'a Runner<'a>) -> Result<Self, RunError> {
-        let mut state = runner.folder.journal.state()?;
+    pub fn begin_runner(runner: &'a Runner<'a>) -> Result<Self, RunError> {
+        let mut state = runner.folder.journal.read_state()?;
         let gpus = Gpus::open(runner.store.root(), &runner.options)?;
         refuse_runs_of_others(runner, &state)?;
-        let opened = Event::Opened { pid: std::process::id(), host: host() };
-        runner.folder.journal.note(opened, &mut state)?;
+        let opened = Event::Opened { pid: std::process::id(), host: host_name() };
+        runner.folder.journal.note_event(opened, &mut state)?;
         let mut going = Self {
             runner,
             state,
@@ -63,7 +63,7 @@ impl<'a> Going<'a> {
             done: 0,
             all: 0,
         };
-        going.adopt()?;
+        going.adopt_runs()?;
         going.waiting = going.to_start();
         going.all = going.waiting.len() + going.active.len();
         Ok(going)
@@ -73,13 +73,13 @@ impl<'a> Going<'a> {
     pub fn run(&mut self, signals: &Signals) -> Result<(), RunError> {
         let mut last_start = None::<Instant>;
         loop {
-            let asked = signals.asked();
+            let asked = signals.times_asked();
             if asked > 0 {
                 self.waiting.clear();
                 self.active.iter_mut().for_each(|one| one.ask_to_end(asked));
             }
             self.take_ends(asked > 0)?;
-            self.system.look(self.runner, &self.active);
+            self.system.look_around(self.runner, &self.active);
             let is_due = last_start.is_none_or(|at| at.elapsed() >= self.runner.options.stagger);
             let may_start = is_due && !self.waiting.is_empty() && self.active.len() < self.runner.options.slots;
             if may_start && self.start_one()? {
@@ -98,17 +98,17 @@ impl<'a> Going<'a> {
         Ok(())
     }
 
-    fn note(&mut self, event: Event) -> Result<(), RunError> {
-        self.runner.folder.journal.note(event, &mut self.state)
+    fn note_event(&mut self, event: Event) -> Result<(), RunError> {
+        self.runner.folder.journal.note_event(event, &mut self.state)
     }
 
     /// What is to be started, the longest first.
     fn to_start(&self) -> Vec<usize> {
         let runs = &self.runner.plan.runs;
-        let order = order(&self.runner.plan.items());
+        let order = packing_order(&self.runner.plan.pack_items());
         let mut waiting: Vec<usize> =
-            order.into_iter().filter(|at| matches!(self.state.of(&runs[*at].id), Where::Waiting(_))).collect();
-        let sent = runs.iter().filter(|run| matches!(self.state.of(&run.id), Where::Submitted(_))).count();
+            order.into_iter().filter(|at| matches!(self.state.where_is(&runs[*at].id), Where::Waiting(_))).collect();
+        let sent = runs.iter().filter(|run| matches!(self.state.where_is(&run.id), Where::Submitted(_))).count();
         if sent > 0 {
             let hint = "`tonnage suite status` says where they are";
             (self.runner.say)(&format!("{sent} runs were sent to SLURM, and are left to it: {hint}"));
@@ -125,35 +125,35 @@ impl<'a> Going<'a> {
 
     /// Whether a run fits this machine with nothing else on it.
     fn could_run(&self, run: &PlannedRun) -> bool {
-        let one = self.runner.plan.configuration(run);
+        let one = self.runner.plan.planned_of(run);
         let fits = |predicted: &Predicted| {
-            let item = item(Some(predicted));
+            let item = pack_item(Some(predicted));
             item.bytes <= predicted.usable_bytes && item.gpus <= self.runner.options.gpus.len()
         };
         one.error.is_none() && one.predicted.as_ref().is_none_or(fits)
     }
 
     /// What runs of the same configuration were measured to take.
-    fn peaks(&self, run: &PlannedRun) -> Peaks {
-        let one = self.runner.plan.configuration(run);
+    fn peaks_of(&self, run: &PlannedRun) -> Peaks {
+        let one = self.runner.plan.planned_of(run);
         one.predicted.as_ref().map(|known| self.state.peaks(&one.name, known.total_bytes)).unwrap_or_default()
     }
 
     /// Takes up runs that an earlier runner started; those that nobody supervises go on where they ended.
-    fn adopt(&mut self) -> Result<(), RunError> {
+    fn adopt_runs(&mut self) -> Result<(), RunError> {
         for (at, run) in self.runner.plan.runs.iter().enumerate() {
-            let Where::Started(known) = self.state.of(&run.id) else { continue };
+            let Where::Started(known) = self.state.where_is(&run.id) else { continue };
             let known = known.clone();
             let Ok(folder) = RunFolder::open(self.runner.store.root().join("runs").join(&known.run)) else {
                 // Its folder was never whole, or somebody removed it: nothing of it was said to be done.
                 let end =
                     Ended { outcome: Outcome::Stopped, reason: "its folder is gone".to_owned(), ..Ended::default() };
-                self.note(Event::Ended { id: run.id.clone(), end })?;
+                self.note_event(Event::Ended { id: run.id.clone(), end })?;
                 continue;
             };
             let mut one = Active::new(at, folder, known.gpus, known.bytes);
             if !one.has_ended() && !one.folder.is_supervised() {
-                self.start(&mut one)?;
+                self.start_run(&mut one)?;
             }
             self.active.push(one);
         }
@@ -161,11 +161,11 @@ impl<'a> Going<'a> {
     }
 
     /// Starts a run's supervisor.
-    fn start(&self, one: &mut Active) -> Result<(), RunError> {
+    fn start_run(&self, one: &mut Active) -> Result<(), RunError> {
         let run = &self.runner.plan.runs[one.at];
-        let place = Place { gpus: &one.gpus, peaks: &self.peaks(run) };
+        let place = Place { gpus: &one.gpus, peaks: &self.peaks_of(run) };
         let secrets = (self.runner.record)(run, &place).map(|(_, secrets)| secrets).unwrap_or_default();
-        one.start(self.runner, run, &secrets)
+        one.start_run(self.runner, run, &secrets)
     }
 
     /// Starts the first run for which there is room; whether there was one.
@@ -173,10 +173,10 @@ impl<'a> Going<'a> {
         for place in (0..self.waiting.len()).rev().take(admit::LOOKAHEAD) {
             let at = self.waiting[place];
             let run = &self.runner.plan.runs[at];
-            let predicted = self.runner.plan.configuration(run).predicted.as_ref();
-            let peaks = self.peaks(run);
-            let need = Gpus::need(predicted, &peaks);
-            let Some(chosen) = self.gpus.room(&need, &self.active)? else { continue };
+            let predicted = self.runner.plan.planned_of(run).predicted.as_ref();
+            let peaks = self.peaks_of(run);
+            let need = Gpus::need_of(predicted, &peaks);
+            let Some(chosen) = self.gpus.room_for(&need, &self.active)? else { continue };
             self.waiting.remove(place);
             self.begin_run(at, chosen, need.bytes, &peaks)?;
             return Ok(true);
@@ -190,9 +190,9 @@ impl<'a> Going<'a> {
         let place = Place { gpus: &chosen, peaks };
         let (record, secrets) = match (self.runner.record)(run, &place) {
             Ok(made) => made,
-            Err(why) => return self.refuse(run, why),
+            Err(why) => return self.refuse_run(run, why),
         };
-        let kept = match self.state.of(&run.id) {
+        let kept = match self.state.where_is(&run.id) {
             Where::Waiting(Some(known)) => RunFolder::open(self.runner.store.root().join("runs").join(&known.run)).ok(),
             _ => None,
         };
@@ -202,29 +202,29 @@ impl<'a> Going<'a> {
             None => self.runner.store.create(record)?,
         };
         let started = Event::Started { id: run.id.clone(), run: folder.id().to_owned(), gpus: chosen.clone(), bytes };
-        if let Err(error) = self.note(started) {
+        if let Err(error) = self.note_event(started) {
             // What no journal knows would never be taken up.
             if is_new {
                 let _ = folder.remove();
             }
             return Err(error);
         }
-        self.gpus.promise(&folder, &chosen, bytes)?;
+        self.gpus.promise_bytes(&folder, &chosen, bytes)?;
         let mut one = Active::new(at, folder, chosen, bytes);
-        one.start(self.runner, run, &secrets)?;
+        one.start_run(self.runner, run, &secrets)?;
         self.active.push(one);
         Ok(())
     }
 
     /// A run that cannot be, as its configuration says it.
-    fn refuse(&mut self, run: &PlannedRun, why: String) -> Result<(), RunError> {
-        (self.runner.say)(&format!("{}: not started: {why}", self.runner.plan.name(run)));
+    fn refuse_run(&mut self, run: &PlannedRun, why: String) -> Result<(), RunError> {
+        (self.runner.say)(&format!("{}: not started: {why}", self.runner.plan.run_name(run)));
         let started = Event::Started { id: run.id.clone(), run: String::new(), gpus: Vec::new(), bytes: 0 };
-        self.note(started)?;
+        self.note_event(started)?;
         let end = Ended { outcome: Outcome::Refused, reason: why, at_start: true, ..Ended::default() };
-        self.note(Event::Ended { id: run.id.clone(), end: end.clone() })?;
+        self.note_event(Event::Ended { id: run.id.clone(), end: end.clone() })?;
         self.done += 1;
-        self.judge(&end)
+        self.judge_end(&end)
     }
 
     /// Takes note of runs that have ended since, with their records whole. One whose supervisor died goes on, unless all are to end.
@@ -238,9 +238,9 @@ impl<'a> Going<'a> {
             let mut one = self.active.swap_remove(at);
             if !is_ending && one.has_died() && one.deaths < MOST_DEATHS {
                 one.deaths += 1;
-                let name = self.runner.plan.name(&self.runner.plan.runs[one.at]);
+                let name = self.runner.plan.run_name(&self.runner.plan.runs[one.at]);
                 (self.runner.say)(&format!("{name}: its supervisor died; another takes it up"));
-                self.start(&mut one)?;
+                self.start_run(&mut one)?;
                 self.active.push(one);
                 continue;
             }
@@ -251,25 +251,25 @@ impl<'a> Going<'a> {
 
     fn take_end(&mut self, mut one: Active) -> Result<(), RunError> {
         let run = &self.runner.plan.runs[one.at];
-        let planned = self.runner.plan.configuration(run);
-        let mut end = one.end(planned.predicted.as_ref());
+        let planned = self.runner.plan.planned_of(run);
+        let mut end = one.end_run(planned.predicted.as_ref());
         end.configuration.clone_from(&planned.name);
-        records::finish(self.runner, run, &one.folder, &end)?;
-        self.note(Event::Ended { id: run.id.clone(), end: end.clone() })?;
+        records::finish_records(self.runner, run, &one.folder, &end)?;
+        self.note_event(Event::Ended { id: run.id.clone(), end: end.clone() })?;
         self.done += 1;
-        self.tell(run, &end);
-        self.judge(&end)
+        self.tell_end(run, &end);
+        self.judge_end(&end)
     }
 
     /// Starts nothing more where an end says that it would be in vain.
-    fn judge(&mut self, end: &Ended) -> Result<(), RunError> {
-        let Some(why) = self.failures.note(end, &self.runner.options) else { return Ok(()) };
+    fn judge_end(&mut self, end: &Ended) -> Result<(), RunError> {
+        let Some(why) = self.failures.note_end(end, &self.runner.options) else { return Ok(()) };
         (self.runner.say)(&format!("paused: {why}"));
         self.waiting.clear();
-        self.note(Event::Paused { why })
+        self.note_event(Event::Paused { why })
     }
 
-    fn tell(&self, run: &PlannedRun, end: &Ended) {
+    fn tell_end(&self, run: &PlannedRun, end: &Ended) {
         let (done, all) = (self.done, self.all.max(self.done));
         let left = self.began.elapsed().as_secs_f64() / done as f64 * (all - done) as f64;
         // What failed or was stopped says nothing of how long others take.
@@ -283,17 +283,17 @@ impl<'a> Going<'a> {
             Outcome::Succeeded => "done".to_owned(),
             _ => format!("{}: {}", word(end.outcome), end.reason),
         };
-        (self.runner.say)(&format!("{done} of {all}: {} {how}{eta}", self.runner.plan.name(run)));
+        (self.runner.say)(&format!("{done} of {all}: {} {how}{eta}", self.runner.plan.run_name(run)));
     }
 }
 
 /// Runs that were started on another machine may live there, where this one sees no process.
 fn refuse_runs_of_others(runner: &Runner<'_>, state: &State) -> Result<(), RunError> {
-    let own = host();
+    let own = host_name();
     let is_of_other = |known: &&crate::journal::RunState| !known.host.is_empty() && known.host != own;
     let mut others: Vec<&str> = Vec::new();
     for run in &runner.plan.runs {
-        if let Where::Started(known) = state.of(&run.id)
+        if let Where::Started(known) = state.where_is(&run.id)
             && is_of_other(&known)
         {
             others.push(&known.host);

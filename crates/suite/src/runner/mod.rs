@@ -93,8 +93,8 @@ impl Runner<'_> {
     /// # Errors
     /// When the suite's folder or a ledger cannot be used. Runs that were started go on under their supervisors.
     pub fn run(&self) -> Result<Outcomes, RunError> {
-        let signals = signals::take();
-        let mut going = Going::begin(self)?;
+        let signals = signals::take_signals();
+        let mut going = Going::begin_runner(self)?;
         going.run(&signals)?;
         Ok(self.outcomes(&going.state))
     }
@@ -103,7 +103,7 @@ impl Runner<'_> {
         use crate::journal::Where;
         let mut outcomes = Outcomes::default();
         for run in &self.plan.runs {
-            match state.of(&run.id) {
+            match state.where_is(&run.id) {
                 Where::Ended(end) if end.outcome == Outcome::Succeeded => outcomes.succeeded += 1,
                 Where::Ended(_) => outcomes.failed += 1,
                 _ => outcomes.missing += 1,

@@ -13,7 +13,7 @@ const TAKEN: [Signal; 3] = [Signal::SIGINT, Signal::SIGTERM, Signal::SIGHUP];
 pub(super) struct Signals(Arc<AtomicUsize>);
 
 /// Blocks the signals in this thread and all that it starts. To be called first.
-pub(super) fn take() -> Signals {
+pub(super) fn take_signals() -> Signals {
     let count = Arc::new(AtomicUsize::new(0));
     let set: SigSet = TAKEN.into_iter().collect();
     // Where they cannot be blocked they end this process; its runs live on and are taken up again.
@@ -29,7 +29,7 @@ pub(super) fn take() -> Signals {
 }
 
 impl Signals {
-    pub(super) fn asked(&self) -> usize {
+    pub(super) fn times_asked(&self) -> usize {
         self.0.load(Ordering::Relaxed)
     }
 }

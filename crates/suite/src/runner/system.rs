@@ -7,7 +7,7 @@ use tonnage_run::clock::now_ms;
 
 use super::Runner;
 use super::active::Active;
-use crate::system::{Look, append};
+use crate::system::{Look, append_look};
 
 /// What a GPU says: the names that CUDA_VISIBLE_DEVICES may know it by, and values by their names.
 pub type Readings = Vec<(Vec<String>, BTreeMap<String, f64>)>;
@@ -29,7 +29,7 @@ impl System {
     }
 
     /// Looks, when it is time, and writes what concerns each run. What cannot be written is not missed by anybody but a reader of curves.
-    pub fn look(&mut self, runner: &Runner<'_>, active: &[Active]) {
+    pub fn look_around(&mut self, runner: &Runner<'_>, active: &[Active]) {
         if active.is_empty() || self.last.is_some_and(|at| at.elapsed() < self.every) {
             return;
         }
@@ -45,7 +45,7 @@ impl System {
             let at_ms = now_ms();
             let began = one.folder.run().created_ms;
             let look = Look { at_ms, seconds: at_ms.saturating_sub(began) as f64 / 1e3, metrics };
-            let written = append(&runner.folder.path, &runner.plan.runs[one.at].id, &look);
+            let written = append_look(&runner.folder.path, &runner.plan.runs[one.at].id, &look);
             if let Err(error) = &written
                 && !self.fails
             {

@@ -38,14 +38,14 @@ const COLUMNS: &str = "JobID,State,ElapsedRaw,JobName";
 pub(super) fn of_jobs(client: &Client, jobs: &[u64]) -> Result<Vec<Past>, String> {
     let list = jobs.iter().map(ToString::to_string).collect::<Vec<_>>().join(",");
     let chosen = format!("--jobs={list}");
-    let as_json = client.call("sacct", &["--json", &chosen], None);
+    let as_json = client.call_program("sacct", &["--json", &chosen], None);
     if let Answer::Said(text) = &as_json
         && let Ok(past) = of_json(text)
     {
         return Ok(past);
     }
     let words = ["--noheader", "--parsable2", "--allocations", &chosen, &format!("--format={COLUMNS}")];
-    match client.call("sacct", &words, None) {
+    match client.call_program("sacct", &words, None) {
         Answer::Said(text) => of_text(&text),
         // No accounting, no such program: what jobcomp wrote is what there is.
         Answer::Refused(_) => Ok(of_completed(client, jobs)),
@@ -60,11 +60,11 @@ pub(super) fn of_jobs(client: &Client, jobs: &[u64]) -> Result<Vec<Past>, String
 fn of_json(text: &str) -> Result<Vec<Past>, String> {
     let document: Value = serde_json::from_str(text).map_err(|error| format!("no JSON: {error}"))?;
     let jobs = document.get("jobs").and_then(Value::as_array).ok_or("it has no list `jobs`")?;
-    let past = jobs.iter().map(ended).collect::<Result<Vec<_>, String>>()?;
+    let past = jobs.iter().map(ended_jobs).collect::<Result<Vec<_>, String>>()?;
     Ok(past.into_iter().flatten().collect())
 }
 
-fn ended(job: &Value) -> Result<Vec<Past>, String> {
+fn ended_jobs(job: &Value) -> Result<Vec<Past>, String> {
     let own = job.get("job_id").and_then(number).ok_or("a job has no number")?;
     let array = job.pointer("/array/job_id").and_then(number).filter(|array| *array > 0);
     let task = job.pointer("/array/task_id").and_then(number).filter(|_| array.is_some());
@@ -102,7 +102,7 @@ fn of_text(text: &str) -> Result<Vec<Past>, String> {
     }
     let line = |line: &str| {
         let mut fields = line.splitn(4, '|');
-        let (job, tasks) = numbered(fields.next()?)?;
+        let (job, tasks) = numbered_steps(fields.next()?)?;
         let state = JobState::of_word(fields.next()?)?;
         let seconds = fields.next()?.parse().ok();
         let name = fields.next()?.to_owned();
@@ -112,7 +112,7 @@ fn of_text(text: &str) -> Result<Vec<Past>, String> {
 }
 
 /// `7`, `7_3` or `7_[3-5]`.
-fn numbered(text: &str) -> Option<(u64, Vec<Option<u64>>)> {
+fn numbered_steps(text: &str) -> Option<(u64, Vec<Option<u64>>)> {
     match text.split_once('_') {
         None => Some((text.parse().ok()?, vec![None])),
         Some((job, tasks)) => Some((job.parse().ok()?, indexes(tasks)?.into_iter().map(Some).collect())),
@@ -121,7 +121,7 @@ fn numbered(text: &str) -> Option<(u64, Vec<Option<u64>>)> {
 
 /// By the file of `jobcomp/filetxt`, where that is what the controller writes and this machine sees it.
 fn of_completed(client: &Client, jobs: &[u64]) -> Vec<Past> {
-    let Answer::Said(config) = client.call("scontrol", &["show", "config"], None) else { return Vec::new() };
+    let Answer::Said(config) = client.call_program("scontrol", &["show", "config"], None) else { return Vec::new() };
     let value = |key: &str| {
         let line = config.lines().find(|line| line.split('=').next().is_some_and(|name| name.trim() == key));
         line.and_then(|line| line.split_once('=')).map(|(_, value)| value.trim().to_owned())
@@ -131,7 +131,7 @@ fn of_completed(client: &Client, jobs: &[u64]) -> Vec<Past> {
     }
     // Who may not read it, or is on another machine, knows no more than that the job is gone.
     let text = value("JobCompLoc").and_then(|path| end_of(Path::new(&path), MOST_BYTES).ok());
-    let past = text.iter().flat_map(|text| text.lines()).filter_map(completed);
+    let past = text.iter().flat_map(|text| text.lines()).filter_map(completed_line);
     past.filter(|past| jobs.contains(&past.job)).collect()
 }
 
@@ -146,7 +146,7 @@ pub(super) fn end_of(path: &Path, most: u64) -> std::io::Result<String> {
 }
 
 /// A line of that file. A name may hold blanks, and `Key=` of its own: each key is looked for behind the one before.
-fn completed(line: &str) -> Option<Past> {
+fn completed_line(line: &str) -> Option<Past> {
     let own: u64 = line.strip_prefix("JobId=")?.split(' ').next()?.parse().ok()?;
     let name = line.split_once(" Name=")?.1;
     // The last: a name that says `JobState=` stands before the job's own.

@@ -81,11 +81,11 @@ fn completed_jobs_are_read_from_their_file() {
              SubmitTime=2026-11-22T15:25:07 EligibleTime=2026-11-22T15:25:07 ArrayJobId=1 ArrayTaskId=1 DerivedExitCode=0:0 ExitCode=3:0 "
         )
     };
-    let past = completed(&line("s.abc", "FAILED")).unwrap();
+    let past = completed_line(&line("s.abc", "FAILED")).unwrap();
     assert_eq!((past.job, past.task, past.state, past.name.as_str()), (1, Some(1), JobState::Failed, "s.abc"));
-    let hostile = completed(&line("s.abc JobState=COMPLETED Partition=x", "NODE_FAIL")).unwrap();
+    let hostile = completed_line(&line("s.abc JobState=COMPLETED Partition=x", "NODE_FAIL")).unwrap();
     assert_eq!(hostile.state, JobState::NodeFailed, "a name's own words are no state");
     assert_ne!(hostile.name, "s.abc");
-    assert_eq!(completed("UserId=root(0) JobState=FAILED"), None);
-    assert_eq!(completed("JobId=8 UserId=x Name=y"), None, "cut off");
+    assert_eq!(completed_line("UserId=root(0) JobState=FAILED"), None);
+    assert_eq!(completed_line("JobId=8 UserId=x Name=y"), None, "cut off");
 }

@@ -16,10 +16,11 @@ pub struct Cancelled {
 }
 
 /// Cancels all that is not known to have ended.
-pub fn cancel(client: &Client, state: &State, suite: &str) -> Cancelled {
+pub fn cancel_jobs(client: &Client, state: &State, suite: &str) -> Cancelled {
     let mut done = Cancelled::default();
     for (name, batch) in &state.batches {
-        let is_open = |id: &String| matches!(state.of(id), Where::Submitted(run) if run.batch.as_ref() == Some(name));
+        let is_open =
+            |id: &String| matches!(state.where_is(id), Where::Submitted(run) if run.batch.as_ref() == Some(name));
         if !batch.ids.iter().any(is_open) {
             continue;
         }
@@ -27,9 +28,9 @@ pub fn cancel(client: &Client, state: &State, suite: &str) -> Cancelled {
         for link in batch.links.iter().rev() {
             // With a name beside the number, a number that was given out a second time is nobody else's job.
             let mut words = vec![format!("--name={}", job_name(suite, name, link.number))];
-            words.push(format!("--user={}", user()));
+            words.push(format!("--user={}", user_name()));
             words.extend(link.job.map(|job| job.to_string()));
-            match client.call("scancel", &words, None) {
+            match client.call_program("scancel", &words, None) {
                 Answer::Said(_) => done.asked += 1,
                 Answer::Refused(why) => done.refused.push(why),
                 Answer::Silent(why) => done.silence = Some(why),
@@ -40,7 +41,7 @@ pub fn cancel(client: &Client, state: &State, suite: &str) -> Cancelled {
 }
 
 /// The user's name, which `scancel` wants, or the number where it has none.
-fn user() -> String {
+fn user_name() -> String {
     let own = nix::unistd::Uid::current();
     nix::unistd::User::from_uid(own).ok().flatten().map_or_else(|| own.to_string(), |user| user.name)
 }

@@ -68,7 +68,7 @@ const SILENCE: [&str; 8] = [
 
 impl Client {
     /// Calls `program`, where `folder` is given from there.
-    pub fn call<W: AsRef<OsStr>>(&self, program: &str, words: &[W], folder: Option<&Path>) -> Answer {
+    pub fn call_program<W: AsRef<OsStr>>(&self, program: &str, words: &[W], folder: Option<&Path>) -> Answer {
         let mut command = Command::new(program);
         command.args(words).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
         for (name, _) in std::env::vars_os() {
@@ -82,7 +82,7 @@ impl Client {
         command.env("SLURM_TIME_FORMAT", "standard").env("SLURM_BITSTR_LEN", "0").env("LC_ALL", "C");
         folder.map(|folder| command.current_dir(folder));
         match command.spawn() {
-            Ok(child) => self.wait(program, child),
+            Ok(child) => self.wait_answer(program, child),
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
                 Answer::Refused(format!("there is no `{program}` here"))
             }
@@ -90,9 +90,9 @@ impl Client {
         }
     }
 
-    fn wait(&self, program: &str, mut child: Child) -> Answer {
-        let output = child.stdout.take().map(read);
-        let words = child.stderr.take().map(read);
+    fn wait_answer(&self, program: &str, mut child: Child) -> Answer {
+        let output = child.stdout.take().map(read_pipe);
+        let words = child.stderr.take().map(read_pipe);
         let until = Instant::now() + self.timeout;
         let status = loop {
             match child.try_wait() {
@@ -129,7 +129,7 @@ impl Client {
 }
 
 /// Reads a pipe to its end beside others.
-fn read(pipe: impl Read + Send + 'static) -> mpsc::Receiver<Vec<u8>> {
+fn read_pipe(pipe: impl Read + Send + 'static) -> mpsc::Receiver<Vec<u8>> {
     let (sender, receiver) = mpsc::channel();
     std::thread::spawn(move || {
         let mut bytes = Vec::new();
@@ -146,7 +146,7 @@ mod tests {
     use super::*;
 
     fn shell(script: &str, milliseconds: u64) -> Answer {
-        Client { timeout: Duration::from_millis(milliseconds) }.call("sh", &["-c", script], None)
+        Client { timeout: Duration::from_millis(milliseconds) }.call_program("sh", &["-c", script], None)
     }
 
     #[test]
@@ -162,7 +162,7 @@ mod tests {
             assert!(matches!(shell(silent, 5000), Answer::Silent(_)), "{silent}");
         }
         assert!(matches!(shell("sleep 30", 100), Answer::Silent(_)));
-        assert!(matches!(Client::default().call("no-such-squeue", &[""], None), Answer::Refused(_)));
+        assert!(matches!(Client::default().call_program("no-such-squeue", &[""], None), Answer::Refused(_)));
     }
 
     #[test]

@@ -62,12 +62,12 @@ pub struct Evidence {
 
 impl Evidence {
     /// Of the run whose folder this is.
-    pub fn read(folder: &Path) -> Self {
+    pub fn read_evidence(folder: &Path) -> Self {
         // Over NFS a name is looked up anew once its folder was listed.
         let names = std::fs::read_dir(folder).into_iter().flatten().flatten().map(|entry| entry.file_name());
         let is_done = names.into_iter().any(|name| name == "done");
         let text = read_bounded(folder.join("starts.log"), MOST_BYTES).unwrap_or_default();
-        Self { is_done, starts: starts(&String::from_utf8_lossy(&text)) }
+        Self { is_done, starts: read_starts(&String::from_utf8_lossy(&text)) }
     }
 
     /// The last start of a batch.
@@ -77,7 +77,7 @@ impl Evidence {
 }
 
 /// Lines put together; a torn one costs itself only.
-fn starts(text: &str) -> Vec<Start> {
+fn read_starts(text: &str) -> Vec<Start> {
     let mut starts: Vec<Start> = Vec::new();
     for line in text.lines().filter_map(|line| serde_json::from_str::<Line>(line).ok()) {
         match line.event.as_str() {
@@ -119,7 +119,7 @@ mod tests {
             "\n",
             r#"{"event":"begin","at":90,"job":"7_3","start":1,"node":"n2","batch":"b","link":1,"before":null}"#,
         );
-        let found = starts(text);
+        let found = read_starts(text);
         assert!(found[0].was_refused && found[0].goes_on && found[0].log_before == Some(9.0), "{found:?}");
         assert!(!found[1].was_refused && found[1].ended.is_none() && found[1].log_before.is_none());
     }
@@ -138,10 +138,10 @@ mod tests {
         );
         let refused = format!("{text}\n{}", r#"{"event":"end","at":31,"job":"7_3","code":3}"#);
         assert!(
-            starts(&refused).last().is_some_and(|last| !last.goes_on && last.ended == Some(31.0)),
+            read_starts(&refused).last().is_some_and(|last| !last.goes_on && last.ended == Some(31.0)),
             "not requeued after all"
         );
-        let found = starts(text);
+        let found = read_starts(text);
         let seen: Vec<_> = found.iter().map(|one| (one.began, one.ended, one.code, one.goes_on)).collect();
         assert_eq!(
             seen,

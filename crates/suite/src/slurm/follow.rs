@@ -9,7 +9,7 @@ use tonnage_run::RunError;
 use super::accounts::{Past, of_jobs};
 use super::client::Client;
 use super::evidence::Evidence;
-use super::harvest::{Finding, harvest};
+use super::harvest::{Finding, harvest_run};
 use super::job_name;
 use super::poll::Poll;
 use super::queue::Queued;
@@ -89,8 +89,14 @@ pub fn has_open(state: &State) -> bool {
 ///
 /// # Errors
 /// When the suite's folder cannot be written.
-pub fn follow(client: &Client, poll: &Poll, root: &Path, folder: &SuiteFolder, plan: &Plan) -> Result<View, RunError> {
-    let state = folder.journal.state()?;
+pub fn follow_jobs(
+    client: &Client,
+    poll: &Poll,
+    root: &Path,
+    folder: &SuiteFolder,
+    plan: &Plan,
+) -> Result<View, RunError> {
+    let state = folder.journal.read_state()?;
     let open: Vec<(&String, &Batch)> =
         state.batches.iter().filter(|(name, batch)| is_open(&state, name, batch)).collect();
     if open.is_empty() {
@@ -103,7 +109,7 @@ pub fn follow(client: &Client, poll: &Poll, root: &Path, folder: &SuiteFolder, p
     let mut follower = Follower { client, root, folder, plan, planned, suite, poll, queued, jobs, past, view, ended };
     let mut settled = Vec::new();
     for (name, batch) in open {
-        let links = follower.settled(name, batch)?;
+        let links = follower.settled_links(name, batch)?;
         follower.jobs.extend(links.iter().filter_map(|link| link.job));
         settled.push((name, batch, links));
     }
@@ -111,7 +117,7 @@ pub fn follow(client: &Client, poll: &Poll, root: &Path, folder: &SuiteFolder, p
         for (task, id) in batch.ids.iter().enumerate() {
             if let Some(run) = open_of(&state, id, name) {
                 let sent = Sent { name, batch, links, task: task as u64, id, refusals: run.refusals };
-                follower.run(&sent)?;
+                follower.follow_run(&sent)?;
             }
         }
     }
@@ -135,7 +141,7 @@ fn is_open(state: &State, name: &str, batch: &Batch) -> bool {
 
 /// A run whose newest submission is of this batch, and open.
 fn open_of<'s>(state: &'s State, id: &str, batch: &str) -> Option<&'s RunState> {
-    match state.of(id) {
+    match state.where_is(id) {
         Where::Submitted(run) if run.batch.as_deref() == Some(batch) => Some(run),
         _ => None,
     }
@@ -182,7 +188,7 @@ const AT_ONCE: usize = 500;
 
 impl Follower<'_> {
     /// The links of a batch, those that nobody heard the number of found by their name.
-    fn settled(&self, name: &str, batch: &Batch) -> Result<Vec<Link>, RunError> {
+    fn settled_links(&self, name: &str, batch: &Batch) -> Result<Vec<Link>, RunError> {
         let mut links = Vec::new();
         for link in &batch.links {
             let mut link = *link;
@@ -197,7 +203,7 @@ impl Follower<'_> {
                     }
                     None => None,
                 };
-                settled.map_or(Ok(()), |event| self.folder.journal.append(event))?;
+                settled.map_or(Ok(()), |event| self.folder.journal.append_event(event))?;
             }
             links.push(link);
         }
@@ -209,7 +215,10 @@ impl Follower<'_> {
     }
 
     fn has_never_begun(&self, batch: &Batch, name: &str) -> bool {
-        batch.ids.iter().all(|id| Evidence::read(&self.folder.path.join("runs").join(id)).last_of(name).is_none())
+        batch
+            .ids
+            .iter()
+            .all(|id| Evidence::read_evidence(&self.folder.path.join("runs").join(id)).last_of(name).is_none())
     }
 
     /// What the controller said after `link` was sent.
@@ -218,32 +227,32 @@ impl Follower<'_> {
     }
 
     /// Says where a run is, or writes down how it ended.
-    fn run(&mut self, sent: &Sent<'_>) -> Result<(), RunError> {
+    fn follow_run(&mut self, sent: &Sent<'_>) -> Result<(), RunError> {
         // What waits in the queue has nothing to say: of thousands of runs only those that have begun are looked at.
-        if let Some(standing) = self.waits(sent) {
+        if let Some(standing) = self.waits_as(sent) {
             self.view.runs.insert(sent.id.to_owned(), standing);
             return Ok(());
         }
-        let evidence = Evidence::read(&self.folder.path.join("runs").join(sent.id));
+        let evidence = Evidence::read_evidence(&self.folder.path.join("runs").join(sent.id));
         let last = evidence.last_of(sent.name);
         // Its own word holds, whatever a controller says: the job may be in the queue still, or be gone for long.
         if evidence.is_done || last.is_some_and(|last| last.ended.is_some() && !last.goes_on) {
-            return self.end(sent, &evidence, None);
+            return self.end_run(sent, &evidence, None);
         }
         let goes_on = last.is_some_and(|last| last.goes_on);
-        let standing = match self.standing(sent, goes_on) {
+        let standing = match self.standing_of(sent, goes_on) {
             Ok(Some(Standing::Running { job, nodes, .. })) => {
                 Standing::Running { job, nodes, began: last.map(|last| last.began.max(0.0) as u64) }
             }
             Ok(Some(standing)) => standing,
             Err(why) => Standing::Unknown { why },
-            Ok(None) => match self.past(sent) {
+            Ok(None) => match self.past_of(sent) {
                 Err(why) => Standing::Unknown { why },
                 // Accounting may lag behind: what it has running is not gone.
                 Ok(Some(past)) if !past.state.has_ended() => {
                     Standing::Unknown { why: "it left the queue, and is not accounted for yet".to_owned() }
                 }
-                Ok(past) => return self.end(sent, &evidence, past.as_ref()),
+                Ok(past) => return self.end_run(sent, &evidence, past.as_ref()),
             },
         };
         self.view.runs.insert(sent.id.to_owned(), standing);
@@ -251,7 +260,7 @@ impl Follower<'_> {
     }
 
     /// Where a run of one job is that waits for its turn.
-    fn waits(&self, sent: &Sent<'_>) -> Option<Standing> {
+    fn waits_as(&self, sent: &Sent<'_>) -> Option<Standing> {
         let [link] = sent.links else { return None };
         let (job, [one]) = (link.job?, self.queued.get(&(link.job?, sent.task))?.as_slice()) else { return None };
         let is_it = self.poll.at_ms > link.sent_ms && one.name == job_name(self.suite, sent.name, link.number);
@@ -260,12 +269,12 @@ impl Follower<'_> {
     }
 
     /// Writes down how a run ended.
-    fn end(&mut self, sent: &Sent<'_>, evidence: &Evidence, past: Option<&Past>) -> Result<(), RunError> {
+    fn end_run(&mut self, sent: &Sent<'_>, evidence: &Evidence, past: Option<&Past>) -> Result<(), RunError> {
         let run = self.planned.get(sent.id).copied();
         let (state, seconds) = past.map_or((None, None), |past| (Some(past.state), past.seconds));
         let Sent { name, batch, task, id, refusals, .. } = *sent;
         let finding = Finding { plan: self.plan, run, refusals, name, batch, task, id, evidence, state, seconds };
-        self.ended.push(harvest(self.folder, &finding)?);
+        self.ended.push(harvest_run(self.folder, &finding)?);
         if self.ended.len() >= AT_ONCE { self.note() } else { Ok(()) }
     }
 
@@ -275,7 +284,7 @@ impl Follower<'_> {
 
     /// Where the controller has it; `None` where it does not have it any more. One that `goes_on` may seem to have ended while it is put
     /// back into the queue.
-    fn standing(&self, sent: &Sent<'_>, goes_on: bool) -> Result<Option<Standing>, String> {
+    fn standing_of(&self, sent: &Sent<'_>, goes_on: bool) -> Result<Option<Standing>, String> {
         if self.poll.jobs.is_none() {
             return Err(self.poll.why.clone());
         }
@@ -308,7 +317,7 @@ impl Follower<'_> {
     }
 
     /// How its last job ended: by the controller, which remembers jobs for `MinJobAge`, else by what is kept of ended jobs.
-    fn past(&mut self, sent: &Sent<'_>) -> Result<Option<Past>, String> {
+    fn past_of(&mut self, sent: &Sent<'_>) -> Result<Option<Past>, String> {
         let mut links: Vec<(u64, String)> = sent
             .links
             .iter()

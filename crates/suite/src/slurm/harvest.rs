@@ -18,7 +18,7 @@ use crate::folder::SuiteFolder;
 use crate::journal::{Batch, Ended, Event};
 use crate::measured::points_of_logs;
 use crate::plan::{Plan, PlannedRun};
-use crate::records::{append, has_points, record_of_end};
+use crate::records::{append_lines, has_points, record_of_end};
 
 /// Bytes of a log's end in which a cause is looked for: tracebacks of all ranks and more.
 const LOG_BYTES: u64 = 512 << 10;
@@ -62,18 +62,18 @@ pub(super) struct Finding<'a> {
 ///
 /// # Errors
 /// When the suite's folder cannot be written.
-pub(super) fn harvest(folder: &SuiteFolder, finding: &Finding<'_>) -> Result<Event, RunError> {
-    let logs = finding.logs(&folder.path);
-    let end = finding.end(&logs);
+pub(super) fn harvest_run(folder: &SuiteFolder, finding: &Finding<'_>) -> Result<Event, RunError> {
+    let logs = finding.log_files(&folder.path);
+    let end = finding.ended_run(&logs);
     let path = folder.path.join("runs").join(finding.id).join("records.jsonl");
-    let lines = finding.records(&path, &logs, &end);
-    append(&path, &lines).map_err(|error| RunError::file(&path, error))?;
+    let lines = finding.record_lines(&path, &logs, &end);
+    append_lines(&path, &lines).map_err(|error| RunError::file(&path, error))?;
     Ok(Event::Ended { id: finding.id.to_owned(), end })
 }
 
 impl Finding<'_> {
     /// The logs of its jobs, of the links in their order.
-    fn logs(&self, folder: &Path) -> Vec<PathBuf> {
+    fn log_files(&self, folder: &Path) -> Vec<PathBuf> {
         let of = |(number, job): (u32, u64)| {
             let name = log_name(&job_name(&self.plan.suite, self.name, number), job, self.task);
             folder.join("slurm").join("logs").join(name)
@@ -81,7 +81,7 @@ impl Finding<'_> {
         self.batch.links.iter().filter_map(|link| Some(of((link.number, link.job?)))).collect()
     }
 
-    fn records(&self, path: &Path, logs: &[PathBuf], end: &Ended) -> String {
+    fn record_lines(&self, path: &Path, logs: &[PathBuf], end: &Ended) -> String {
         let mut lines = String::new();
         if !has_points(path) {
             let points = points_of_logs(&self.batch.metrics, logs, self.plan, self.run, path);
@@ -91,12 +91,12 @@ impl Finding<'_> {
         lines
     }
 
-    fn end(&self, logs: &[PathBuf]) -> Ended {
+    fn ended_run(&self, logs: &[PathBuf]) -> Ended {
         let starts = &self.evidence.starts;
         let seconds: Vec<f64> = (0..starts.len()).map(|at| self.seconds_of(at, logs)).collect();
         let failed = |start: &Start| !start.goes_on && start.code != Some(0);
         let lost = starts.iter().zip(&seconds).filter(|(start, _)| failed(start)).map(|(_, seconds)| seconds);
-        let (outcome, class, reason, at_start) = self.outcome(logs);
+        let (outcome, class, reason, at_start) = self.outcome_of(logs);
         Ended {
             outcome,
             reason,
@@ -109,13 +109,13 @@ impl Finding<'_> {
                 _ => seconds.iter().sum::<f64>().abs(),
             },
             attempts: u32::try_from(starts.len()).unwrap_or(u32::MAX),
-            configuration: self.configuration(),
+            configuration: self.configuration_record(),
             ..Ended::default()
         }
     }
 
-    fn configuration(&self) -> String {
-        self.run.map(|run| self.plan.configuration(run).name.clone()).unwrap_or_default()
+    fn configuration_record(&self) -> String {
+        self.run.map(|run| self.plan.planned_of(run).name.clone()).unwrap_or_default()
     }
 
     /// Seconds of a start: by its own lines; of the last one by SLURM; else until its log was written last, which the next start of its job
@@ -129,7 +129,7 @@ impl Finding<'_> {
         let by_slurm = if next.is_none() { self.seconds } else { None };
         let ended = match next.filter(|next| next.job == start.job) {
             Some(next) => next.log_before.map(|before| before.min(next.began)),
-            None => self.log_of(start, logs).and_then(|log| written(log)),
+            None => self.log_of(start, logs).and_then(|log| written_at(log)),
         };
         by_slurm.unwrap_or_else(|| ended.map_or(0.0, |ended| (ended - start.began).max(0.0)))
     }
@@ -140,7 +140,7 @@ impl Finding<'_> {
         logs.iter().find(|log| log.file_name().is_some_and(|own| own == name.as_str()))
     }
 
-    fn outcome(&self, logs: &[PathBuf]) -> (Outcome, Option<FailureClass>, String, bool) {
+    fn outcome_of(&self, logs: &[PathBuf]) -> (Outcome, Option<FailureClass>, String, bool) {
         if self.evidence.is_done {
             return (Outcome::Succeeded, None, String::new(), false);
         }
@@ -150,7 +150,7 @@ impl Finding<'_> {
             let reason = "it saved ahead of its limit, and no job goes on with it".to_owned();
             return (Outcome::Stopped, Some(Class::TimeLimit.into()), reason, false);
         }
-        let log = self.said(logs);
+        let log = self.said_last(logs);
         if is_unstarted(last, &log) {
             let said = last_line(&log).unwrap_or("srun said nothing");
             let (outcome, class) = self.refused();
@@ -161,12 +161,12 @@ impl Finding<'_> {
                 true,
             );
         }
-        let failure = failure(last, &log);
+        let failure = failure_record(last, &log);
         let said = failure.evidence.first().cloned().unwrap_or_default();
         let place = format!("job {} on {}", last.job, last.node);
         let (outcome, class) = match (self.state, last.ended.is_some()) {
             // It was asked to end, and ended: by whom, its log says.
-            _ if last.was_asked => asked(failure.class.clone()),
+            _ if last.was_asked => ended_as(failure.class.clone()),
             (_, true) => (Outcome::Failed, failure.class.clone()),
             (Some(state), false) => match state.outcome() {
                 (outcome, Some(class)) => (outcome, class.into()),
@@ -194,7 +194,7 @@ impl Finding<'_> {
             // A node without the folder, a secret that is not there: its script ended before it wrote a line.
             (_, None) => {
                 let (outcome, class) = self.refused();
-                let log = self.said(logs);
+                let log = self.said_last(logs);
                 let said = last_line(&log).map_or_else(String::new, |said| format!(": {said}"));
                 (outcome, Some(class), format!("{}, before its command began{said}", state.words()), true)
             }
@@ -210,7 +210,7 @@ impl Finding<'_> {
     }
 
     /// The end of its newest log, from where its last start begins: a job that goes on in a log says in it how it began.
-    fn said(&self, logs: &[PathBuf]) -> String {
+    fn said_last(&self, logs: &[PathBuf]) -> String {
         let log = logs.iter().rev().find_map(|log| end_of(log, LOG_BYTES).ok()).unwrap_or_default();
         let begun = log.rfind(BEGIN_WORDS).unwrap_or(0);
         log[begun..].to_owned()
@@ -218,7 +218,7 @@ impl Finding<'_> {
 }
 
 /// Why a start failed, by what it wrote, as of a run that failed here.
-fn failure(last: &Start, log: &str) -> FailureRecord {
+fn failure_record(last: &Start, log: &str) -> FailureRecord {
     let tail = LogTail { stdout: String::new(), stderr: log.to_owned() };
     let seconds = last.ended.map_or(f64::INFINITY, |ended| ended - last.began);
     let exit = ExitRecord { code: last.code, signal: None };
@@ -245,7 +245,7 @@ fn job_of(job: &str) -> Option<u64> {
 }
 
 /// When a file was written last, in seconds since 1970.
-fn written(log: &Path) -> Option<f64> {
+fn written_at(log: &Path) -> Option<f64> {
     let written = log.metadata().ok()?.modified().ok()?;
     Some(written.duration_since(std::time::UNIX_EPOCH).ok()?.as_secs_f64())
 }
@@ -254,7 +254,7 @@ fn written(log: &Path) -> Option<f64> {
 pub(crate) const BEGIN_WORDS: &str = "tonnage: begins: ";
 
 /// Somebody asked it to end: whoever ran out of time, or of nodes, is told so in its log.
-fn asked(class: FailureClass) -> (Outcome, FailureClass) {
+fn ended_as(class: FailureClass) -> (Outcome, FailureClass) {
     match class {
         FailureClass::Known(Class::TimeLimit | Class::HostMemory) => (Outcome::Failed, class),
         FailureClass::Known(Class::Preempted | Class::NodeFailure) => (Outcome::Stopped, class),

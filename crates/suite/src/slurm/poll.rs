@@ -9,7 +9,7 @@ use tonnage_run::store::{create_private_folder, write_atomically};
 
 use super::client::{Answer, Client};
 use super::queue::{Queued, TEXT, of_json, of_text};
-use crate::folder::host;
+use crate::folder::host_name;
 
 /// Seconds between two questions: what administrators of large clusters ask of scripts.
 pub const POLL_SECONDS: u64 = 30;
@@ -32,18 +32,18 @@ pub struct Poll {
 
 impl Poll {
     /// The newest answer: one that is kept below `root`, or the controller's own, where that may be asked again.
-    pub fn take(client: &Client, root: &Path) -> Self {
+    pub fn take_poll(client: &Client, root: &Path) -> Self {
         let path = root.join("slurm").join("queue.json");
         let now = now_ms();
         // An answer of another machine was given by another clock.
-        let cluster = format!("{} {}", host(), std::env::var("SLURM_CONF").unwrap_or_default());
+        let cluster = format!("{} {}", host_name(), std::env::var("SLURM_CONF").unwrap_or_default());
         let kept = std::fs::read(&path).ok().and_then(|text| serde_json::from_slice::<Self>(&text).ok());
         // A clock that was put back makes an answer of the future: that one is no answer.
         let is_fresh = |kept: &Self| kept.cluster == cluster && kept.at_ms <= now && now - kept.at_ms < pause_ms();
         if let Some(kept) = kept.filter(is_fresh) {
             return kept;
         }
-        let (jobs, why) = match ask(client) {
+        let (jobs, why) = match ask_squeue(client) {
             Ok(jobs) => (Some(jobs), String::new()),
             Err(why) => (None, why),
         };
@@ -79,9 +79,9 @@ fn pause_ms() -> u64 {
 }
 
 /// Asks for the user's jobs: as JSON, and where that cannot be read (SLURM before 21.08, a build without it) as text.
-fn ask(client: &Client) -> Result<Vec<Queued>, String> {
+fn ask_squeue(client: &Client) -> Result<Vec<Queued>, String> {
     let user = format!("--user={}", nix::unistd::Uid::current());
-    let as_json = match client.call("squeue", &["--json", &user, "--states=all"], None) {
+    let as_json = match client.call_program("squeue", &["--json", &user, "--states=all"], None) {
         Answer::Said(text) => of_json(&text),
         Answer::Refused(words) => Err(words),
         // A silent controller is not asked a second time.
@@ -89,7 +89,7 @@ fn ask(client: &Client) -> Result<Vec<Queued>, String> {
     };
     let Err(problem) = as_json else { return as_json };
     let words = ["--noheader", &user, &format!("--format={TEXT}"), "--states=all"];
-    match client.call("squeue", &words, None) {
+    match client.call_program("squeue", &words, None) {
         Answer::Said(text) => of_text(&text).map_err(|error| format!("squeue: {problem}; as text: {error}")),
         Answer::Refused(why) | Answer::Silent(why) => Err(why),
     }

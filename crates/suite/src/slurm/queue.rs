@@ -36,10 +36,10 @@ pub(super) fn of_json(text: &str) -> Result<Vec<Queued>, String> {
         return Err(format!("it has an error: {error}"));
     }
     let jobs = document.get("jobs").and_then(Value::as_array).ok_or("it has no list `jobs`")?;
-    jobs.iter().map(job).collect()
+    jobs.iter().map(queued_job).collect()
 }
 
-fn job(job: &Value) -> Result<Queued, String> {
+fn queued_job(job: &Value) -> Result<Queued, String> {
     let own = job.get("job_id").and_then(number).ok_or("a job has no number")?;
     let array = job.get("array_job_id").and_then(number).filter(|array| *array > 0);
     let task = job.get("array_task_id").and_then(number);
@@ -76,10 +76,13 @@ pub(super) fn of_text(text: &str) -> Result<Vec<Queued>, String> {
     if let (true, Some(first)) = (of_jobs.is_empty(), lines.first()) {
         return Err(format!("its lines are of another form: `{first}`"));
     }
-    of_jobs.into_iter().map(|text| line(text).ok_or_else(|| format!("its line `{text}` cannot be read"))).collect()
+    of_jobs
+        .into_iter()
+        .map(|text| queued_line(text).ok_or_else(|| format!("its line `{text}` cannot be read")))
+        .collect()
 }
 
-fn line(line: &str) -> Option<Queued> {
+fn queued_line(line: &str) -> Option<Queued> {
     let mut fields = line.splitn(6, '|');
     let mut next = || fields.next().map(str::trim);
     let job = next()?.parse().ok()?;

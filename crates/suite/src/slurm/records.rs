@@ -32,7 +32,7 @@ pub(super) fn begin(
     recorded: &Recorded<'_>,
 ) -> Result<(), RunError> {
     create_private_folder(own)?;
-    let one = plan.configuration(run);
+    let one = plan.planned_of(run);
     let path = own.join("parameters.json");
     let parameters = serde_json::to_vec_pretty(&one.parameters).map_err(|error| RunError::damaged(&path, error))?;
     write_atomically(&path, &parameters)?;

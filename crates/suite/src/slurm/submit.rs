@@ -9,14 +9,14 @@ use tonnage_run::clock::now_ms;
 use tonnage_run::store::{create_private_folder, write_atomically};
 
 use super::client::{Answer, Client};
-use super::follow::{View, follow};
+use super::follow::{View, follow_jobs};
 use super::poll::Poll;
 use super::{job_name, records};
 use crate::folder::SuiteFolder;
-use crate::identity::{hex, sha256};
+use crate::identity::{hex_of, sha256};
 use crate::journal::{Event, State, Where};
-use crate::plan::{PlannedRun, item};
-use crate::render::slurm::{MOST_TASKS, links, parts, script};
+use crate::plan::{PlannedRun, pack_item};
+use crate::render::slurm::{MOST_TASKS, array_parts, chain_links, job_script};
 use crate::render::{Rendering, Shape};
 
 /// What is sent.
@@ -90,23 +90,28 @@ impl Submission<'_> {
     ///
     /// # Errors
     /// When SLURM refuses it or does not answer, the suite cannot be rendered, or its folder cannot be written.
-    pub fn send(&self, is_test: bool) -> Result<Sent, Problem> {
-        let view =
-            follow(self.client, &Poll::take(self.client, self.root), self.root, self.folder, self.rendering.plan)?;
+    pub fn send_arrays(&self, is_test: bool) -> Result<Sent, Problem> {
+        let view = follow_jobs(
+            self.client,
+            &Poll::take_poll(self.client, self.root),
+            self.root,
+            self.folder,
+            self.rendering.plan,
+        )?;
         if let Some(why) = &view.silence {
             return Err(Problem::Silent(why.clone()));
         }
-        let state = self.folder.journal.state()?;
-        let (missing, mut sent) = self.missing(&state, &view);
-        let arrays = self.arrays(&missing)?;
-        let tested = arrays.iter().try_for_each(|array| self.test(array));
+        let state = self.folder.journal.read_state()?;
+        let (missing, mut sent) = self.missing_runs(&state, &view);
+        let arrays = self.make_arrays(&missing)?;
+        let tested = arrays.iter().try_for_each(|array| self.test_array(array));
         if is_test || tested.is_err() {
             // A script that was only tried is nobody's.
             arrays.iter().for_each(|array| drop(std::fs::remove_file(&array.path)));
             return tested.map(|()| sent);
         }
         for array in &arrays {
-            self.begin(array)?;
+            self.begin_batch(array)?;
             match self.sbatch(array)? {
                 true => sent.sent += array.runs.len(),
                 false => sent.unheard += array.runs.len(),
@@ -116,7 +121,7 @@ impl Submission<'_> {
     }
 
     /// The runs that are to be sent, and how many of the others are what.
-    fn missing(&self, state: &State, view: &View) -> (Vec<usize>, Sent) {
+    fn missing_runs(&self, state: &State, view: &View) -> (Vec<usize>, Sent) {
         let (mut missing, mut sent) = (Vec::new(), Sent::default());
         for (at, run) in self.rendering.plan.runs.iter().enumerate() {
             match state.of_retried(&run.id, &self.retried) {
@@ -136,13 +141,14 @@ impl Submission<'_> {
     }
 
     fn fits(&self, run: &PlannedRun) -> bool {
-        let one = self.rendering.plan.configuration(run);
-        let fits = one.predicted.as_ref().is_none_or(|predicted| item(Some(predicted)).bytes <= predicted.usable_bytes);
+        let one = self.rendering.plan.planned_of(run);
+        let fits =
+            one.predicted.as_ref().is_none_or(|predicted| pack_item(Some(predicted)).bytes <= predicted.usable_bytes);
         one.error.is_none() && fits
     }
 
     /// The scripts of what is missing, written.
-    fn arrays(&self, missing: &[usize]) -> Result<Vec<Array>, Problem> {
+    fn make_arrays(&self, missing: &[usize]) -> Result<Vec<Array>, Problem> {
         let folder = self.folder.path.join("slurm");
         create_private_folder(&folder.join("logs"))?;
         let most = most_tasks(self.client);
@@ -150,12 +156,12 @@ impl Submission<'_> {
         for shape in self.rendering.shapes() {
             let runs: Vec<usize> = shape.runs.iter().copied().filter(|at| missing.binary_search(at).is_ok()).collect();
             let left = Shape { runs, ..shape };
-            for part in parts(self.rendering, &left, most) {
-                let text = script(self.rendering, &part).map_err(Problem::Suite)?;
-                let batch = name(&text, arrays.len());
+            for part in array_parts(self.rendering, &left, most) {
+                let text = job_script(self.rendering, &part).map_err(Problem::Suite)?;
+                let batch = name_at(&text, arrays.len());
                 let path = folder.join(format!("{batch}.sbatch"));
                 write_atomically(&path, text.as_bytes())?;
-                let links = links(self.rendering, &part);
+                let links = chain_links(self.rendering, &part);
                 arrays.push(Array { batch, path, runs: part.runs, gpus: part.gpus, links });
             }
         }
@@ -163,10 +169,10 @@ impl Submission<'_> {
     }
 
     /// Asks whether SLURM would take an array.
-    fn test(&self, array: &Array) -> Result<(), Problem> {
+    fn test_array(&self, array: &Array) -> Result<(), Problem> {
         let mut words = vec!["--test-only".to_owned()];
-        words.extend(self.words(array, 1));
-        match self.client.call("sbatch", &words, None) {
+        words.extend(self.sbatch_words(array, 1));
+        match self.client.call_program("sbatch", &words, None) {
             Answer::Said(_) => Ok(()),
             Answer::Refused(words) => Err(Problem::Refused(words)),
             Answer::Silent(why) => Err(Problem::Silent(why)),
@@ -174,7 +180,7 @@ impl Submission<'_> {
     }
 
     /// Makes the runs of an array ready: only this batch may start them from now on.
-    fn begin(&self, array: &Array) -> Result<(), Problem> {
+    fn begin_batch(&self, array: &Array) -> Result<(), Problem> {
         let plan = self.rendering.plan;
         for at in &array.runs {
             let run = &plan.runs[*at];
@@ -193,16 +199,16 @@ impl Submission<'_> {
             let ids = array.runs.iter().map(|at| self.rendering.plan.runs[*at].id.clone());
             let ids: Vec<String> = if link == 1 { ids.collect() } else { Vec::new() };
             let (batch, gpus, metrics) = (array.batch.clone(), array.gpus, self.record.metrics.to_vec());
-            journal.append(Event::Submitting { batch: batch.clone(), link, gpus, metrics, ids })?;
+            journal.append_event(Event::Submitting { batch: batch.clone(), link, gpus, metrics, ids })?;
             let mut words = vec!["--parsable".to_owned()];
             if let Some(before) = before {
                 words.extend([format!("--dependency=aftercorr:{before}"), "--kill-on-invalid-dep=yes".to_owned()]);
             }
-            words.extend(self.words(array, link));
-            let job = match self.client.call("sbatch", &words, None) {
-                Answer::Said(text) => number(&text),
+            words.extend(self.sbatch_words(array, link));
+            let job = match self.client.call_program("sbatch", &words, None) {
+                Answer::Said(text) => job_number(&text),
                 Answer::Refused(why) => {
-                    journal.append(Event::Unsubmitted { batch, link, why: why.clone() })?;
+                    journal.append_event(Event::Unsubmitted { batch, link, why: why.clone() })?;
                     if link == 1 {
                         return Err(Problem::Refused(why));
                     }
@@ -213,32 +219,40 @@ impl Submission<'_> {
                     return Ok(true);
                 }
                 Answer::Silent(why) => {
-                    (self.say)(&format!("SLURM did not say whether it took {}: {why}", self.called(array, link)));
+                    (self.say)(&format!(
+                        "SLURM did not say whether it took {}: {why}",
+                        self.batch_job_name(array, link)
+                    ));
                     None
                 }
             };
             let Some(job) = job else { return Ok(link > 1) };
-            journal.append(Event::Submitted { batch, link, job })?;
+            journal.append_event(Event::Submitted { batch, link, job })?;
             before = Some(job);
-            (self.say)(&self.sentence(array, link, job));
+            (self.say)(&self.sbatch_sentence(array, link, job));
         }
         Ok(true)
     }
 
-    fn called(&self, array: &Array, link: u32) -> String {
+    fn batch_job_name(&self, array: &Array, link: u32) -> String {
         job_name(&self.rendering.plan.suite, &array.batch, link)
     }
 
-    fn sentence(&self, array: &Array, link: u32, job: u64) -> String {
+    fn sbatch_sentence(&self, array: &Array, link: u32, job: u64) -> String {
         let runs = array.runs.len();
         let of = if array.links > 1 { format!(", link {link} of {}", array.links) } else { String::new() };
-        format!("job {job}: {runs} run{} of {} GPU{}{of}", plural(runs as u64), array.gpus, plural(array.gpus))
+        format!(
+            "job {job}: {runs} run{} of {} GPU{}{of}",
+            plural_ending(runs as u64),
+            array.gpus,
+            plural_ending(array.gpus)
+        )
     }
 
     /// The words that say an array and its link.
-    fn words(&self, array: &Array, link: u32) -> Vec<String> {
+    fn sbatch_words(&self, array: &Array, link: u32) -> Vec<String> {
         let mut words = vec![
-            format!("--job-name={}", self.called(array, link)),
+            format!("--job-name={}", self.batch_job_name(array, link)),
             // Its own folder: what `--output` may hold of blanks and `%` is SLURM's to say.
             format!("--chdir={}", self.folder.path.join("slurm").join("logs").display()),
             "--output=%x-%A_%a.log".to_owned(),
@@ -252,18 +266,18 @@ impl Submission<'_> {
     }
 }
 
-fn plural(count: u64) -> &'static str {
+fn plural_ending(count: u64) -> &'static str {
     if count == 1 { "" } else { "s" }
 }
 
 /// A name that no other batch has.
-fn name(text: &str, at: usize) -> String {
+fn name_at(text: &str, at: usize) -> String {
     let made = format!("{} {} {at} {text}", now_ms(), std::process::id());
-    hex(&sha256(made.as_bytes()))[..10].to_owned()
+    hex_of(&sha256(made.as_bytes()))[..10].to_owned()
 }
 
 /// The number that `sbatch --parsable` prints, alone or before `;CLUSTER`, behind whatever a wrapper says; or as `Submitted batch job 7`.
-fn number(text: &str) -> Option<u64> {
+fn job_number(text: &str) -> Option<u64> {
     let of_line = |line: &str| line.trim().split(';').next().and_then(|text| text.parse().ok());
     let last_word = |line: &str| line.split_whitespace().next_back().and_then(|word| word.parse().ok());
     let lines: Vec<&str> = text.lines().filter(|line| !line.trim().is_empty()).collect();
@@ -272,7 +286,7 @@ fn number(text: &str) -> Option<u64> {
 
 /// Tasks that an array may have.
 fn most_tasks(client: &Client) -> usize {
-    let Answer::Said(config) = client.call("scontrol", &["show", "config"], None) else { return MOST_TASKS };
+    let Answer::Said(config) = client.call_program("scontrol", &["show", "config"], None) else { return MOST_TASKS };
     let line = config.lines().find(|line| line.starts_with("MaxArraySize"));
     let most = line.and_then(|line| line.rsplit('=').next()).and_then(|text| text.trim().parse::<usize>().ok());
     most.map_or(MOST_TASKS, |most| most.saturating_sub(1).clamp(1, MOST_TASKS))
@@ -280,18 +294,18 @@ fn most_tasks(client: &Client) -> usize {
 
 /// Hours that `partition`, or the one that is taken by default, lets a job run; `None` where nothing limits it, or nobody says.
 pub fn hours_of(client: &Client, partition: Option<&str>) -> Option<f64> {
-    let Answer::Said(text) = client.call("sinfo", &["--noheader", "--format=%P|%l"], None) else { return None };
+    let Answer::Said(text) = client.call_program("sinfo", &["--noheader", "--format=%P|%l"], None) else { return None };
     let named = |line: &&str| {
         let name = line.split('|').next().unwrap_or_default().trim();
         partition.map_or(name.ends_with('*'), |wanted| wanted.split(',').any(|one| one == name.trim_end_matches('*')))
     };
     // Of several partitions SLURM takes any: the one that lets a job run longest need not be it.
-    let limits = text.lines().filter(named).filter_map(|line| seconds(line.split('|').nth(1)?.trim()));
+    let limits = text.lines().filter(named).filter_map(|line| wait_seconds(line.split('|').nth(1)?.trim()));
     limits.min_by(f64::total_cmp).map(|seconds| seconds / 3600.0)
 }
 
 /// A time as SLURM writes it: `1-12:00:00`, `12:00:00`, `30:00`; `None` of `infinite`.
-fn seconds(text: &str) -> Option<f64> {
+fn wait_seconds(text: &str) -> Option<f64> {
     let (days, clock) = text.split_once('-').map_or((0.0, text), |(days, clock)| (days.parse().unwrap_or(0.0), clock));
     let parts: Vec<f64> = clock.split(':').map(|part| part.parse().ok()).collect::<Option<_>>()?;
     let seconds = match (parts.as_slice(), text.contains('-')) {
@@ -320,7 +334,7 @@ mod tests {
             ("ok\n", None),
             ("", None),
         ] {
-            assert_eq!(number(text), expected, "{text}");
+            assert_eq!(job_number(text), expected, "{text}");
         }
     }
 
@@ -335,7 +349,7 @@ mod tests {
             ("infinite", None),
             ("n/a", None),
         ] {
-            assert_eq!(seconds(text), expected, "{text}");
+            assert_eq!(wait_seconds(text), expected, "{text}");
         }
     }
 }

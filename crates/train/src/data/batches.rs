@@ -108,7 +108,7 @@ impl Making<'_> {
             ));
         }
         let (train, held_out) =
-            if eval.is_empty() { split(tokens, eval_share) } else { (tokens, self.tokens_of(eval, &mut notes)?) };
+            if eval.is_empty() { split_share(tokens, eval_share) } else { (tokens, self.tokens_of(eval, &mut notes)?) };
         let eval = self.for_eval(held_out, !eval.is_empty() || eval_share > 0.0, &mut notes)?;
         let train = match self.examples(train)? {
             Examples::Text(windows) => Examples::Text(windows.growing(self.growth)),
@@ -156,18 +156,18 @@ impl Making<'_> {
         let mut all: Option<(Tokens, &Path)> = None;
         for file in files {
             let tokens = match read(file, self.field)? {
-                Content::Texts(texts) => Tokens::Text(self.joined(&texts)?),
+                Content::Texts(texts) => Tokens::Text(self.join_texts(&texts)?),
                 Content::Pairs(pairs) => {
                     let rows: Result<Vec<_>, _> =
                         pairs.iter().map(|pair| Row::of_pair(self.tokenizer, pair, self.end)).collect();
-                    Tokens::Rows(self.cut(rows?, file, notes))
+                    Tokens::Rows(self.cut_rows(rows?, file, notes))
                 }
                 Content::Conversations(all) => {
                     let rows: Result<Vec<_>, _> = all
                         .iter()
                         .map(|one| Row::of_conversation(self.tokenizer, self.chat, one, self.assistant_only))
                         .collect();
-                    Tokens::Rows(self.cut(rows?, file, notes))
+                    Tokens::Rows(self.cut_rows(rows?, file, notes))
                 }
             };
             match (&mut all, tokens) {
@@ -190,7 +190,7 @@ impl Making<'_> {
         })
     }
 
-    fn joined(&self, texts: &[String]) -> Result<Vec<u32>, TrainError> {
+    fn join_texts(&self, texts: &[String]) -> Result<Vec<u32>, TrainError> {
         let mut tokens = Vec::new();
         for text in texts {
             tokens.extend(self.tokenizer.encode(text, true)?);
@@ -201,9 +201,9 @@ impl Making<'_> {
         Ok(tokens)
     }
 
-    fn cut(&self, rows: Vec<Row>, file: &Path, notes: &mut Vec<String>) -> Vec<Row> {
+    fn cut_rows(&self, rows: Vec<Row>, file: &Path, notes: &mut Vec<String>) -> Vec<Row> {
         let (all, long) = (rows.len(), rows.iter().filter(|row| row.tokens.len() > self.tokens).count());
-        let kept: Vec<Row> = rows.into_iter().filter_map(|row| row.cut(self.tokens)).collect();
+        let kept: Vec<Row> = rows.into_iter().filter_map(|row| row.cut_to(self.tokens)).collect();
         let name = file.display();
         if long > 0 {
             notes
@@ -218,7 +218,7 @@ impl Making<'_> {
 }
 
 /// The last `share` of the tokens or rows for themselves.
-fn split(tokens: Tokens, share: f64) -> (Tokens, Tokens) {
+fn split_share(tokens: Tokens, share: f64) -> (Tokens, Tokens) {
     let kept = |all: usize| all - ((all as f64 * share) as usize).min(all);
     match tokens {
         Tokens::Text(mut text) => {
@@ -298,7 +298,7 @@ impl BatchWalk<'_> {
         match (&mut self.walk, self.examples) {
             (Steps::Rows(walk), Examples::Rows { rows: all, padding, .. }) => {
                 let chosen: Vec<&Row> = (0..rows).filter_map(|_| all.get(walk.next_example())).collect();
-                padded(&chosen, tokens, *padding)
+                pad_rows(&chosen, tokens, *padding)
             }
             (Steps::Text(walk), _) => {
                 let windows = walk.next_windows(rows);
@@ -312,7 +312,7 @@ impl BatchWalk<'_> {
 }
 
 /// Rows filled up on their right: what stands before never sees it.
-fn padded(rows: &[&Row], tokens: usize, padding: u32) -> Batch {
+fn pad_rows(rows: &[&Row], tokens: usize, padding: u32) -> Batch {
     let (mut ids, mut labels) = (Vec::new(), Vec::new());
     for row in rows {
         let missing = tokens.saturating_sub(row.tokens.len());

@@ -50,9 +50,11 @@ pub fn read(path: &Path, key: &str) -> Result<Content, TrainError> {
     let kind = values.first().and_then(|(_, first)| RowKind::of_value(first, key));
     match kind {
         Some(RowKind::Text) => texts_of(path, key, values).map(Content::Texts),
-        Some(RowKind::Conversation) => {
-            values.into_iter().map(|row| conversation(path, row)).collect::<Result<_, _>>().map(Content::Conversations)
-        }
+        Some(RowKind::Conversation) => values
+            .into_iter()
+            .map(|row| read_conversation(path, row))
+            .collect::<Result<_, _>>()
+            .map(Content::Conversations),
         Some(RowKind::Pair) => rows_of(path, values, "`prompt` and `completion` as texts").map(Content::Pairs),
         None => Err(text_error(
             path,
@@ -63,7 +65,7 @@ pub fn read(path: &Path, key: &str) -> Result<Content, TrainError> {
 }
 
 /// The messages of a line.
-fn conversation(path: &Path, (number, mut value): (u64, Value)) -> Result<Conversation, TrainError> {
+fn read_conversation(path: &Path, (number, mut value): (u64, Value)) -> Result<Conversation, TrainError> {
     let messages = value.get_mut("messages").map(Value::take);
     let has_role = |message: &Value| message.get("role").is_some_and(Value::is_string);
     match messages {
@@ -111,13 +113,13 @@ fn is_lines(path: &Path) -> bool {
 }
 
 fn read_values(path: &Path) -> Result<Vec<(u64, Value)>, TrainError> {
-    read_lines(path, opened(path)?)
+    read_lines(path, open_file(path)?)
 }
 
 /// The file, unless it is larger than what is kept in memory.
-fn opened(path: &Path) -> Result<File, TrainError> {
-    let file = File::open(path).map_err(|error| TrainError::file(path, error))?;
-    let bytes = file.metadata().map_err(|error| TrainError::file(path, error))?.len();
+fn open_file(path: &Path) -> Result<File, TrainError> {
+    let file = File::open(path).map_err(|error| TrainError::about_file(path, error))?;
+    let bytes = file.metadata().map_err(|error| TrainError::about_file(path, error))?.len();
     if bytes > MOST_BYTES {
         return Err(text_error(
             path,
@@ -133,12 +135,12 @@ fn opened(path: &Path) -> Result<File, TrainError> {
 /// # Errors
 /// When the file cannot be read, is no UTF-8, is larger than 8 GiB, or a line of it has no text.
 pub fn read_texts(path: &Path, key: &str) -> Result<Vec<String>, TrainError> {
-    let file = opened(path)?;
+    let file = open_file(path)?;
     if is_lines(path) {
         return texts_of(path, key, read_lines(path, file)?);
     }
     let mut text = Vec::new();
-    file.take(MOST_BYTES).read_to_end(&mut text).map_err(|error| TrainError::file(path, error))?;
+    file.take(MOST_BYTES).read_to_end(&mut text).map_err(|error| TrainError::about_file(path, error))?;
     let text = String::from_utf8(text).map_err(|error| {
         let at = error.utf8_error().valid_up_to();
         text_error(path, format!("byte {at} is no UTF-8"), "convert it, for example with `iconv -t UTF-8`")
@@ -156,7 +158,7 @@ fn read_lines(path: &Path, file: File) -> Result<Vec<(u64, Value)>, TrainError> 
             .by_ref()
             .take(MOST_LINE)
             .read_until(b'\n', &mut line)
-            .map_err(|error| TrainError::file(path, error))?;
+            .map_err(|error| TrainError::about_file(path, error))?;
         if read == 0 {
             return Ok(values);
         }

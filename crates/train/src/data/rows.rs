@@ -69,7 +69,7 @@ impl Row {
     fn of_turns(tokenizer: &Tokenizer, conversation: &[Value], assistant_only: bool) -> Result<Self, TrainError> {
         let turn = (tokenizer.token(TURN.0), tokenizer.token(TURN.1));
         let (Some(begin), Some(end)) = turn else {
-            return Err(TrainError::refused(
+            return Err(TrainError::refused_with(
                 format!(
                     "`messages` need a chat template: beside the tokenizer {} lies none, and it has not the tokens {} and {} of ChatML",
                     tokenizer.name(),
@@ -93,7 +93,7 @@ impl Row {
     }
 
     /// At most `tokens` of it; `None` where nothing is left to be learnt.
-    pub(crate) fn cut(mut self, tokens: usize) -> Option<Self> {
+    pub(crate) fn cut_to(mut self, tokens: usize) -> Option<Self> {
         self.tokens.truncate(tokens);
         self.labels.truncate(tokens);
         // The first token of a row is never predicted.
@@ -120,8 +120,8 @@ mod tests {
             (row.tokens.as_slice(), row.labels.as_slice()),
             ([97, 98, 0].as_slice(), [IGNORED, 98, 0].as_slice())
         );
-        assert_eq!(row.clone().cut(2).unwrap().tokens, [97, 98]);
-        assert!(row.cut(1).is_none(), "nothing is left to be learnt");
+        assert_eq!(row.clone().cut_to(2).unwrap().tokens, [97, 98]);
+        assert!(row.cut_to(1).is_none(), "nothing is left to be learnt");
     }
 
     #[test]

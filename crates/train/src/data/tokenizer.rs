@@ -37,7 +37,7 @@ impl Tokenizer {
     /// When there is none, or it is damaged.
     pub fn of_file(path: &Path) -> Result<Self, TrainError> {
         let path = if path.is_dir() { path.join(FILE) } else { path.to_owned() };
-        let bytes = fs::read(&path).map_err(|error| TrainError::file(&path, error))?;
+        let bytes = fs::read(&path).map_err(|error| TrainError::about_file(&path, error))?;
         let tokenizer = FileTokenizer::from_bytes(&bytes).map_err(|error| TrainError::Text {
             path: path.clone(),
             problem: format!("is no tokenizer.json: {error}"),
@@ -58,9 +58,9 @@ impl Tokenizer {
         if !own.is_file() {
             return Ok(None);
         }
-        let text = fs::read(&own).map_err(|error| TrainError::file(&own, error))?;
+        let text = fs::read(&own).map_err(|error| TrainError::about_file(&own, error))?;
         let vocabulary = serde_json::from_slice(&text)
-            .map_err(|error| TrainError::weights(&own, format!("is no vocabulary: {error}")))?;
+            .map_err(|error| TrainError::about_weights(&own, format!("is no vocabulary: {error}")))?;
         Ok(Some(Self::Vocabulary(vocabulary)))
     }
 
@@ -75,15 +75,15 @@ impl Tokenizer {
             }
             Self::File { tokenizer, path } => (
                 folder.join(FILE),
-                tokenizer.to_string(true).map_err(|error| TrainError::weights(path, error.to_string()))?,
+                tokenizer.to_string(true).map_err(|error| TrainError::about_weights(path, error.to_string()))?,
             ),
         };
-        fs::write(&path, text).map_err(|error| TrainError::file(&path, error))?;
+        fs::write(&path, text).map_err(|error| TrainError::about_file(&path, error))?;
         for name in SETTINGS {
             let Some(from) = self.folder().map(|folder| folder.join(name)).filter(|from| from.is_file()) else {
                 continue;
             };
-            fs::copy(&from, folder.join(name)).map_err(|error| TrainError::file(&from, error))?;
+            fs::copy(&from, folder.join(name)).map_err(|error| TrainError::about_file(&from, error))?;
         }
         Ok(())
     }
@@ -108,7 +108,7 @@ impl Tokenizer {
             Self::Vocabulary(vocabulary) => vocabulary.encode(text),
             Self::File { tokenizer, path } => {
                 let encoded = tokenizer.encode_fast(text, with_special);
-                encoded.map(|encoded| encoded.get_ids().to_vec()).map_err(|error| failed(path, &error.to_string()))
+                encoded.map(|encoded| encoded.get_ids().to_vec()).map_err(|error| failed_read(path, &error.to_string()))
             }
         }
     }
@@ -130,7 +130,7 @@ impl Tokenizer {
                 Ok((tokens, places))
             }
             Self::File { tokenizer, path } => {
-                let encoded = tokenizer.encode(text, false).map_err(|error| failed(path, &error.to_string()))?;
+                let encoded = tokenizer.encode(text, false).map_err(|error| failed_read(path, &error.to_string()))?;
                 let places = encoded.get_offsets().iter().map(|(begin, end)| *begin..*end).collect();
                 Ok((encoded.get_ids().to_vec(), places))
             }
@@ -155,12 +155,12 @@ impl Tokenizer {
             Self::File { tokenizer, path } => {
                 let size = self.size();
                 if let Some(token) = tokens.iter().find(|token| u64::from(**token) >= size) {
-                    return Err(failed(
+                    return Err(failed_read(
                         path,
                         &format!("token {token} is beyond its {size}: the model is of another tokenizer"),
                     ));
                 }
-                tokenizer.decode(tokens, true).map_err(|error| failed(path, &error.to_string()))
+                tokenizer.decode(tokens, true).map_err(|error| failed_read(path, &error.to_string()))
             }
         }
     }
@@ -183,7 +183,7 @@ impl Tokenizer {
     }
 }
 
-fn failed(path: &Path, problem: &str) -> TrainError {
+fn failed_read(path: &Path, problem: &str) -> TrainError {
     TrainError::Vocabulary(format!("{}: {problem}", path.display()))
 }
 

@@ -34,7 +34,7 @@ impl Chooser {
     /// A token by the logits of all.
     pub fn choose(&mut self, logits: &[f32]) -> Option<Drawn> {
         if self.is_greedy() {
-            return greedy(logits);
+            return greedy_token(logits);
         }
         let mut kept: Vec<(u32, f64)> = (0..)
             .zip(logits)
@@ -46,8 +46,8 @@ impl Chooser {
         if self.how.top_k > 0 {
             kept.truncate(usize::try_from(self.how.top_k).unwrap_or(usize::MAX));
         }
-        let mut shares = softmax(&kept);
-        let nucleus = nucleus(&shares, self.how.top_p);
+        let mut shares = softmax_shares(&kept);
+        let nucleus = nucleus_size(&shares, self.how.top_p);
         shares.truncate(nucleus);
         let all: f64 = shares.iter().sum();
         let mut left = self.random.unit() * all;
@@ -62,13 +62,13 @@ impl Chooser {
 }
 
 /// The likeliest; of equal ones the first, as `argmax` has it.
-fn greedy(logits: &[f32]) -> Option<Drawn> {
+fn greedy_token(logits: &[f32]) -> Option<Drawn> {
     let known = (0_u32..).zip(logits).filter(|(_, logit)| !logit.is_nan());
     let (token, _) = known.reduce(|best, one| if one.1 > best.1 { one } else { best })?;
     Some(Drawn { token, log_probability: log_softmax(logits)[token as usize] })
 }
 
-fn softmax(kept: &[(u32, f64)]) -> Vec<f64> {
+fn softmax_shares(kept: &[(u32, f64)]) -> Vec<f64> {
     let largest = kept.first().map_or(0.0, |(_, logit)| *logit);
     let powers: Vec<f64> = kept.iter().map(|(_, logit)| (logit - largest).exp()).collect();
     let all: f64 = powers.iter().sum();
@@ -76,7 +76,7 @@ fn softmax(kept: &[(u32, f64)]) -> Vec<f64> {
 }
 
 /// How many of the likeliest have `top_p` together; at least one.
-fn nucleus(shares: &[f64], top_p: f64) -> usize {
+fn nucleus_size(shares: &[f64], top_p: f64) -> usize {
     if top_p >= 1.0 {
         return shares.len();
     }

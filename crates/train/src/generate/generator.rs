@@ -100,7 +100,7 @@ impl<'a, D: Decoder> Generator<'a, D> {
     /// Tokens that may come, and whether that is the model's limit.
     fn room(&self, prompt: &[u32]) -> Result<(u64, Stop), TrainError> {
         if prompt.is_empty() {
-            return Err(TrainError::refused("the prompt has no token".to_owned(), "give it a word to begin with"));
+            return Err(TrainError::refused_with("the prompt has no token".to_owned(), "give it a word to begin with"));
         }
         let vocabulary = self.decoder.vocabulary();
         if let Some(token) = prompt.iter().find(|token| u64::from(**token) >= vocabulary) {
@@ -112,7 +112,7 @@ impl<'a, D: Decoder> Generator<'a, D> {
         let Some(most) = self.decoder.most_tokens() else { return Ok((wanted, Stop::Length)) };
         let left = most.saturating_sub(prompt.len() as u64);
         if left == 0 {
-            return Err(TrainError::refused(
+            return Err(TrainError::refused_with(
                 format!("the prompt has {} tokens, and the model {most} positions", prompt.len()),
                 "shorten the prompt",
             ));
@@ -152,7 +152,7 @@ impl<'a, D: Decoder> Generator<'a, D> {
 }
 
 pub(super) fn no_number() -> TrainError {
-    TrainError::refused(
+    TrainError::refused_with(
         "the model's logits are no numbers".to_owned(),
         "its weights are damaged, or its training diverged",
     )

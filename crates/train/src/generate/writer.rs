@@ -40,7 +40,7 @@ impl Decoder for Writer<'_> {
         let missing = || TrainError::Vocabulary("the model returned no logits".to_owned());
         match seen {
             Seen::Keys(cache) => {
-                let call = Call { cache: Some(cache), logits_to_keep: Some(1), ..Call::of(input_ids) };
+                let call = Call { cache: Some(cache), logits_to_keep: Some(1), ..Call::of_tokens(input_ids) };
                 self.model.forward(call)?.logits.ok_or_else(missing)
             }
             Seen::Tokens(before) => {
@@ -51,7 +51,7 @@ impl Decoder for Writer<'_> {
                     }
                     None => input_ids.clone(),
                 };
-                let logits = self.model.forward(Call::of(&all))?.logits.ok_or_else(missing)?;
+                let logits = self.model.forward(Call::of_tokens(&all))?.logits.ok_or_else(missing)?;
                 *before = Some(all);
                 let last = [(&logits).into(), 1_i64.into(), (-1_i64).into()];
                 Ok(self.torch.call(operator!("select", "int"), &last)?.tensor()?)

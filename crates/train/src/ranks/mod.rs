@@ -89,8 +89,8 @@ impl Joined {
     ///
     /// # Errors
     /// When they do not come in time, or train something else, by what `program` says of this one.
-    pub fn join(library: &Path, place: Place, device: Device, program: &str) -> Result<Self, TrainError> {
-        let (store, ring) = connect(library, &place)?;
+    pub fn join_ranks(library: &Path, place: Place, device: Device, program: &str) -> Result<Self, TrainError> {
+        let (store, ring) = connect_ring(library, &place)?;
         let ring = Arc::new(ring);
         let group = Group::new(library, Box::new(Shared(Arc::clone(&ring))), place.rank, place.ranks)?;
         let joined = Self { place, ring, group, _store: store };
@@ -114,14 +114,14 @@ impl Joined {
     fn check_equal(&self, program: &str) -> Result<(), TrainError> {
         let all = self.gather(program.as_bytes())?;
         let Some(other) = all.iter().position(|other| *other != all[0]) else { return Ok(()) };
-        Err(TrainError::refused(
+        Err(TrainError::refused_with(
             format!("rank {other} was started with another job than rank 0"),
             "all ranks need the same job file, data and version of tonnage, on every machine",
         ))
     }
 }
 
-fn connect(library: &Path, place: &Place) -> Result<(Store, Ring), TrainError> {
+fn connect_ring(library: &Path, place: &Place) -> Result<(Store, Ring), TrainError> {
     let serving = match place.served_by {
         ServedBy::Listener(listener) => Serving::Listener(listener),
         ServedBy::FirstRank if place.rank == 0 => Serving::Port,
@@ -138,7 +138,7 @@ fn connect(library: &Path, place: &Place) -> Result<(Store, Ring), TrainError> {
     if place.rank == 0 {
         let mut token: Token = [0; 16];
         let random = File::open("/dev/urandom").and_then(|mut file| file.read_exact(&mut token));
-        random.map_err(|error| TrainError::file(Path::new("/dev/urandom"), error))?;
+        random.map_err(|error| TrainError::about_file(Path::new("/dev/urandom"), error))?;
         store.set(&key("token"), &token).map_err(failed)?;
     }
     let waiting = Waiting::at(host, port).map_err(|text| apart(&text))?;

@@ -63,7 +63,8 @@ impl Place {
         if said(RANK).is_none() || said(WORLD_SIZE).is_none() {
             return Ok(None);
         }
-        let refused = |problem: String| TrainError::refused(problem, "torchrun sets them; `unset RANK` trains without");
+        let refused =
+            |problem: String| TrainError::refused_with(problem, "torchrun sets them; `unset RANK` trains without");
         let number = |name: &str| match said(name).map(|value| value.parse::<u64>()) {
             Some(Ok(number)) => Ok(Some(number)),
             None => Ok(None),

@@ -113,7 +113,7 @@ impl Waiting {
 
 impl Ends {
     /// Sends and receives at once: were one done after the other, all could wait for all.
-    fn exchange(&mut self, mut send: &[u8], mut receive: &mut [u8]) -> Result<(), End> {
+    fn exchange_bytes(&mut self, mut send: &[u8], mut receive: &mut [u8]) -> Result<(), End> {
         while !send.is_empty() || !receive.is_empty() {
             let mut moved = false;
             if !send.is_empty() {
@@ -132,13 +132,13 @@ impl Ends {
                 }
             }
             if !moved {
-                self.wait(!send.is_empty(), !receive.is_empty())?;
+                self.wait_ready(!send.is_empty(), !receive.is_empty())?;
             }
         }
         Ok(())
     }
 
-    fn wait(&self, sends: bool, receives: bool) -> Result<(), End> {
+    fn wait_ready(&self, sends: bool, receives: bool) -> Result<(), End> {
         let of = |wanted: bool, flag| if wanted { flag } else { PollFlags::empty() };
         let mut both = [
             PollFd::new(self.next.as_fd(), of(sends, PollFlags::POLLOUT)),
@@ -169,7 +169,7 @@ impl Ring {
         self.lost.load(Ordering::SeqCst)
     }
 
-    fn told(&self, result: Result<(), End>) -> Result<(), String> {
+    fn told_lost(&self, result: Result<(), End>) -> Result<(), String> {
         let Err(end) = result else { return Ok(()) };
         self.lost.store(true, Ordering::SeqCst);
         let (next, previous) = ((self.rank + 1) % self.ranks, (self.rank + self.ranks - 1) % self.ranks);
@@ -189,15 +189,15 @@ impl Ring {
             let sent = ((self.rank + self.ranks - step) % self.ranks) as usize;
             let received = ((self.rank + 2 * self.ranks - step - 1) % self.ranks) as usize;
             let mut length = [0; 8];
-            let result = ends.exchange(&(all[sent].len() as u64).to_le_bytes(), &mut length);
-            self.told(result)?;
+            let result = ends.exchange_bytes(&(all[sent].len() as u64).to_le_bytes(), &mut length);
+            self.told_lost(result)?;
             let length = u64::from_le_bytes(length);
             if length > LONGEST_MESSAGE {
                 return Err(format!("rank {received} speaks of {length} bytes, which is none of this program's"));
             }
             let mut bytes = vec![0; length as usize];
-            let result = ends.exchange(&all[sent], &mut bytes);
-            self.told(result)?;
+            let result = ends.exchange_bytes(&all[sent], &mut bytes);
+            self.told_lost(result)?;
             all[received] = bytes;
         }
         Ok(all)
@@ -205,7 +205,7 @@ impl Ring {
 }
 
 /// The bytes of a rank's part of so many numbers.
-fn part(numbers: usize, size: usize, ranks: usize, at: usize) -> std::ops::Range<usize> {
+fn part_of(numbers: usize, size: usize, ranks: usize, at: usize) -> std::ops::Range<usize> {
     numbers * at / ranks * size..numbers * (at + 1) / ranks * size
 }
 
@@ -213,21 +213,21 @@ impl Transport for Ring {
     /// Each part is summed on its way round, then goes round once more.
     fn all_reduce(&self, numbers: &mut [u8], size: usize, add: Add<'_>) -> Result<(), String> {
         let (rank, ranks, count) = (self.rank as usize, self.ranks as usize, numbers.len() / size.max(1));
-        let of = |at: usize| part(count, size, ranks, at % ranks);
+        let of = |at: usize| part_of(count, size, ranks, at % ranks);
         let mut ends = self.ends.lock().unwrap_or_else(PoisonError::into_inner);
         let mut received = vec![0; (count / ranks + 1) * size];
         for step in 0..ranks - 1 {
             let (sent, own) = (of(rank + ranks - step), of(rank + 2 * ranks - step - 1));
             let received = &mut received[..own.len()];
-            let result = ends.exchange(&numbers[sent], received);
-            self.told(result)?;
+            let result = ends.exchange_bytes(&numbers[sent], received);
+            self.told_lost(result)?;
             add(&mut numbers[own], received)?;
         }
         for step in 0..ranks - 1 {
             let (sent, own) = (of(rank + ranks + 1 - step), of(rank + ranks - step));
             let received = &mut received[..own.len()];
-            let result = ends.exchange(&numbers[sent], received);
-            self.told(result)?;
+            let result = ends.exchange_bytes(&numbers[sent], received);
+            self.told_lost(result)?;
             numbers[own].copy_from_slice(received);
         }
         Ok(())
@@ -238,9 +238,9 @@ impl Transport for Ring {
         let mut ends = self.ends.lock().unwrap_or_else(PoisonError::into_inner);
         let (receives, sends) = (rank != root, (rank + 1) % ranks != root && ranks > 1);
         for piece in bytes.chunks_mut(PIECE) {
-            let received = if receives { ends.exchange(&[], piece) } else { Ok(()) };
-            let sent = received.and_then(|()| if sends { ends.exchange(piece, &mut []) } else { Ok(()) });
-            self.told(sent)?;
+            let received = if receives { ends.exchange_bytes(&[], piece) } else { Ok(()) };
+            let sent = received.and_then(|()| if sends { ends.exchange_bytes(piece, &mut []) } else { Ok(()) });
+            self.told_lost(sent)?;
         }
         Ok(())
     }

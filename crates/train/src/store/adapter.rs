@@ -63,9 +63,9 @@ impl AdapterConfig {
         if !path.is_file() {
             return Ok(None);
         }
-        let text = fs::read(&path).map_err(|error| TrainError::file(&path, error))?;
+        let text = fs::read(&path).map_err(|error| TrainError::about_file(&path, error))?;
         let read = serde_json::from_slice(&text);
-        read.map(Some).map_err(|error| TrainError::weights(&path, format!("is no adapter's config: {error}")))
+        read.map(Some).map_err(|error| TrainError::about_weights(&path, format!("is no adapter's config: {error}")))
     }
 
     /// Writes it, and the adapter's weights of all that are `named`, into `folder`.
@@ -77,8 +77,9 @@ impl AdapterConfig {
         let adapter: Vec<_> = adapter.map(|(name, tensor)| (format!("{WRAPPED}{name}"), tensor.clone())).collect();
         weights::write(&folder.join(WEIGHTS), &adapter)?;
         let path = folder.join(CONFIG);
-        let text = serde_json::to_string_pretty(self).map_err(|error| TrainError::weights(&path, error.to_string()))?;
-        fs::write(&path, text).map_err(|error| TrainError::file(&path, error))
+        let text =
+            serde_json::to_string_pretty(self).map_err(|error| TrainError::about_weights(&path, error.to_string()))?;
+        fs::write(&path, text).map_err(|error| TrainError::about_file(&path, error))
     }
 }
 
@@ -100,7 +101,7 @@ impl Adapted {
     pub fn open(base: Option<&Path>, checkpoint: Option<&Path>) -> Result<Self, TrainError> {
         let found = base.map(Pretrained::open).transpose()?.flatten();
         let base = found.ok_or_else(|| {
-            TrainError::refused(
+            TrainError::refused_with(
                 "an adapter is of a model that was trained before, whose weights do not lie on this machine".to_owned(),
                 "name the folder of the model's safetensors as `model`, or train without [lora]",
             )

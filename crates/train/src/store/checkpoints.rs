@@ -33,9 +33,10 @@ impl Checkpoints {
     pub fn save(&self, step: u64, write: impl FnOnce(&Path) -> Result<(), TrainError>) -> Result<PathBuf, TrainError> {
         let place = self.folder.join(format!("{PREFIX}{step}"));
         let unfinished = self.folder.join(format!("{UNFINISHED}{step}-{}", std::process::id()));
-        fs::create_dir_all(&unfinished).map_err(|error| TrainError::file(&unfinished, error))?;
-        let written =
-            write(&unfinished).and_then(|()| sync_all(&unfinished)).and_then(|()| self.put(&unfinished, &place));
+        fs::create_dir_all(&unfinished).map_err(|error| TrainError::about_file(&unfinished, error))?;
+        let written = write(&unfinished)
+            .and_then(|()| sync_all(&unfinished))
+            .and_then(|()| self.put_in_place(&unfinished, &place));
         if written.is_err() {
             // It is of no use; that it could not be written is told.
             let _ = fs::remove_dir_all(&unfinished);
@@ -45,17 +46,17 @@ impl Checkpoints {
         Ok(place)
     }
 
-    fn put(&self, unfinished: &Path, place: &Path) -> Result<(), TrainError> {
+    fn put_in_place(&self, unfinished: &Path, place: &Path) -> Result<(), TrainError> {
         // The same step again, after a restart. A kill between the two renames leaves the old one, which `list` finds.
         if place.exists() {
             let old = self.folder.join(format!("{REPLACED}{}", step_of(place, PREFIX).unwrap_or_default()));
             if old.exists() {
-                fs::remove_dir_all(&old).map_err(|error| TrainError::file(&old, error))?;
+                fs::remove_dir_all(&old).map_err(|error| TrainError::about_file(&old, error))?;
             }
-            fs::rename(place, &old).map_err(|error| TrainError::file(place, error))?;
+            fs::rename(place, &old).map_err(|error| TrainError::about_file(place, error))?;
         }
-        fs::rename(unfinished, place).map_err(|error| TrainError::file(place, error))?;
-        sync(&self.folder)
+        fs::rename(unfinished, place).map_err(|error| TrainError::about_file(place, error))?;
+        sync_folder(&self.folder)
     }
 
     /// All whole checkpoints, oldest first.
@@ -66,7 +67,7 @@ impl Checkpoints {
         let entries = match fs::read_dir(&self.folder) {
             Ok(entries) => entries,
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(Vec::new()),
-            Err(error) => return Err(TrainError::file(&self.folder, error)),
+            Err(error) => return Err(TrainError::about_file(&self.folder, error)),
         };
         let folders: Vec<PathBuf> = entries.flatten().map(|entry| entry.path()).filter(|path| path.is_dir()).collect();
         let named = |prefix| folders.iter().filter_map(move |path| Some((step_of(path, prefix)?, path.clone())));
@@ -89,13 +90,14 @@ impl Checkpoints {
     fn remove_old(&self) -> Result<(), TrainError> {
         let all = self.list()?;
         let old = all.iter().take(all.len().saturating_sub(self.keep)).map(|(_, path)| path.clone());
-        let entries = fs::read_dir(&self.folder).map_err(|error| TrainError::file(&self.folder, error))?;
+        let entries = fs::read_dir(&self.folder).map_err(|error| TrainError::about_file(&self.folder, error))?;
         let is_left = |path: &PathBuf| {
             let name = path.file_name().unwrap_or_default().to_string_lossy();
             name.starts_with(UNFINISHED) || (name.starts_with(REPLACED) && !all.iter().any(|(_, whole)| whole == path))
         };
         let left = entries.flatten().map(|entry| entry.path()).filter(is_left);
-        old.chain(left).try_for_each(|path| fs::remove_dir_all(&path).map_err(|error| TrainError::file(&path, error)))
+        old.chain(left)
+            .try_for_each(|path| fs::remove_dir_all(&path).map_err(|error| TrainError::about_file(&path, error)))
     }
 }
 
@@ -106,14 +108,14 @@ fn step_of(folder: &Path, prefix: &str) -> Option<u64> {
 
 /// Puts every file of a folder, and the folder, on the disk.
 fn sync_all(folder: &Path) -> Result<(), TrainError> {
-    for entry in fs::read_dir(folder).map_err(|error| TrainError::file(folder, error))? {
-        sync(&entry.map_err(|error| TrainError::file(folder, error))?.path())?;
+    for entry in fs::read_dir(folder).map_err(|error| TrainError::about_file(folder, error))? {
+        sync_folder(&entry.map_err(|error| TrainError::about_file(folder, error))?.path())?;
     }
-    sync(folder)
+    sync_folder(folder)
 }
 
-fn sync(path: &Path) -> Result<(), TrainError> {
-    File::open(path).and_then(|file| file.sync_all()).map_err(|error| TrainError::file(path, error))
+fn sync_folder(path: &Path) -> Result<(), TrainError> {
+    File::open(path).and_then(|file| file.sync_all()).map_err(|error| TrainError::about_file(path, error))
 }
 
 #[cfg(test)]
@@ -137,7 +139,7 @@ mod tests {
     }
 
     fn content(text: &'static str) -> impl FnOnce(&Path) -> Result<(), TrainError> {
-        move |folder| fs::write(folder.join("model"), text).map_err(|error| TrainError::file(folder, error))
+        move |folder| fs::write(folder.join("model"), text).map_err(|error| TrainError::about_file(folder, error))
     }
 
     #[test]
@@ -159,7 +161,7 @@ mod tests {
         checkpoints.save(1, content("whole")).unwrap();
         let failed = checkpoints.save(2, |folder| {
             fs::write(folder.join("model"), "half").unwrap();
-            Err(TrainError::weights(folder, "the disk is full"))
+            Err(TrainError::about_weights(folder, "the disk is full"))
         });
         assert!(failed.unwrap_err().to_string().contains("the disk is full"));
         let (step, path) = checkpoints.newest().unwrap().unwrap();

@@ -40,7 +40,7 @@ impl Pretrained {
         } else if folder.join(INDEX).is_file() {
             files_of(&folder.join(INDEX), folder)?
         } else if let Some(old) = other_weights(folder) {
-            return Err(TrainError::weights(
+            return Err(TrainError::about_weights(
                 &old,
                 "is a pickle, which is not read: convert it to model.safetensors with save_pretrained",
             ));
@@ -79,19 +79,19 @@ impl Pretrained {
 }
 
 fn files_of(index: &Path, folder: &Path) -> Result<Vec<PathBuf>, TrainError> {
-    let bytes = fs::metadata(index).map_err(|error| TrainError::file(index, error))?.len();
+    let bytes = fs::metadata(index).map_err(|error| TrainError::about_file(index, error))?.len();
     if bytes > MOST_INDEX {
-        return Err(TrainError::weights(index, format!("{bytes} bytes are no index of weights")));
+        return Err(TrainError::about_weights(index, format!("{bytes} bytes are no index of weights")));
     }
-    let text = fs::read(index).map_err(|error| TrainError::file(index, error))?;
-    let read: Index =
-        serde_json::from_slice(&text).map_err(|error| TrainError::weights(index, format!("is damaged: {error}")))?;
+    let text = fs::read(index).map_err(|error| TrainError::about_file(index, error))?;
+    let read: Index = serde_json::from_slice(&text)
+        .map_err(|error| TrainError::about_weights(index, format!("is damaged: {error}")))?;
     let mut names: Vec<String> = read.weight_map.into_values().collect();
     names.sort();
     names.dedup();
     // A name with a folder in it would lead out of this one.
     if let Some(name) = names.iter().find(|name| Path::new(name).components().count() != 1 || name.contains("..")) {
-        return Err(TrainError::weights(index, format!("names `{name}`, which is no file of this folder")));
+        return Err(TrainError::about_weights(index, format!("names `{name}`, which is no file of this folder")));
     }
     Ok(names.into_iter().map(|name| folder.join(name)).collect())
 }

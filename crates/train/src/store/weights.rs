@@ -54,9 +54,9 @@ pub fn write(path: &Path, tensors: &[(String, Tensor)]) -> Result<(), TrainError
     }
     let about = HashMap::from([(FORMAT.0.to_owned(), FORMAT.1.to_owned())]);
     safetensors::serialize_to_file(copies, Some(about), path)
-        .map_err(|error| TrainError::weights(path, error.to_string()))?;
-    let file = File::open(path).map_err(|error| TrainError::file(path, error))?;
-    file.sync_all().map_err(|error| TrainError::file(path, error))
+        .map_err(|error| TrainError::about_weights(path, error.to_string()))?;
+    let file = File::open(path).map_err(|error| TrainError::about_file(path, error))?;
+    file.sync_all().map_err(|error| TrainError::about_file(path, error))
 }
 
 /// A safetensors file that is read tensor by tensor.
@@ -75,14 +75,15 @@ impl Reader {
     /// # Errors
     /// When it is no safetensors file, or shorter than its header says.
     pub fn open(path: &Path) -> Result<Self, TrainError> {
-        let failed = |error| TrainError::file(path, error);
+        let failed = |error| TrainError::about_file(path, error);
         let mut file = File::open(path).map_err(failed)?;
         let bytes = file.metadata().map_err(failed)?.len();
         let mut length = [0; 8];
-        file.read_exact(&mut length).map_err(|_| TrainError::weights(path, "too short for a safetensors file"))?;
+        file.read_exact(&mut length)
+            .map_err(|_| TrainError::about_weights(path, "too short for a safetensors file"))?;
         let header = u64::from_le_bytes(length);
         if header > MOST_HEADER || header > bytes {
-            return Err(TrainError::weights(
+            return Err(TrainError::about_weights(
                 path,
                 format!("its header would have {header} bytes: it is no safetensors file, or damaged"),
             ));
@@ -91,13 +92,13 @@ impl Reader {
         file.by_ref().take(header).read_to_end(&mut text).map_err(failed)?;
         // Reading it also checks that the tensors follow one another without gaps and that shapes agree with bytes.
         let metadata: Metadata = serde_json::from_slice(&text)
-            .map_err(|error| TrainError::weights(path, format!("its header is damaged: {error}")))?;
+            .map_err(|error| TrainError::about_weights(path, format!("its header is damaged: {error}")))?;
         let start = 8 + header;
         let end = metadata.tensors().values().map(|info| info.data_offsets.1).max().unwrap_or_default();
         if start.saturating_add(end as u64) != bytes {
             let problem =
                 format!("it has {bytes} bytes where its header tells of {}", start.saturating_add(end as u64));
-            return Err(TrainError::weights(path, problem));
+            return Err(TrainError::about_weights(path, problem));
         }
         Ok(Self { path: path.to_owned(), file, start, metadata })
     }
@@ -116,14 +117,14 @@ impl Reader {
     pub fn tensor(&mut self, torch: &'static Torch, name: &str) -> Result<Option<Tensor>, TrainError> {
         let Some(info) = self.metadata.info(name) else { return Ok(None) };
         let scalar_type = scalar_type_of(info.dtype).ok_or_else(|| {
-            TrainError::weights(&self.path, format!("`{name}` holds {:?}, which is not supported", info.dtype))
+            TrainError::about_weights(&self.path, format!("`{name}` holds {:?}, which is not supported", info.dtype))
         })?;
         let (first, after) = info.data_offsets;
         let sizes: Vec<i64> = info.shape.iter().map(|size| i64::try_from(*size).unwrap_or(i64::MAX)).collect();
         let mut bytes = vec![0; after.saturating_sub(first)];
-        let failed = |error| TrainError::file(&self.path, error);
+        let failed = |error| TrainError::about_file(&self.path, error);
         self.file.seek(SeekFrom::Start(self.start + first as u64)).map_err(failed)?;
-        self.file.read_exact(&mut bytes).map_err(|error| TrainError::file(&self.path, error))?;
+        self.file.read_exact(&mut bytes).map_err(|error| TrainError::about_file(&self.path, error))?;
         Ok(Some(torch.tensor_of_bytes(&bytes, &sizes, scalar_type)?))
     }
 

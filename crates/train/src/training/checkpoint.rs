@@ -73,7 +73,7 @@ pub(super) struct Parts<'a> {
 
 impl Parts<'_> {
     /// Writes all of it into `folder`.
-    pub fn write(
+    pub fn write_checkpoint(
         &self,
         folder: &Path,
         state: &State,
@@ -93,13 +93,13 @@ impl Parts<'_> {
         weights::write(&folder.join(TENSORS), &tensors)?;
         let path = folder.join(NUMBERS);
         let state = State { format: FORMAT, ..state.clone() };
-        let text =
-            serde_json::to_string_pretty(&state).map_err(|error| TrainError::weights(&path, error.to_string()))?;
-        fs::write(&path, text).map_err(|error| TrainError::file(&path, error))
+        let text = serde_json::to_string_pretty(&state)
+            .map_err(|error| TrainError::about_weights(&path, error.to_string()))?;
+        fs::write(&path, text).map_err(|error| TrainError::about_file(&path, error))
     }
 
     /// Goes on from `saved`.
-    pub fn restore(
+    pub fn restore_into(
         &self,
         saved: Saved,
         optimizer: &mut dyn Optimizer,
@@ -111,7 +111,7 @@ impl Parts<'_> {
         if let (Some(scaler), Some((scale, tracker))) = (scaler, scale) {
             scaler.restore(&scale, &tracker)?;
         }
-        let generator = Generator::take(&mut tensors, self.rank)?;
+        let generator = Generator::take_states(&mut tensors, self.rank)?;
         for (name, tensor) in tensors {
             let of = name.strip_prefix("optimizer.").and_then(|rest| rest.split_once('.'));
             let (kind, parameter) = of.ok_or_else(|| missing(&name))?;
@@ -144,21 +144,21 @@ impl State {
     /// When they are damaged, or of a newer version.
     pub fn read(folder: &Path) -> Result<Self, TrainError> {
         let path = folder.join(NUMBERS);
-        let text = fs::read(&path).map_err(|error| TrainError::file(&path, error))?;
+        let text = fs::read(&path).map_err(|error| TrainError::about_file(&path, error))?;
         let state: Self = serde_json::from_slice(&text)
-            .map_err(|error| TrainError::weights(&path, format!("is damaged: {error}")))?;
+            .map_err(|error| TrainError::about_weights(&path, format!("is damaged: {error}")))?;
         if state.format > FORMAT {
             let problem = format!(
                 "is of format {}, which a newer version of tonnage writes; this one reads {FORMAT}",
                 state.format
             );
-            return Err(TrainError::weights(&path, problem));
+            return Err(TrainError::about_weights(&path, problem));
         }
         Ok(state)
     }
 
     /// Why a training of `now` cannot go on from here, if so.
-    pub(super) fn differs(&self, now: &Self) -> Option<String> {
+    pub(super) fn difference_from(&self, now: &Self) -> Option<String> {
         let pairs = [
             (
                 "rows of a step (micro_batch_size x gradient_accumulation_steps x ranks)",
@@ -186,8 +186,8 @@ mod tests {
     #[test]
     fn another_training_is_told_by_what_changed() {
         let state = State { rows_per_step: 8, seq_len: 64, seed: 1, ranks: 1, rows: 100, ..State::default() };
-        assert_eq!(state.differs(&State { step: 7, ..state.clone() }), None);
-        let said = state.differs(&State { rows_per_step: 16, seed: 2, ..state.clone() }).unwrap();
+        assert_eq!(state.difference_from(&State { step: 7, ..state.clone() }), None);
+        let said = state.difference_from(&State { rows_per_step: 16, seed: 2, ..state.clone() }).unwrap();
         assert!(said.contains("were 8 and are 16") && said.contains("seed were 1 and are 2"), "{said}");
     }
 

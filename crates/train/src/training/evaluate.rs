@@ -25,7 +25,7 @@ impl Maker<'_> {
         while left > 0 {
             let batch = walk.next_batch(left.min(self.settings.micro_batch_size), self.settings.seq_len);
             left -= left.min(self.settings.micro_batch_size);
-            self.load(&batch, &mut variables)?;
+            self.load_batch(&batch, &mut variables)?;
             let Some((ids, labels)) = variables.inputs() else { continue };
             let output = call_with_labels(self.model, ids, labels, false)?;
             sum += host_number(&output.loss)? * batch.learnt as f64;

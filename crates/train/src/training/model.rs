@@ -29,7 +29,7 @@ pub(super) fn call_with_labels(
         return Ok(Outputs { loss: mean_loss(&logits, &targets)?, logits: Some(logits), past_key_values: None });
     }
     let cache = caches.then(|| model.new_cache());
-    let output = model.forward(Call { labels: Some(labels), cache: cache.as_ref(), ..Call::of(input_ids) })?;
+    let output = model.forward(Call { labels: Some(labels), cache: cache.as_ref(), ..Call::of_tokens(input_ids) })?;
     let missing = || TrainError::Vocabulary("the model returned no loss for its labels".to_owned());
     Ok(Outputs { loss: output.loss.ok_or_else(missing)?, logits: output.logits, past_key_values: cache })
 }
@@ -37,7 +37,7 @@ pub(super) fn call_with_labels(
 /// Logits of all positions.
 pub(super) fn logits_of(model: &LanguageModel, input_ids: &Tensor) -> Result<Tensor, TrainError> {
     let missing = || TrainError::Vocabulary("the model returned no logits".to_owned());
-    model.forward(Call::of(input_ids))?.logits.ok_or_else(missing)
+    model.forward(Call::of_tokens(input_ids))?.logits.ok_or_else(missing)
 }
 
 /// All tokens of rows but the last, all labels but the first.

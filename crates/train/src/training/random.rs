@@ -14,13 +14,13 @@ pub(super) struct Generators {
 }
 
 /// Rank 0's have the names that the only process's have.
-fn name(kind: &str, rank: usize) -> String {
+fn state_name(kind: &str, rank: usize) -> String {
     if rank == 0 { format!("random.{kind}") } else { format!("random.{kind}.{rank}") }
 }
 
 impl Generators {
     /// Those of all ranks.
-    pub fn gather(torch: &'static Torch, device: Device, ranks: &dyn Ranks) -> Result<Self, TrainError> {
+    pub fn gather_states(torch: &'static Torch, device: Device, ranks: &dyn Ranks) -> Result<Self, TrainError> {
         let cpu = ranks.gather(&torch.random_state(Device::Cpu)?.to_bytes()?)?;
         let device = match device {
             Device::Cpu => Vec::new(),
@@ -35,7 +35,7 @@ impl Generators {
         for (kind, states) in [("cpu", &self.cpu), ("device", &self.device)] {
             for (rank, state) in states.iter().enumerate() {
                 let sizes = [i64::try_from(state.len()).unwrap_or(i64::MAX)];
-                tensors.push((name(kind, rank), torch.tensor_of_bytes(state, &sizes, ScalarType::Uint8)?));
+                tensors.push((state_name(kind, rank), torch.tensor_of_bytes(state, &sizes, ScalarType::Uint8)?));
             }
         }
         Ok(tensors)
@@ -50,11 +50,11 @@ pub(super) struct Generator {
 
 impl Generator {
     /// Those of `rank`; those of the others are taken out and dropped.
-    pub fn take(tensors: &mut BTreeMap<String, Tensor>, rank: u64) -> Result<Self, TrainError> {
+    pub fn take_states(tensors: &mut BTreeMap<String, Tensor>, rank: u64) -> Result<Self, TrainError> {
         let rank = usize::try_from(rank).unwrap_or(usize::MAX);
-        let (cpu, device) = (tensors.remove(&name("cpu", rank)), tensors.remove(&name("device", rank)));
+        let (cpu, device) = (tensors.remove(&state_name("cpu", rank)), tensors.remove(&state_name("device", rank)));
         tensors.retain(|name, _| !name.starts_with("random."));
-        let missing = || TrainError::Vocabulary(format!("the checkpoint has no `{}`", name("cpu", rank)));
+        let missing = || TrainError::Vocabulary(format!("the checkpoint has no `{}`", state_name("cpu", rank)));
         Ok(Self { cpu: cpu.ok_or_else(missing)?, device })
     }
 

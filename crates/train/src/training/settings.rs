@@ -56,8 +56,8 @@ impl Settings {
     ///
     /// # Errors
     /// When the loop cannot do what the job says; with what can.
-    pub fn of(job: &JobSpec, training: &TrainingSpec) -> Result<Self, TrainError> {
-        refuse(job)?;
+    pub fn of_job(job: &JobSpec, training: &TrainingSpec) -> Result<Self, TrainError> {
+        refuse_job(job)?;
         let recomputes = job.gradient_checkpointing == CheckpointPolicy::EveryLayer;
         Ok(Self {
             micro_batch_size: job.micro_batch_size,
@@ -73,7 +73,7 @@ impl Settings {
             waits_for_epochs: job.model.model_type == AGI2,
             keeps_outputs: job.logits.keep_outputs,
             ranks: job.parallel.world_size.max(1),
-            ddp: ddp(job)?,
+            ddp: ddp_buckets(job)?,
             optimizer: job.optimizer,
             training: training.clone(),
         })
@@ -121,7 +121,7 @@ impl Settings {
         let warmup = self.training.warmup_steps;
         // TrainingArguments.get_warmup_steps: a share is rounded up.
         let warmup = if warmup < 1.0 { (steps as f64 * warmup).ceil() } else { warmup } as u64;
-        self.training.learning_rate * schedule(self.training.lr_scheduler_type).share(step, warmup, steps)
+        self.training.learning_rate * schedule_named(self.training.lr_scheduler_type).share(step, warmup, steps)
     }
 
     /// Rows of a step over all ranks.
@@ -140,7 +140,7 @@ impl Settings {
     }
 }
 
-const fn schedule(word: LearningRateSchedule) -> Schedule {
+const fn schedule_named(word: LearningRateSchedule) -> Schedule {
     match word {
         LearningRateSchedule::Constant => Schedule::Constant,
         LearningRateSchedule::ConstantWithWarmup => Schedule::ConstantWithWarmup,
@@ -154,20 +154,20 @@ fn scalar_type(dtype: DType) -> Result<ScalarType, TrainError> {
     match dtype {
         DType::Float16 => Ok(ScalarType::Float16),
         DType::Bfloat16 => Ok(ScalarType::Bfloat16),
-        other => Err(TrainError::refused(format!("autocast to {other:?} is not known"), ELSEWHERE)),
+        other => Err(TrainError::refused_with(format!("autocast to {other:?} is not known"), ELSEWHERE)),
     }
 }
 
 fn no_optimizer(kind: OptimizerKind) -> TrainError {
     let word = serde_json::to_value(kind).unwrap_or_default();
-    TrainError::refused(
+    TrainError::refused_with(
         format!("optimizer = {word} is not carried by `tonnage train`"),
         format!("adamw, adamw_fused, adamw_forloop, adam, sgd and sgd_momentum are; {ELSEWHERE}"),
     )
 }
 
-fn refuse(job: &JobSpec) -> Result<(), TrainError> {
-    let refused = |problem: String, hint: &str| Err(TrainError::refused(problem, hint));
+fn refuse_job(job: &JobSpec) -> Result<(), TrainError> {
+    let refused = |problem: String, hint: &str| Err(TrainError::refused_with(problem, hint));
     if job.task != Task::CausalLm {
         let task = serde_json::to_value(job.task.name()).unwrap_or_default();
         return refused(format!("task = {task}: `tonnage train` trains causal_lm"), ELSEWHERE);
@@ -195,7 +195,7 @@ fn refuse(job: &JobSpec) -> Result<(), TrainError> {
 }
 
 /// What DistributedDataParallel is told; the other ways to spread a job over ranks are Python's.
-fn ddp(job: &JobSpec) -> Result<Option<Buckets>, TrainError> {
+fn ddp_buckets(job: &JobSpec) -> Result<Option<Buckets>, TrainError> {
     let Parallel { world_size, strategy, .. } = job.parallel;
     let elsewhere = format!(
         "a script of your own does it: `tonnage run JOB.toml -- torchrun --nproc-per-node {world_size} train.py`"
@@ -204,15 +204,15 @@ fn ddp(job: &JobSpec) -> Result<Option<Buckets>, TrainError> {
     match strategy {
         Strategy::None if world_size <= 1 => Ok(None),
         Strategy::Ddp(ddp) if ddp.find_unused_parameters => {
-            Err(TrainError::refused(format!("`{}` is not carried", keys::DDP_FIND_UNUSED_PARAMETERS), looking))
+            Err(TrainError::refused_with(format!("`{}` is not carried", keys::DDP_FIND_UNUSED_PARAMETERS), looking))
         }
         Strategy::Ddp(ddp) if ddp.static_graph => {
-            Err(TrainError::refused(format!("`{}` is not carried", keys::DDP_STATIC_GRAPH), elsewhere))
+            Err(TrainError::refused_with(format!("`{}` is not carried", keys::DDP_STATIC_GRAPH), elsewhere))
         }
         Strategy::Ddp(ddp) => {
             Ok(Some(Buckets { cap_mb: ddp.bucket_cap_mb, hold_gradients: ddp.gradient_as_bucket_view }))
         }
-        _ => Err(TrainError::refused(
+        _ => Err(TrainError::refused_with(
             "over several ranks `tonnage train` runs DistributedDataParallel (parallel = \"ddp\") and nothing else"
                 .to_owned(),
             elsewhere,
@@ -246,7 +246,7 @@ mod tests {
 
     fn settings(set: &[(&str, &str)]) -> Result<Settings, TrainError> {
         let resolved = resolved(set);
-        Settings::of(&resolved.job, &resolved.training)
+        Settings::of_job(&resolved.job, &resolved.training)
     }
 
     #[test]

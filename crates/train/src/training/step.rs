@@ -49,7 +49,7 @@ pub(super) struct Made {
 
 impl Maker<'_> {
     /// A batch on the device; its labels are its tokens where it has none of its own.
-    pub fn load(&self, batch: &Batch, variables: &mut Variables) -> Result<(), TrainError> {
+    pub fn load_batch(&self, batch: &Batch, variables: &mut Variables) -> Result<(), TrainError> {
         let sizes = [batch.rows as i64, batch.tokens as i64];
         variables.ids = Some(self.torch.tensor(&batch.ids, &sizes)?.to_device(self.device)?);
         // A batch without labels of its own has its tokens as labels, in a tensor beside them where the job says so.
@@ -63,14 +63,14 @@ impl Maker<'_> {
 
     /// Forward, loss and backward of a micro-batch. Returns the loss before it is divided. `optimizer` is there in the first pass
     /// of a step; gradients are reduced over ranks in the last.
-    fn pass(
+    fn run_pass(
         &self,
         batch: &Batch,
         variables: &mut Variables,
         scaler: Option<&mut GradScaler>,
         (optimizer, reduces): (Option<&dyn Optimizer>, bool),
     ) -> Result<f64, TrainError> {
-        self.load(batch, variables)?;
+        self.load_batch(batch, variables)?;
         if !self.model.returns_loss() {
             return self.own_pass(variables, scaler, optimizer);
         }
@@ -150,7 +150,7 @@ impl Maker<'_> {
             let batch = next_batch();
             let place = ((pass == 0).then_some(&*optimizer), pass + 1 == self.settings.accumulation);
             made.loss +=
-                self.pass(&batch, variables, scaler.as_deref_mut(), place)? / self.settings.accumulation as f64;
+                self.run_pass(&batch, variables, scaler.as_deref_mut(), place)? / self.settings.accumulation as f64;
         }
         if let Some(max_norm) = self.settings.clip {
             if let Some(scaler) = scaler.as_deref_mut() {

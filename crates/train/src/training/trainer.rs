@@ -104,7 +104,7 @@ impl<'a> Trainer<'a> {
     pub fn new(parts: Parts<'a>) -> Result<Self, TrainError> {
         let trained: Vec<_> = parts.model.parameters().iter().filter(|parameter| parameter.is_trained).collect();
         if trained.is_empty() {
-            return Err(TrainError::refused(
+            return Err(TrainError::refused_with(
                 "the model has no weight that is trained".to_owned(),
                 "set lora.targets to layers that it has",
             ));
@@ -160,11 +160,11 @@ impl<'a> Trainer<'a> {
     /// # Errors
     /// When it is of another training.
     pub fn resume(&mut self, saved: Saved, from: &Path, observe: &mut dyn FnMut(Event)) -> Result<(), TrainError> {
-        if let Some(changed) = saved.state.differs(&self.state) {
-            return Err(TrainError::weights(from, format!("is a checkpoint of another training: {changed}")));
+        if let Some(changed) = saved.state.difference_from(&self.state) {
+            return Err(TrainError::about_weights(from, format!("is a checkpoint of another training: {changed}")));
         }
-        let parts = checkpointed(&self.parts, &self.names);
-        let restored = parts.restore(saved, self.optimizer.as_mut(), self.scaler.as_mut())?;
+        let parts = checkpoint_parts(&self.parts, &self.names);
+        let restored = parts.restore_into(saved, self.optimizer.as_mut(), self.scaler.as_mut())?;
         self.state = State { max_steps: self.steps, ..restored };
         self.before = self.state.seconds;
         observe(Event::Resumed { step: self.state.step, from: from.to_owned() });
@@ -189,10 +189,10 @@ impl<'a> Trainer<'a> {
             let mut is_over = self.waited_for_epoch(epochs);
             if !measured && (self.state.step - first >= WARM_UP || self.state.step == self.steps) {
                 measured = true;
-                observe(Event::Measured(self.held()?));
+                observe(Event::Measured(self.memory_held()?));
             }
             let mut last = self.state.step == self.steps || is_over || was_stopped;
-            self.report(last, observe);
+            self.report_step(last, observe);
             let training = &self.parts.settings.training;
             let saves = last || self.state.step.is_multiple_of(training.save_steps);
             let evaluates = training.eval_steps.map_or(saves, |steps| last || self.state.step.is_multiple_of(steps));
@@ -214,7 +214,13 @@ impl<'a> Trainer<'a> {
             }
         }
         self.state.seconds = self.seconds();
-        Ok(Outcome { step: self.state.step, eval_loss, seconds: self.state.seconds, held: self.held()?, was_stopped })
+        Ok(Outcome {
+            step: self.state.step,
+            eval_loss,
+            seconds: self.state.seconds,
+            held: self.memory_held()?,
+            was_stopped,
+        })
     }
 
     /// Tokens of a row of the next step in a rehearsal of rows that grow: no number means anything there.
@@ -255,7 +261,7 @@ impl<'a> Trainer<'a> {
         let made = self
             .maker
             .step(next, &mut self.variables, self.optimizer.as_mut(), self.scaler.as_mut())
-            .map_err(|error| self.placed(error))?;
+            .map_err(|error| self.placed_error(error))?;
         let all = self.parts.ranks.sum(&[made.loss, learnt as f64, f64::from(u8::from(stops()))])?;
         let (loss, tokens) = (all[0] / self.parts.ranks.count() as f64, all[1] as u64);
         self.state.step += 1;
@@ -274,7 +280,7 @@ impl<'a> Trainer<'a> {
     }
 
     /// The error with the step and the module in which it arose.
-    fn placed(&self, error: TrainError) -> TrainError {
+    fn placed_error(&self, error: TrainError) -> TrainError {
         let module = self.parts.model.module_that_failed().filter(|module| !module.is_empty());
         error.in_step(self.state.step + 1, module.as_deref())
     }
@@ -284,7 +290,7 @@ impl<'a> Trainer<'a> {
             Some(Ok(Some((step, path)))) => format!("the checkpoint of step {step} is whole: {}", path.display()),
             _ => "no checkpoint was written yet".to_owned(),
         };
-        TrainError::refused(
+        TrainError::refused_with(
             format!("the loss of step {} is {loss}: the training has diverged; {kept}", self.state.step),
             "a lower learning_rate, warmup_steps, clip_grad_norm = 1.0, or precision amp-bf16 in place of fp16",
         )
@@ -294,7 +300,7 @@ impl<'a> Trainer<'a> {
         self.before + self.begun.elapsed().as_secs_f64()
     }
 
-    fn report(&mut self, last: bool, observe: &mut dyn FnMut(Event)) {
+    fn report_step(&mut self, last: bool, observe: &mut dyn FnMut(Event)) {
         let elapsed = self.lately.since.elapsed();
         let every = self.parts.settings.training.logging_steps.max(1);
         if !(last || self.state.step.is_multiple_of(every) || elapsed >= SHOWN) || self.lately.steps == 0 {
@@ -337,7 +343,7 @@ impl<'a> Trainer<'a> {
     fn save(&mut self, observe: &mut dyn FnMut(Event)) -> Result<(), TrainError> {
         let Some(output) = self.parts.output else { return Ok(()) };
         self.state.seconds = self.seconds();
-        let generators = Generators::gather(self.parts.torch, self.parts.device, self.parts.ranks)?;
+        let generators = Generators::gather_states(self.parts.torch, self.parts.device, self.parts.ranks)?;
         if self.parts.ranks.rank() != 0 {
             // The first rank writes; the others wait for it, so that none trains on a checkpoint that failed.
             self.parts.ranks.sum(&[0.0])?;
@@ -353,15 +359,15 @@ impl<'a> Trainer<'a> {
     }
 
     fn write(&self, output: &Path, keep: usize, generators: &Generators) -> Result<PathBuf, TrainError> {
-        fs::create_dir_all(output).map_err(|error| TrainError::file(output, error))?;
-        let parts = checkpointed(&self.parts, &self.names);
+        fs::create_dir_all(output).map_err(|error| TrainError::about_file(output, error))?;
+        let parts = checkpoint_parts(&self.parts, &self.names);
         Checkpoints::new(output, keep).save(self.state.step, |folder| {
             (self.parts.write_model)(folder)?;
-            parts.write(folder, &self.state, self.optimizer.as_ref(), self.scaler.as_ref(), generators)
+            parts.write_checkpoint(folder, &self.state, self.optimizer.as_ref(), self.scaler.as_ref(), generators)
         })
     }
 
-    fn held(&self) -> Result<Held, TrainError> {
+    fn memory_held(&self) -> Result<Held, TrainError> {
         Ok(match self.parts.device {
             Device::Cpu => Held::Host(peak_of_host()),
             device => Held::Gpu(self.parts.torch.memory(device)?),
@@ -369,7 +375,7 @@ impl<'a> Trainer<'a> {
     }
 }
 
-fn checkpointed<'n>(parts: &Parts<'_>, names: &'n [String]) -> checkpoint::Parts<'n> {
+fn checkpoint_parts<'n>(parts: &Parts<'_>, names: &'n [String]) -> checkpoint::Parts<'n> {
     checkpoint::Parts { torch: parts.torch, device: parts.device, rank: parts.ranks.rank(), names }
 }
 

@@ -34,10 +34,10 @@ fn device_row(board: &Board, device: &DeviceSample) -> String {
     let trend = board.trend_of_device(device).map(|trend| trend.bytes_per_second.round());
     let of_device = board.alerts.active().iter().filter(|alert| alert.device == device.id() && alert.pid.is_none());
     let alerts: Vec<&str> = of_device.map(|alert| alert.kind.word()).collect();
-    row(&[
+    csv_row(&[
         format!("{:.3}", board.sample.time),
-        quoted(&board.label(device)),
-        quoted(device.uuid.as_deref().unwrap_or_default()),
+        quoted_field(&board.label(device)),
+        quoted_field(device.uuid.as_deref().unwrap_or_default()),
         String::new(),
         String::new(),
         String::new(),
@@ -63,14 +63,14 @@ fn process_rows<'a>(board: &'a Board, device: &'a DeviceSample) -> impl Iterator
         let about =
             board.alerts.active().iter().filter(|alert| alert.device == device.id() && alert.pid == Some(process.pid));
         let alerts: Vec<&str> = about.map(|alert| alert.kind.word()).collect();
-        row(&[
+        csv_row(&[
             format!("{:.3}", board.sample.time),
-            quoted(&board.label(device)),
-            quoted(device.uuid.as_deref().unwrap_or_default()),
+            quoted_field(&board.label(device)),
+            quoted_field(device.uuid.as_deref().unwrap_or_default()),
             process.pid.to_string(),
-            quoted(process.host.job.as_deref().unwrap_or_default()),
+            quoted_field(process.host.job.as_deref().unwrap_or_default()),
             process.host.rank.map(|rank| rank.to_string()).unwrap_or_default(),
-            quoted(command),
+            quoted_field(command),
             reading_number(&process.memory),
             String::new(),
             String::new(),
@@ -85,7 +85,7 @@ fn process_rows<'a>(board: &'a Board, device: &'a DeviceSample) -> impl Iterator
     })
 }
 
-fn row(fields: &[String]) -> String {
+fn csv_row(fields: &[String]) -> String {
     fields.join(",") + "\n"
 }
 
@@ -94,8 +94,8 @@ fn reading_number<T: ToString>(reading: &Reading<T>) -> String {
 }
 
 /// A text as RFC 4180 wants it; one that a spreadsheet would take for a formula begins with an apostrophe.
-fn quoted(text: &str) -> String {
-    let text = super::printable(text);
+fn quoted_field(text: &str) -> String {
+    let text = super::printable_text(text);
     let text = if text.starts_with(['=', '+', '-', '@']) { format!("'{text}") } else { text };
     if text.contains(['"', ',']) { format!("\"{}\"", text.replace('"', "\"\"")) } else { text }
 }
@@ -106,7 +106,7 @@ mod tests {
 
     #[test]
     fn a_command_stays_in_its_field() {
-        assert_eq!(quoted("python a,\"b\"\n"), "\"python a,\"\"b\"\" \"");
-        assert_eq!(quoted("=cmd()"), "'=cmd()");
+        assert_eq!(quoted_field("python a,\"b\"\n"), "\"python a,\"\"b\"\" \"");
+        assert_eq!(quoted_field("=cmd()"), "'=cmd()");
     }
 }

@@ -18,8 +18,8 @@ pub fn sample_json(board: &Board) -> Value {
         "driver": sample.driver.as_ref().ok(),
         "cuda": sample.cuda.ok().map(|cuda| format!("{}.{}", cuda / 1000, cuda % 1000 / 10)),
         "problem": sample.problem.map(Absent::reason),
-        "prediction": prediction(board),
-        "devices": sample.devices.iter().map(|each| device(board, each)).collect::<Vec<_>>(),
+        "prediction": prediction_json(board),
+        "devices": sample.devices.iter().map(|each| device_json(board, each)).collect::<Vec<_>>(),
         "suites": board.suites.iter().map(SuiteView::json).collect::<Vec<_>>(),
         "alerts": board.alerts.active().iter().map(alert_json).collect::<Vec<_>>(),
     })
@@ -46,7 +46,7 @@ pub fn series_json(points: &[Point]) -> Value {
     points.iter().map(|point| json!([(point.time * 10.0).round() / 10.0, point.bytes])).collect()
 }
 
-fn prediction(board: &Board) -> Value {
+fn prediction_json(board: &Board) -> Value {
     let Some(prediction) = &board.prediction else { return Value::Null };
     let phases = prediction.phases.iter();
     json!({
@@ -59,7 +59,7 @@ fn prediction(board: &Board) -> Value {
     })
 }
 
-fn device(board: &Board, device: &DeviceSample) -> Value {
+fn device_json(board: &Board, device: &DeviceSample) -> Value {
     let series = board.series(device, None);
     let trend = board.trend_of_device(device);
     json!({
@@ -91,15 +91,15 @@ fn device(board: &Board, device: &DeviceSample) -> Value {
         "gpu_instance": device.instance.map(|ids| ids.0),
         "compute_instance": device.instance.map(|ids| ids.1),
         "xids": device.xids,
-        "absent": absent(device),
+        "absent": absent_fields(device),
         "processes": device.processes.as_ref().ok()
-            .map(|list| list.iter().map(|each| process(board, device, each)).collect::<Vec<_>>()),
-        "instances": device.instances.iter().map(|each| self::device(board, each)).collect::<Vec<_>>(),
+            .map(|list| list.iter().map(|each| process_json(board, device, each)).collect::<Vec<_>>()),
+        "instances": device.instances.iter().map(|each| device_json(board, each)).collect::<Vec<_>>(),
     })
 }
 
 /// The readings that are not there, each with why; those that the device does not offer are left out.
-fn absent(device: &DeviceSample) -> Map<String, Value> {
+fn absent_fields(device: &DeviceSample) -> Map<String, Value> {
     let mut reasons = Map::new();
     let mut note = |name: &str, why: Option<Absent>| {
         if let Some(why) = why.filter(|why| *why != Absent::NOT_SUPPORTED) {
@@ -119,16 +119,16 @@ fn absent(device: &DeviceSample) -> Map<String, Value> {
     note("remapped_rows", device.remap_pending.err());
     note("mig", device.mig.err());
     note("processes", device.processes.as_ref().err().copied());
-    note("name", why(&device.name));
-    note("uuid", why(&device.uuid));
+    note("name", absent_why(&device.name));
+    note("uuid", absent_why(&device.uuid));
     reasons
 }
 
-fn why<T>(reading: &Reading<T>) -> Option<Absent> {
+fn absent_why<T>(reading: &Reading<T>) -> Option<Absent> {
     reading.as_ref().err().copied()
 }
 
-fn process(board: &Board, device: &DeviceSample, process: &ProcessSample) -> Value {
+fn process_json(board: &Board, device: &DeviceSample, process: &ProcessSample) -> Value {
     let series = board.series(device, Some(process.pid));
     let peak = series.map(|series| series.history.peak());
     let predicted = board.prediction.as_ref().filter(|_| board.is_of_job(process));

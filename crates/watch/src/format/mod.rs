@@ -8,12 +8,12 @@ mod prometheus;
 pub use csv::Csv;
 pub(crate) use json::{alert_json, kind_word};
 pub use json::{sample_json, sample_line, series_json};
-pub use plain::plain;
-pub(crate) use plain::who;
-pub use prometheus::{MetricOptions, metrics};
+pub use plain::plain_table;
+pub(crate) use plain::process_label;
+pub use prometheus::{MetricOptions, metrics_text};
 
 /// Text for a terminal or a line: control characters, which could command the terminal, are shown as what they are.
-pub fn printable(text: &str) -> String {
+pub fn printable_text(text: &str) -> String {
     let one = |character: char| match character {
         '\t' | '\n' | '\r' => ' ',
         character if character.is_control() || is_invisible(character) => char::REPLACEMENT_CHARACTER,
@@ -47,7 +47,7 @@ mod tests {
 
     #[test]
     fn nothing_commands_the_terminal() {
-        let text = printable("a\u{1b}[2J\u{9b}31m\u{202e}b\n\tc\u{0}");
+        let text = printable_text("a\u{1b}[2J\u{9b}31m\u{202e}b\n\tc\u{0}");
         assert_eq!(text, "a\u{fffd}[2J\u{fffd}31m\u{fffd}b  c\u{fffd}");
         let json = serde_json::json!({"name": "a\u{1b}\u{9b}\u{202e}é"});
         let escaped = escaped_json(&json.to_string());

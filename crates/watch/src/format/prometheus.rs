@@ -18,7 +18,7 @@ pub struct MetricOptions {
 }
 
 /// The metrics of the newest sample.
-pub fn metrics(board: &Board, options: MetricOptions) -> String {
+pub fn metrics_text(board: &Board, options: MetricOptions) -> String {
     let mut page = Page::default();
     of_the_watch(&mut page, board);
     of_devices(&mut page, board);
@@ -48,7 +48,7 @@ impl Page {
         let _ = writeln!(self.text, "# HELP {name} {help}\n# TYPE {name} {kind}");
         for (labels, value) in samples {
             let labels: Vec<(&str, &str)> = labels.iter().map(|(key, value)| (*key, value.as_str())).collect();
-            let _ = writeln!(self.text, "{name}{} {value}", braces(&labels));
+            let _ = writeln!(self.text, "{name}{} {value}", label_braces(&labels));
         }
     }
 
@@ -57,17 +57,17 @@ impl Page {
     }
 }
 
-fn braces(labels: Labels<'_>) -> String {
+fn label_braces(labels: Labels<'_>) -> String {
     if labels.is_empty() {
         return String::new();
     }
-    let pairs: Vec<String> = labels.iter().map(|(key, value)| format!("{key}=\"{}\"", escaped(value))).collect();
+    let pairs: Vec<String> = labels.iter().map(|(key, value)| format!("{key}=\"{}\"", escape_label(value))).collect();
     format!("{{{}}}", pairs.join(","))
 }
 
 /// A label's value as the format wants it.
-fn escaped(value: &str) -> String {
-    super::printable(value).replace('\\', "\\\\").replace('"', "\\\"")
+fn escape_label(value: &str) -> String {
+    super::printable_text(value).replace('\\', "\\\\").replace('"', "\\\"")
 }
 
 fn of_the_watch(page: &mut Page, board: &Board) {
@@ -148,16 +148,16 @@ const COUNTERS: &[DeviceGauge] = &[
 ];
 
 fn of_devices(page: &mut Page, board: &Board) {
-    let infos: Vec<_> = board.sample.all_devices().map(|device| (identity(board, device), 1.0)).collect();
+    let infos: Vec<_> = board.sample.all_devices().map(|device| (identity_labels(board, device), 1.0)).collect();
     page.gauge("tonnage_gpu_info", "Who a device is.", &infos);
     let success = |device: &DeviceSample| if device.memory.is_ok() { 1.0 } else { 0.0 };
-    let successes: Vec<_> = board.sample.all_devices().map(|device| (uuid(device), success(device))).collect();
+    let successes: Vec<_> = board.sample.all_devices().map(|device| (uuid_label(device), success(device))).collect();
     page.gauge("tonnage_gpu_last_collect_success", "Whether the device's memory could be read.", &successes);
     for (kind, rows) in [("gauge", GAUGES), ("counter", COUNTERS)] {
         for (name, help, read) in rows {
             let is_memory = name.starts_with("gpu_memory_");
             let told = board.sample.all_devices().filter(|device| !is_memory || has_own_memory(board, device));
-            let sample = |device: &DeviceSample| Some((uuid(device), read(board, device).ok()?));
+            let sample = |device: &DeviceSample| Some((uuid_label(device), read(board, device).ok()?));
             let samples: Vec<_> = told.filter_map(sample).collect();
             page.family(&format!("tonnage_{name}"), kind, help, &samples);
         }
@@ -165,7 +165,7 @@ fn of_devices(page: &mut Page, board: &Board) {
     let risk = |device: &DeviceSample| {
         device.memory.ok()?;
         let mut alerts = board.alerts.active().iter().filter(|alert| alert.device == device.id());
-        Some((uuid(device), f64::from(u8::from(alerts.any(|alert| alert.kind.is_oom_risk())))))
+        Some((uuid_label(device), f64::from(u8::from(alerts.any(|alert| alert.kind.is_oom_risk())))))
     };
     let risks: Vec<_> = board.sample.all_devices().filter_map(risk).collect();
     page.gauge(
@@ -194,11 +194,11 @@ fn has_own_memory(board: &Board, device: &DeviceSample) -> bool {
     siblings.find(|each| each.instance.is_some_and(|ids| ids.0 == gpu)).is_none_or(|first| first.id() == device.id())
 }
 
-fn uuid(device: &DeviceSample) -> Vec<(&'static str, String)> {
+fn uuid_label(device: &DeviceSample) -> Vec<(&'static str, String)> {
     vec![("uuid", device.id())]
 }
 
-fn identity(board: &Board, device: &DeviceSample) -> Vec<(&'static str, String)> {
+fn identity_labels(board: &Board, device: &DeviceSample) -> Vec<(&'static str, String)> {
     let ids = device.instance.map(|(gpu, compute)| (gpu.to_string(), compute.to_string())).unwrap_or_default();
     vec![
         ("uuid", device.id()),
@@ -214,7 +214,8 @@ fn of_processes(page: &mut Page, board: &Board) {
     let all = || board.sample.all_devices().flat_map(|device| device.running().iter().map(move |each| (device, each)));
     let infos: Vec<_> = all().map(|(device, process)| (process_identity(device, process), 1.0)).collect();
     page.gauge("tonnage_process_info", "Who a process is.", &infos);
-    let listed = board.sample.all_devices().map(|device| (uuid(device), f64::from(u8::from(device.processes.is_ok()))));
+    let listed =
+        board.sample.all_devices().map(|device| (uuid_label(device), f64::from(u8::from(device.processes.is_ok()))));
     let listed: Vec<_> = listed.collect();
     page.gauge("tonnage_process_last_collect_success", "Whether the device's processes could be listed.", &listed);
     let mut gauge = |name: &str, help: &str, read: &dyn Fn(&DeviceSample, &ProcessSample) -> Option<f64>| {

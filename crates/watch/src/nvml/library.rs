@@ -44,7 +44,7 @@ impl Library {
         let library = Self { library, events: None };
         type Init = unsafe extern "C" fn() -> c_int;
         // SAFETY: `nvmlInit_v2` takes nothing.
-        let init = || check(unsafe { library.symbol::<Init>(c"nvmlInit_v2")?() });
+        let init = || check_code(unsafe { library.symbol::<Init>(c"nvmlInit_v2")?() });
         init().map_err(OpenError::NotStarted)?;
         Ok(library)
     }
@@ -66,7 +66,7 @@ impl Library {
     unsafe fn read<T: Default>(&self, name: &CStr, device: Device) -> Reading<T> {
         let mut value = T::default();
         // SAFETY: the caller's promise; the pointer is to a live value.
-        check(unsafe { self.symbol::<DeviceCall<T>>(name)?(device, &raw mut value) })?;
+        check_code(unsafe { self.symbol::<DeviceCall<T>>(name)?(device, &raw mut value) })?;
         Ok(value)
     }
 
@@ -77,7 +77,7 @@ impl Library {
     unsafe fn read_choice<T: Default>(&self, name: &CStr, device: Device, choice: c_uint) -> Reading<T> {
         let mut value = T::default();
         // SAFETY: the caller's promise; the pointer is to a live value.
-        check(unsafe { self.symbol::<DeviceChoice<T>>(name)?(device, choice, &raw mut value) })?;
+        check_code(unsafe { self.symbol::<DeviceChoice<T>>(name)?(device, choice, &raw mut value) })?;
         Ok(value)
     }
 
@@ -87,7 +87,7 @@ impl Library {
         // SAFETY: `nvmlSystemGetDriverVersion` has this type.
         let call = unsafe { self.symbol::<Call>(c"nvmlSystemGetDriverVersion")? };
         // SAFETY: the buffer has the length that is told.
-        text::<TEXT_SIZE>(|buffer, length| unsafe { call(buffer, length) })
+        read_text::<TEXT_SIZE>(|buffer, length| unsafe { call(buffer, length) })
     }
 
     /// The CUDA version that the driver offers.
@@ -95,7 +95,7 @@ impl Library {
         type Call = unsafe extern "C" fn(*mut c_int) -> c_int;
         let mut version = 0;
         // SAFETY: `nvmlSystemGetCudaDriverVersion_v2` has this type.
-        check(unsafe { self.symbol::<Call>(c"nvmlSystemGetCudaDriverVersion_v2")?(&raw mut version) })?;
+        check_code(unsafe { self.symbol::<Call>(c"nvmlSystemGetCudaDriverVersion_v2")?(&raw mut version) })?;
         Ok(version)
     }
 
@@ -104,7 +104,7 @@ impl Library {
         type Call = unsafe extern "C" fn(*mut c_uint) -> c_int;
         let mut count = 0;
         // SAFETY: `nvmlDeviceGetCount_v2` has this type.
-        check(unsafe { self.symbol::<Call>(c"nvmlDeviceGetCount_v2")?(&raw mut count) })?;
+        check_code(unsafe { self.symbol::<Call>(c"nvmlDeviceGetCount_v2")?(&raw mut count) })?;
         Ok(count)
     }
 
@@ -113,7 +113,7 @@ impl Library {
         type Call = unsafe extern "C" fn(c_uint, *mut Device) -> c_int;
         let mut device = Device(0);
         // SAFETY: `nvmlDeviceGetHandleByIndex_v2` has this type.
-        check(unsafe { self.symbol::<Call>(c"nvmlDeviceGetHandleByIndex_v2")?(index, &raw mut device) })?;
+        check_code(unsafe { self.symbol::<Call>(c"nvmlDeviceGetHandleByIndex_v2")?(index, &raw mut device) })?;
         Ok(device)
     }
 
@@ -122,7 +122,7 @@ impl Library {
         // SAFETY: the two callers name calls of this type.
         let call = unsafe { self.symbol::<Call>(name)? };
         // SAFETY: the buffer has the length that is told.
-        text::<TEXT_SIZE>(|buffer, length| unsafe { call(device, buffer, length) })
+        read_text::<TEXT_SIZE>(|buffer, length| unsafe { call(device, buffer, length) })
     }
 
     /// The product's name.
@@ -137,7 +137,7 @@ impl Library {
         // SAFETY: `nvmlDeviceGetCudaComputeCapability` has this type.
         let call = unsafe { self.symbol::<Call>(c"nvmlDeviceGetCudaComputeCapability")? };
         // SAFETY: the pointers are to live values.
-        check(unsafe { call(device, &raw mut major, &raw mut minor) })?;
+        check_code(unsafe { call(device, &raw mut major, &raw mut minor) })?;
         let part = |number: c_int| u32::try_from(number).map_err(|_| Absent::UNKNOWN);
         Ok((part(major)?, part(minor)?))
     }
@@ -172,7 +172,7 @@ impl Library {
         // SAFETY: `nvmlDeviceGetMemoryInfo_v2` takes a device and a `nvmlMemory_v2_t` with its version set.
         let call = unsafe { self.symbol::<DeviceCall<MemoryV2>>(c"nvmlDeviceGetMemoryInfo_v2")? };
         // SAFETY: the pointer is to a live value.
-        check(unsafe { call(device, &raw mut memory) })?;
+        check_code(unsafe { call(device, &raw mut memory) })?;
         let MemoryV2 { total, reserved, used, free, .. } = memory;
         Ok(Memory { total, reserved: Some(reserved), used, free })
     }
@@ -250,7 +250,7 @@ impl Library {
         type Call = unsafe extern "C" fn(Device, c_uint, c_uint, *mut c_ulonglong) -> c_int;
         let mut count = 0;
         // SAFETY: `nvmlDeviceGetTotalEccErrors` has this type; 1 is uncorrected, 0 is volatile.
-        check(unsafe { self.symbol::<Call>(c"nvmlDeviceGetTotalEccErrors")?(device, 1, 0, &raw mut count) })?;
+        check_code(unsafe { self.symbol::<Call>(c"nvmlDeviceGetTotalEccErrors")?(device, 1, 0, &raw mut count) })?;
         Ok(count)
     }
 
@@ -262,7 +262,7 @@ impl Library {
         // SAFETY: `nvmlDeviceGetRemappedRows` has this type.
         let call = unsafe { self.symbol::<Call>(c"nvmlDeviceGetRemappedRows")? };
         // SAFETY: four pointers to live values.
-        check(unsafe { call(device, corrected, uncorrected, pending, failed) })?;
+        check_code(unsafe { call(device, corrected, uncorrected, pending, failed) })?;
         Ok(counts[2] != 0)
     }
 
@@ -271,7 +271,9 @@ impl Library {
         type Call = unsafe extern "C" fn(Device, *mut c_uint, *mut c_uint) -> c_int;
         let (mut current, mut pending) = (0, 0);
         // SAFETY: `nvmlDeviceGetMigMode` has this type.
-        check(unsafe { self.symbol::<Call>(c"nvmlDeviceGetMigMode")?(device, &raw mut current, &raw mut pending) })?;
+        check_code(unsafe {
+            self.symbol::<Call>(c"nvmlDeviceGetMigMode")?(device, &raw mut current, &raw mut pending)
+        })?;
         Ok(current == 1)
     }
 
@@ -286,7 +288,7 @@ impl Library {
         for index in 0..most {
             let mut instance = Device(0);
             // SAFETY: the pointer is to a live value.
-            match check(unsafe { call(device, index, &raw mut instance) }) {
+            match check_code(unsafe { call(device, index, &raw mut instance) }) {
                 Ok(()) => found.push(instance),
                 // The numbers of instances have holes.
                 Err(Absent::NOT_FOUND) => {}
@@ -309,12 +311,12 @@ impl Library {
         type Register = unsafe extern "C" fn(Device, c_ulonglong, *mut c_void) -> c_int;
         let mut set = std::ptr::null_mut();
         // SAFETY: `nvmlEventSetCreate` has this type.
-        check(unsafe { self.symbol::<Create>(c"nvmlEventSetCreate")?(&raw mut set) })?;
+        check_code(unsafe { self.symbol::<Create>(c"nvmlEventSetCreate")?(&raw mut set) })?;
         self.events = Some(set);
         // SAFETY: `nvmlDeviceRegisterEvents` has this type.
         let register = unsafe { self.symbol::<Register>(c"nvmlDeviceRegisterEvents")? };
         // SAFETY: the set is the one that was made.
-        let told = devices.iter().filter(|device| check(unsafe { register(**device, EVENT_XID, set) }).is_ok());
+        let told = devices.iter().filter(|device| check_code(unsafe { register(**device, EVENT_XID, set) }).is_ok());
         if told.count() > 0 { Ok(()) } else { Err(Absent::NOT_SUPPORTED) }
     }
 
@@ -329,7 +331,7 @@ impl Library {
         let null = Device(0);
         let mut event = EventData { device: null, kind: 0, data: 0, gpu_instance: 0, compute_instance: 0 };
         // SAFETY: the set is ours and the pointer is to a live value; without a time to wait the call returns at once.
-        while found.len() < 64 && check(unsafe { wait(set, &raw mut event, 0) }).is_ok() {
+        while found.len() < 64 && check_code(unsafe { wait(set, &raw mut event, 0) }).is_ok() {
             if event.kind == EVENT_XID {
                 found.push((event.device, event.data));
             }
@@ -355,14 +357,14 @@ impl Drop for Library {
     }
 }
 
-pub(super) fn check(code: c_int) -> Reading<()> {
+pub(super) fn check_code(code: c_int) -> Reading<()> {
     if code == 0 { Ok(()) } else { Err(Absent(code)) }
 }
 
 /// The text that a call writes into a buffer of `N` bytes; what is no text of printable characters is made one.
-pub(super) fn text<const N: usize>(call: impl FnOnce(*mut c_char, c_uint) -> c_int) -> Reading<String> {
+pub(super) fn read_text<const N: usize>(call: impl FnOnce(*mut c_char, c_uint) -> c_int) -> Reading<String> {
     let mut buffer = [0 as c_char; N];
-    check(call(buffer.as_mut_ptr(), N as c_uint))?;
+    check_code(call(buffer.as_mut_ptr(), N as c_uint))?;
     let bytes: Vec<u8> = buffer.iter().take_while(|byte| **byte != 0).map(|byte| *byte as u8).collect();
     if bytes.is_empty() { Err(Absent::UNKNOWN) } else { Ok(String::from_utf8_lossy(&bytes).into_owned()) }
 }

@@ -4,7 +4,7 @@
 
 use std::ffi::{CStr, c_char, c_int, c_uint, c_ulonglong};
 
-use super::library::{Library, text};
+use super::library::{Library, read_text};
 use super::structs::{Device, ProcessInfo, ProcessInfoV1, ProcessUtilization, VALUE_NOT_AVAILABLE};
 use crate::absent::{Absent, Reading};
 
@@ -24,14 +24,14 @@ pub(super) struct Listed {
 impl Library {
     /// Those who compute, draw, or are clients of the multi-process service; `stem` is the call without its version.
     pub(super) fn processes(&self, stem: &str, device: Device) -> Reading<Vec<Listed>> {
-        let listed = |pid, used| Listed { pid, memory: available(used) };
+        let listed = |pid, used| Listed { pid, memory: if_available(used) };
         for version in ["_v3\0", "_v2\0"] {
             let name = format!("{stem}{version}");
             let name = CStr::from_bytes_with_nul(name.as_bytes()).map_err(|_| Absent::UNKNOWN)?;
             // SAFETY: versions 2 and 3 of the three calls have this type.
             match unsafe { self.symbol::<ListCall<ProcessInfo>>(name) } {
                 Ok(call) => {
-                    let rows = list(
+                    let rows = read_list(
                         // SAFETY: pointer and count are of the same rows.
                         |count, rows| unsafe { call(device, count, rows) },
                     )?;
@@ -45,7 +45,7 @@ impl Library {
         // SAFETY: version 1 of the three calls has this type.
         let call = unsafe { self.symbol::<ListCall<ProcessInfoV1>>(name)? };
         // SAFETY: pointer and count are of the same rows.
-        let rows = list(|count, rows| unsafe { call(device, count, rows) })?;
+        let rows = read_list(|count, rows| unsafe { call(device, count, rows) })?;
         Ok(rows.iter().map(|row: &ProcessInfoV1| listed(row.pid, row.used)).collect())
     }
 
@@ -55,7 +55,7 @@ impl Library {
         // SAFETY: `nvmlDeviceGetProcessUtilization` has this type.
         let call = unsafe { self.symbol::<Call>(c"nvmlDeviceGetProcessUtilization")? };
         // SAFETY: pointer and count are of the same rows.
-        let mut rows: Vec<ProcessUtilization> = list(|count, rows| unsafe { call(device, rows, count, since) })?;
+        let mut rows: Vec<ProcessUtilization> = read_list(|count, rows| unsafe { call(device, rows, count, since) })?;
         rows.sort_by_key(|row| row.time_stamp);
         Ok(rows.iter().map(|row| (row.pid, row.sm)).collect())
     }
@@ -66,16 +66,16 @@ impl Library {
         // SAFETY: `nvmlSystemGetProcessName` has this type.
         let call = unsafe { self.symbol::<Call>(c"nvmlSystemGetProcessName")? };
         // SAFETY: the buffer has the length that is told.
-        text::<NAME_SIZE>(|buffer, length| unsafe { call(pid, buffer, length) })
+        read_text::<NAME_SIZE>(|buffer, length| unsafe { call(pid, buffer, length) })
     }
 }
 
-fn available(used: u64) -> Reading<u64> {
+fn if_available(used: u64) -> Reading<u64> {
     if used == VALUE_NOT_AVAILABLE { Err(Absent::NOT_SUPPORTED) } else { Ok(used) }
 }
 
 /// The rows of a list that may grow between being asked for its size and being filled.
-fn list<T: Default + Copy>(call: impl Fn(*mut c_uint, *mut T) -> c_int) -> Reading<Vec<T>> {
+fn read_list<T: Default + Copy>(call: impl Fn(*mut c_uint, *mut T) -> c_int) -> Reading<Vec<T>> {
     let mut count = 0;
     let mut code = call(&raw mut count, std::ptr::null_mut());
     for _ in 0..TRIES {

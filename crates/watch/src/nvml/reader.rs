@@ -60,7 +60,7 @@ impl NvmlSampler {
         self.identities.resize(self.handles.len(), Identity::unknown());
         for (identity, handle) in self.identities.iter_mut().zip(&self.handles) {
             match handle {
-                Ok(device) => identity.complete(&self.library, *device),
+                Ok(device) => identity.complete_identity(&self.library, *device),
                 Err(why) => identity.excuse(*why),
             }
         }
@@ -78,25 +78,25 @@ impl NvmlSampler {
     }
 
     fn whole_device(&mut self, index: u32, device: Device) -> DeviceSample {
-        let mut sample = self.readings(index, device);
+        let mut sample = self.read_device(index, device);
         if sample.mig == Ok(true) {
             let instances = self.library.instances(device).unwrap_or_default();
             sample.instances = instances
                 .into_iter()
                 .enumerate()
-                .map(|(number, each)| self.instance(index, number as u32, each))
+                .map(|(number, each)| self.read_instance(index, number as u32, each))
                 .collect();
         }
         sample
     }
 
-    fn instance(&mut self, parent: u32, number: u32, instance: Device) -> DeviceSample {
+    fn read_instance(&mut self, parent: u32, number: u32, instance: Device) -> DeviceSample {
         let ids = self.library.instance_ids(instance).ok();
         let (name, uuid) = (self.library.name(instance), self.library.uuid(instance));
-        DeviceSample { parent: Some(parent), instance: ids, name, uuid, ..self.readings(number, instance) }
+        DeviceSample { parent: Some(parent), instance: ids, name, uuid, ..self.read_device(number, instance) }
     }
 
-    fn readings(&mut self, index: u32, device: Device) -> DeviceSample {
+    fn read_device(&mut self, index: u32, device: Device) -> DeviceSample {
         let library = &self.library;
         let utilization = library.utilization(device);
         let mut sample = DeviceSample {
@@ -124,7 +124,7 @@ impl NvmlSampler {
     fn processes(&mut self, device: Device) -> Reading<Vec<ProcessSample>> {
         let lists = LISTS.map(|(kind, stem)| (kind, self.library.processes(stem, device)));
         lists[0].1.as_ref().map_err(|why| *why)?;
-        let since = (now() - BUSY_SECONDS).max(0.0) * 1e6;
+        let since = (unix_seconds() - BUSY_SECONDS).max(0.0) * 1e6;
         let busy = self.library.process_utilization(device, since as u64);
         let mut found: Vec<ProcessSample> = Vec::new();
         for (kind, list) in lists {
@@ -134,7 +134,7 @@ impl NvmlSampler {
                     continue;
                 }
                 let sm = busy.as_ref().map_err(|why| *why).and_then(|busy| of_process(busy, row.pid));
-                let name = self.name(row.pid);
+                let name = self.name_of_pid(row.pid);
                 let host = self.kernel.look_up(row.pid);
                 found.push(ProcessSample { pid: row.pid, kind, memory: row.memory, sm, name, host });
             }
@@ -142,7 +142,7 @@ impl NvmlSampler {
         Ok(found)
     }
 
-    fn name(&mut self, pid: u32) -> Reading<String> {
+    fn name_of_pid(&mut self, pid: u32) -> Reading<String> {
         if let Some(name) = self.names.get(&pid) {
             return Ok(name.clone());
         }
@@ -170,7 +170,7 @@ impl Sampler for NvmlSampler {
             }
         }
         let (driver, cuda) = (self.library.driver(), self.library.cuda());
-        let sample = Sample { time: now(), driver, cuda, devices, problem };
+        let sample = Sample { time: unix_seconds(), driver, cuda, devices, problem };
         self.forget_ended(&sample);
         Some(sample)
     }
@@ -182,7 +182,7 @@ impl Identity {
         Self { name: Err(why), uuid: Err(why), pci: Err(why) }
     }
 
-    fn complete(&mut self, library: &Library, device: Device) {
+    fn complete_identity(&mut self, library: &Library, device: Device) {
         let ask = |known: &mut Reading<String>, call: fn(&Library, Device) -> Reading<String>| {
             if known.is_err() {
                 *known = call(library, device);
@@ -203,7 +203,7 @@ impl Identity {
     }
 }
 
-fn now() -> f64 {
+fn unix_seconds() -> f64 {
     SystemTime::now().duration_since(UNIX_EPOCH).map_or(0.0, |since| since.as_secs_f64())
 }
 

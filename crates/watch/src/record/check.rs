@@ -57,7 +57,7 @@ const KINDS: &[&str] = &["compute", "graphics", "mps"];
 const RAMP: &[&str] = &["at", "per_second", "most"];
 
 /// Whether a line's values are what a recording can say.
-pub(super) fn check(values: &Map<String, Value>) -> Result<(), String> {
+pub(super) fn check_line(values: &Map<String, Value>) -> Result<(), String> {
     if values.get("tonnage_recording").is_some_and(|version| version.as_u64() != Some(VERSION)) {
         return Err(format!(
             "`tonnage_recording` is {}; this program reads version {VERSION}",
@@ -68,18 +68,18 @@ pub(super) fn check(values: &Map<String, Value>) -> Result<(), String> {
         return Err(format!("`t` is {}, not a number of seconds from 0", values["t"]));
     }
     if values.contains_key("device") {
-        return device(values);
+        return check_device(values);
     }
     for (key, value) in values {
         match key.as_str() {
-            "error" => errors(value)?,
+            "error" => check_errors(value)?,
             "driver" => check_text(key, value)?,
             "cuda" | "started" => check_number(key, value)?,
             key if HEADER.contains(&key) => {}
             key if is_of_a_device(key) => {
                 return Err(format!("`{key}` belongs to a `device`, and the line names none"));
             }
-            key => return Err(unknown(key)),
+            key => return Err(unknown_key(key)),
         }
     }
     Ok(())
@@ -89,29 +89,29 @@ fn is_of_a_device(key: &str) -> bool {
     TEXTS.contains(&key) || NUMBERS.contains(&key) || ["processes", "processes_late", "mig", "xid"].contains(&key)
 }
 
-fn unknown(key: &str) -> String {
+fn unknown_key(key: &str) -> String {
     format!("`{key}` is no key of a recording (docs/watch.md has the table)")
 }
 
 /// The values of a device, or of an instance of one.
-fn device(values: &Map<String, Value>) -> Result<(), String> {
+fn check_device(values: &Map<String, Value>) -> Result<(), String> {
     for (key, value) in values {
         match key.as_str() {
             "t" | "device" => {}
-            "error" => errors(value)?,
+            "error" => check_errors(value)?,
             "xid" if value.is_u64() => {}
             "xid" => return Err(format!("`xid` is {value}, not a number of an Xid")),
-            "processes" | "processes_late" => list(key, value, process)?,
-            "mig" => list(key, value, device)?,
+            "processes" | "processes_late" => check_list(key, value, check_process)?,
+            "mig" => check_list(key, value, check_device)?,
             key if TEXTS.contains(&key) => check_text(key, value)?,
             key if NUMBERS.contains(&key) => check_number(key, value)?,
-            key => return Err(unknown(key)),
+            key => return Err(unknown_key(key)),
         }
     }
     Ok(())
 }
 
-fn process(values: &Map<String, Value>) -> Result<(), String> {
+fn check_process(values: &Map<String, Value>) -> Result<(), String> {
     if !values.get("pid").is_some_and(Value::is_u64) {
         return Err("a process has a `pid`".to_owned());
     }
@@ -128,7 +128,7 @@ fn process(values: &Map<String, Value>) -> Result<(), String> {
     Ok(())
 }
 
-fn list(key: &str, value: &Value, each: fn(&Map<String, Value>) -> Result<(), String>) -> Result<(), String> {
+fn check_list(key: &str, value: &Value, each: fn(&Map<String, Value>) -> Result<(), String>) -> Result<(), String> {
     let wrong = || format!("`{key}` is no list of objects");
     match value {
         Value::Null => Ok(()),
@@ -137,7 +137,7 @@ fn list(key: &str, value: &Value, each: fn(&Map<String, Value>) -> Result<(), St
     }
 }
 
-fn errors(value: &Value) -> Result<(), String> {
+fn check_errors(value: &Value) -> Result<(), String> {
     let is_word = |word: &Value| word.is_string() || word.is_null();
     let is_right = value.is_null() || value.as_object().is_some_and(|errors| errors.values().all(is_word));
     if is_right { Ok(()) } else { Err("`error` has errors by call, as in {\"*\": \"gpu_is_lost\"}".to_owned()) }

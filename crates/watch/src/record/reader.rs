@@ -5,9 +5,9 @@ use std::collections::BTreeMap;
 use serde_json::{Map, Value};
 use tonnage_core::limit::{GPU_RECORDING_LINES, GPU_SAMPLES, LINE_BYTES};
 
-use super::check::check;
+use super::check::check_line;
 use super::keys::{MEMORY_CALL, MIG_CALL, NUMBERS, PROCESSES_CALL};
-use super::value::{number, process};
+use super::value::{aged_number, process_row};
 use crate::absent::{Absent, Reading};
 use crate::sample::{DeviceSample, Memory, ProcessSample, Sample, Sampler};
 
@@ -96,7 +96,7 @@ impl Recording {
         let Head { mut lines, started, recorded, rows } = head;
         let rows = rows.values().map(|rows| rows + 1).sum();
         lines.sort_by(|one, other| one.time.total_cmp(&other.time));
-        let moments = moments(&lines, recorded);
+        let moments = sample_moments(&lines, recorded);
         Ok(Self { text, lines, moments, rows, started: started.map_or(0.0, |(_, started)| started), ..Self::default() })
     }
 
@@ -195,7 +195,7 @@ impl Head {
         }
         if let Some(device) = event.device {
             let most = self.rows.entry(device).or_default();
-            *most = rows(&event.values).max(*most);
+            *most = row_count(&event.values).max(*most);
         }
         if self.rows.values().sum::<usize>() > MOST_ROWS {
             return Err(format!("more than {MOST_ROWS} processes and instances are on no machine"));
@@ -210,13 +210,14 @@ impl Head {
 }
 
 /// Rows of all lists of a device, and of its instances.
-fn rows(values: &Map<String, Value>) -> usize {
-    let of_list = |list: &Vec<Value>| list.len() + list.iter().filter_map(Value::as_object).map(rows).sum::<usize>();
+fn row_count(values: &Map<String, Value>) -> usize {
+    let of_list =
+        |list: &Vec<Value>| list.len() + list.iter().filter_map(Value::as_object).map(row_count).sum::<usize>();
     values.values().filter_map(Value::as_array).map(of_list).sum()
 }
 
 /// When samples are made: at the times of a recording; of a script every second as well.
-fn moments(lines: &[Line], recorded: bool) -> Vec<f64> {
+fn sample_moments(lines: &[Line], recorded: bool) -> Vec<f64> {
     let mut moments: Vec<f64> = lines.iter().map(|line| line.time).collect();
     moments.dedup();
     let end = moments.last().copied().unwrap_or(0.0) + AFTER_SECONDS;
@@ -264,7 +265,7 @@ impl Event {
                 Some(index.ok_or_else(|| format!("`device` is a number below {MOST_DEVICES}"))? as u32)
             }
         };
-        check(&values)?;
+        check_line(&values)?;
         Ok(Self { time, device, values })
     }
 }
@@ -358,7 +359,7 @@ impl Device {
 
     fn number(&self, key: &str, now: f64) -> Reading<f64> {
         let (since, value) = self.values.get(key).ok_or(Absent::NOT_SUPPORTED)?;
-        number(value, now - since).ok_or(Absent::NOT_SUPPORTED)
+        aged_number(value, now - since).ok_or(Absent::NOT_SUPPORTED)
     }
 
     fn processes(&self, now: f64) -> Reading<Vec<ProcessSample>> {
@@ -367,7 +368,7 @@ impl Device {
             match self.values.get(key) {
                 None => {}
                 Some((since, Value::Array(rows))) => {
-                    found.extend(rows.iter().filter_map(|row| process(row, now - since)));
+                    found.extend(rows.iter().filter_map(|row| process_row(row, now - since)));
                 }
                 Some(_) => return Err(Absent::NOT_SUPPORTED),
             }

@@ -66,11 +66,11 @@ impl Store {
         }
         os::create_private_folder(folder)?;
         let lock = os::lock_file(&lock)?.ok_or(StoreError::InUse)?;
-        let segments = segments(folder)?;
+        let segments = list_segments(folder)?;
         segments.iter().try_for_each(|(_, path)| os::make_private(path))?;
-        let samples = segments.iter().flat_map(|(_, path)| samples(path)).collect();
+        let samples = segments.iter().flat_map(|(_, path)| read_samples(path)).collect();
         let number = segments.last().map_or(1, |(number, _)| number + 1);
-        let recorder = Recorder::new(BufWriter::new(private_file(&segment(folder, number))?));
+        let recorder = Recorder::new(BufWriter::new(private_file(&segment_path(folder, number))?));
         let store = Self { folder: folder.to_owned(), number, recorder, last: f64::NEG_INFINITY, _lock: lock };
         store.drop_oldest()?;
         Ok((store, samples))
@@ -87,14 +87,14 @@ impl Store {
         self.last = sample.time;
         if self.recorder.bytes() > SEGMENT_BYTES {
             self.number += 1;
-            self.recorder = Recorder::new(BufWriter::new(private_file(&segment(&self.folder, self.number))?));
+            self.recorder = Recorder::new(BufWriter::new(private_file(&segment_path(&self.folder, self.number))?));
             self.drop_oldest()?;
         }
         self.recorder.write(sample)
     }
 
     fn drop_oldest(&self) -> io::Result<()> {
-        let segments = segments(&self.folder)?;
+        let segments = list_segments(&self.folder)?;
         let old = segments.len().saturating_sub(SEGMENTS);
         segments.iter().take(old).try_for_each(|(_, path)| fs::remove_file(path))
     }
@@ -113,12 +113,12 @@ pub fn private_file(path: &Path) -> io::Result<File> {
     Ok(file)
 }
 
-fn segment(folder: &Path, number: u64) -> PathBuf {
+fn segment_path(folder: &Path, number: u64) -> PathBuf {
     folder.join(format!("{number:08}.jsonl"))
 }
 
 /// The segments of a folder in their order.
-fn segments(folder: &Path) -> io::Result<Vec<(u64, PathBuf)>> {
+fn list_segments(folder: &Path) -> io::Result<Vec<(u64, PathBuf)>> {
     let number = |path: PathBuf| {
         let number = path.file_name()?.to_str()?.strip_suffix(".jsonl")?.parse().ok()?;
         Some((number, path))
@@ -129,7 +129,7 @@ fn segments(folder: &Path) -> io::Result<Vec<(u64, PathBuf)>> {
 }
 
 /// What a segment holds; one that cannot be read holds nothing.
-fn samples(path: &Path) -> Vec<Sample> {
+fn read_samples(path: &Path) -> Vec<Sample> {
     let mut text = String::new();
     let read = File::open(path).and_then(|file| file.take(MOST_BYTES).read_to_string(&mut text));
     let mut recording = read.ok().and_then(|_| Recording::parse(text).ok()).unwrap_or_default();
@@ -157,7 +157,7 @@ mod tests {
         let folder = std::env::temp_dir().join(format!("tonnage-store-{}", std::process::id()));
         let (mut store, old) = Store::open(&folder).unwrap();
         let mode = |path: &Path| path.metadata().unwrap().permissions().mode() & 0o777;
-        assert_eq!([mode(&folder), mode(&segment(&folder, 1))], [0o700, 0o600]);
+        assert_eq!([mode(&folder), mode(&segment_path(&folder, 1))], [0o700, 0o600]);
         assert!(old.is_empty() && matches!(Store::open(&folder), Err(StoreError::InUse)));
         for time in 0..200_000 {
             store.keep(&sample(1e6 + f64::from(time))).unwrap();
@@ -165,7 +165,7 @@ mod tests {
         drop(store);
         let (_store, old) = Store::open(&folder).unwrap();
         assert_eq!(old.last().unwrap().devices[0].memory.unwrap().used, 1_199_990);
-        let bytes: u64 = segments(&folder).unwrap().iter().map(|(_, path)| path.metadata().unwrap().len()).sum();
+        let bytes: u64 = list_segments(&folder).unwrap().iter().map(|(_, path)| path.metadata().unwrap().len()).sum();
         assert!(bytes < (SEGMENTS as u64 + 1) * (SEGMENT_BYTES + 4096), "{bytes}");
         fs::remove_dir_all(&folder).unwrap();
     }

@@ -7,7 +7,7 @@ use crate::host::{Command, Host};
 use crate::sample::{ProcessKind, ProcessSample};
 
 /// A number that holds, or one that grows: `{"at": A, "per_second": R, "most": M}`.
-pub(super) fn number(value: &Value, age: f64) -> Option<f64> {
+pub(super) fn aged_number(value: &Value, age: f64) -> Option<f64> {
     let field = |key: &str| value.get(key).and_then(Value::as_f64);
     let ramp = |at: f64| {
         let grown = at + field("per_second").unwrap_or(0.0) * age.max(0.0);
@@ -16,8 +16,8 @@ pub(super) fn number(value: &Value, age: f64) -> Option<f64> {
     value.as_f64().or_else(|| field("at").map(ramp))
 }
 
-pub(super) fn process(row: &Value, age: f64) -> Option<ProcessSample> {
-    let field = |key: &str| row.get(key).and_then(|value| number(value, age)).ok_or(Absent::NOT_SUPPORTED);
+pub(super) fn process_row(row: &Value, age: f64) -> Option<ProcessSample> {
+    let field = |key: &str| row.get(key).and_then(|value| aged_number(value, age)).ok_or(Absent::NOT_SUPPORTED);
     let text = |key: &str| row.get(key).and_then(Value::as_str).map(str::to_owned);
     let kind = match row.get("kind").and_then(Value::as_str) {
         Some("graphics") => ProcessKind::Graphics,

@@ -71,7 +71,7 @@ impl<W: Write> Recorder<W> {
         let changed = now.iter().filter(|(key, value)| before.and_then(|before| before.get(*key)) != Some(*value));
         let mut changed: Map<String, Value> = changed.map(|(key, value)| (key.clone(), value.clone())).collect();
         if let Some(errors) = changed.get_mut("error") {
-            *errors = ended(before.and_then(|before| before.get("error")), errors);
+            *errors = ended_rows(before.and_then(|before| before.get("error")), errors);
         }
         if let Some(xid) = device.xids.first() {
             changed.insert("xid".to_owned(), json!(xid));
@@ -96,7 +96,7 @@ impl<W: Write> Recorder<W> {
 }
 
 /// The errors of now, and `null` for those of before that ended.
-fn ended(before: Option<&Value>, now: &Value) -> Value {
+fn ended_rows(before: Option<&Value>, now: &Value) -> Value {
     let mut errors = now.as_object().cloned().unwrap_or_default();
     for call in before.and_then(Value::as_object).into_iter().flat_map(Map::keys) {
         errors.entry(call.clone()).or_insert(Value::Null);
@@ -115,11 +115,11 @@ pub(super) fn device_values(device: &DeviceSample) -> Map<String, Value> {
     values.insert("total".to_owned(), json!(device.memory.ok().map(|memory| memory.total)));
     values.insert("reserved".to_owned(), json!(reserved));
     values.insert("used".to_owned(), json!(device.memory.ok().map(|memory| memory.used)));
-    note(&mut errors, MEMORY_CALL, &device.memory);
+    note_error(&mut errors, MEMORY_CALL, &device.memory);
     for number in NUMBERS {
         let reading = (number.get)(device);
         values.insert(number.key.to_owned(), reading.map_or(Value::Null, whole_number));
-        note(&mut errors, number.call, &reading);
+        note_error(&mut errors, number.call, &reading);
     }
     if let Ok(mode) = device.mig {
         values.insert("mig_mode".to_owned(), json!(u8::from(mode)));
@@ -131,23 +131,23 @@ pub(super) fn device_values(device: &DeviceSample) -> Map<String, Value> {
     let processes =
         device.processes.as_ref().map(|list| list.iter().map(process_values).collect::<Vec<_>>()).map_err(|why| *why);
     values.insert("processes".to_owned(), json!(processes.as_ref().ok()));
-    note(&mut errors, PROCESSES_CALL, &processes);
+    note_error(&mut errors, PROCESSES_CALL, &processes);
     if device.mig == Ok(true) {
         let instances = device.instances.iter().map(|instance| Value::Object(device_values(instance)));
         values.insert("mig".to_owned(), instances.collect());
     }
-    let errors = if device.is_lost() { lost(device) } else { errors };
+    let errors = if device.is_lost() { lost_fields(device) } else { errors };
     values.insert("error".to_owned(), Value::Object(errors));
     values
 }
 
-fn lost(device: &DeviceSample) -> Map<String, Value> {
+fn lost_fields(device: &DeviceSample) -> Map<String, Value> {
     let why = device.memory.err().unwrap_or(Absent::LOST);
     Map::from_iter([("*".to_owned(), json!(why.word()))])
 }
 
 /// What is not supported is told by `null`; other reasons by the error of the call.
-fn note<T>(errors: &mut Map<String, Value>, call: &str, reading: &Reading<T>) {
+fn note_error<T>(errors: &mut Map<String, Value>, call: &str, reading: &Reading<T>) {
     if let Some(why) = reading.as_ref().err().filter(|why| **why != Absent::NOT_SUPPORTED) {
         errors.insert(call.to_owned(), json!(why.word()));
     }

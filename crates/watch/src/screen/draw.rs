@@ -8,7 +8,7 @@ use ratatui::text::{Line, Span};
 use super::app::{App, Asked, Layout, View};
 use super::theme::Level;
 use super::{detail, devices, help, plot, processes};
-use crate::amount::mib;
+use crate::amount::mib_text;
 use crate::board::Board;
 
 /// A plot needs so many rows, and a screen with one so many more.
@@ -21,13 +21,13 @@ const SUITE_SHARE: u16 = 4;
 /// Alerts that are shown at once.
 const MOST_ALERTS: usize = 3;
 
-pub fn draw(frame: &mut Frame<'_>, board: &Board, app: &App) {
+pub fn draw_screen(frame: &mut Frame<'_>, board: &Board, app: &App) {
     let area = frame.area();
-    let [body, footer] = split(area, area.height.saturating_sub(1));
+    let [body, footer] = split_area(area, area.height.saturating_sub(1));
     match app.view {
         View::Main => main(frame, body, board, app),
-        View::Help => help::draw(frame, body, app),
-        View::Detail => detail::draw(frame, body, board, app),
+        View::Help => help::draw_help(frame, body, app),
+        View::Detail => detail::draw_detail(frame, body, board, app),
         View::Environment => detail::draw_environment(frame, body, board, app),
     }
     frame.render_widget(bottom_line(app), footer);
@@ -49,23 +49,23 @@ fn plain_cell(cell: &mut Cell) {
 }
 
 /// The first `rows` of an area, and the rest.
-pub(super) fn split(area: Rect, rows: u16) -> [Rect; 2] {
+pub(super) fn split_area(area: Rect, rows: u16) -> [Rect; 2] {
     let rows = rows.min(area.height);
     [Rect { height: rows, ..area }, Rect { y: area.y + rows, height: area.height - rows, ..area }]
 }
 
 fn main(frame: &mut Frame<'_>, area: Rect, board: &Board, app: &App) {
-    let [top, area] = split(area, 1);
-    frame.render_widget(header(board, app), top);
+    let [top, area] = split_area(area, 1);
+    frame.render_widget(header_line(board, app), top);
     let alerts = alert_lines(board, app, usize::from(area.width));
-    let [area, bottom] = split(area, area.height.saturating_sub(alerts.len() as u16));
+    let [area, bottom] = split_area(area, area.height.saturating_sub(alerts.len() as u16));
     frame.render_widget(ratatui::text::Text::from(alerts), bottom);
     let suites = suite_lines(board, app, usize::from(area.height / SUITE_SHARE));
-    let [area, bottom] = split(area, area.height.saturating_sub(suites.len() as u16));
+    let [area, bottom] = split_area(area, area.height.saturating_sub(suites.len() as u16));
     frame.render_widget(ratatui::text::Text::from(suites), bottom);
-    let mut lines = devices::lines(board, app, usize::from(area.width));
+    let mut lines = devices::device_lines(board, app, usize::from(area.width));
     if area.height >= ROWS_WITH_HEADING && !board.sample.devices.is_empty() {
-        lines.insert(0, devices::heading(board, app, usize::from(area.width)));
+        lines.insert(0, devices::heading_line(board, app, usize::from(area.width)));
     }
     let with_plot = match app.layout {
         Layout::Auto => area.height >= ROWS_WITH_PLOT && area.width >= 60,
@@ -74,19 +74,19 @@ fn main(frame: &mut Frame<'_>, area: Rect, board: &Board, app: &App) {
     };
     let most = if with_plot { area.height.saturating_sub(PLOT_ROWS + 4) } else { area.height.saturating_sub(3) };
     let hidden = lines.len().saturating_sub(usize::from(most.max(1)));
-    let [top, area] = split(area, (lines.len() - hidden) as u16);
+    let [top, area] = split_area(area, (lines.len() - hidden) as u16);
     frame.render_widget(ratatui::text::Text::from(lines), top);
     let area = if with_plot {
-        let [middle, rest] = split(area, PLOT_ROWS.max(area.height / 3));
-        plot::draw(frame, middle, board, app);
+        let [middle, rest] = split_area(area, PLOT_ROWS.max(area.height / 3));
+        plot::draw_plot(frame, middle, board, app);
         rest
     } else {
         area
     };
-    processes::draw(frame, area, board, app);
+    processes::draw_processes(frame, area, board, app);
 }
 
-fn header(board: &Board, app: &App) -> Line<'static> {
+fn header_line(board: &Board, app: &App) -> Line<'static> {
     let sample = &board.sample;
     let dot = app.theme.dot();
     let mut parts = vec![Span::styled("tonnage watch", app.theme.bold())];
@@ -98,7 +98,7 @@ fn header(board: &Board, app: &App) -> Line<'static> {
         add(format!("CUDA {}.{}", cuda / 1000, cuda % 1000 / 10));
     }
     if let Some(prediction) = &board.prediction {
-        add(format!("{} predicted: {}", app.theme.text(&prediction.job), mib(prediction.peak_bytes)));
+        add(format!("{} predicted: {}", app.theme.text(&prediction.job), mib_text(prediction.peak_bytes)));
     }
     if let Some(why) = sample.problem {
         let text = format!(" {dot} GPUs cannot be counted: {}", why.reason());
@@ -133,7 +133,7 @@ fn alert_lines(board: &Board, app: &App, width: usize) -> Vec<Line<'static>> {
 fn suite_lines(board: &Board, app: &App, rows: usize) -> Vec<Line<'static>> {
     let heads = board.suites.len().min(rows);
     let suites = &board.suites[..heads];
-    let shares = shares(&suites.iter().map(|suite| suite.lines(rows).len()).collect::<Vec<_>>(), rows - heads);
+    let shares = share_rows(&suites.iter().map(|suite| suite.lines(rows).len()).collect::<Vec<_>>(), rows - heads);
     let mut lines = Vec::new();
     for (suite, share) in suites.iter().zip(shares) {
         lines.push(Line::styled(app.theme.text(&suite.headline()), app.theme.bold()));
@@ -143,7 +143,7 @@ fn suite_lines(board: &Board, app: &App, rows: usize) -> Vec<Line<'static>> {
 }
 
 /// So many rows given out in turn, to each as many as it has lines.
-fn shares(needs: &[usize], mut rows: usize) -> Vec<usize> {
+fn share_rows(needs: &[usize], mut rows: usize) -> Vec<usize> {
     let mut shares = vec![0; needs.len()];
     while rows > 0 && shares != needs {
         for (share, need) in shares.iter_mut().zip(needs) {
@@ -156,7 +156,7 @@ fn shares(needs: &[usize], mut rows: usize) -> Vec<usize> {
 
 fn bottom_line(app: &App) -> Line<'static> {
     if let Some(asked) = &app.asked {
-        return Line::styled(question(asked), app.theme.level(Level::High));
+        return Line::styled(question_text(asked), app.theme.level(Level::High));
     }
     if let Some(message) = &app.message {
         return Line::styled(app.theme.text(message), app.theme.level(Level::Middle));
@@ -168,7 +168,7 @@ fn bottom_line(app: &App) -> Line<'static> {
     Line::styled(keys, app.theme.dim())
 }
 
-fn question(asked: &Asked) -> String {
+fn question_text(asked: &Asked) -> String {
     let pids: Vec<String> = asked.targets.iter().map(|(pid, _)| pid.to_string()).collect();
     format!("send {} to {}? y / n", asked.signal.word(), pids.join(", "))
 }

@@ -21,7 +21,7 @@ const KEYS: &[(&str, &str)] = &[
 ];
 
 /// Draws the page.
-pub(super) fn draw(frame: &mut Frame<'_>, area: Rect, app: &App) {
+pub(super) fn draw_help(frame: &mut Frame<'_>, area: Rect, app: &App) {
     let mut lines = vec![Line::styled("keys", app.theme.bold())];
     let shown = KEYS.iter().filter(|(keys, _)| !(app.read_only && *keys == "I T K"));
     lines.extend(shown.map(|(keys, what)| Line::raw(format!("  {keys:<12} {what}"))));

@@ -12,7 +12,7 @@ mod run;
 mod theme;
 
 pub use app::{Action, App, Asked, Layout, Levels, Sort, View};
-pub use draw::draw;
+pub use draw::draw_screen;
 pub use run::run;
 pub use theme::{Palette, Theme};
 

@@ -6,7 +6,7 @@ use ratatui::text::{Line, Span};
 use ratatui::widgets::{Axis, Block, Borders, Chart, Dataset, GraphType};
 
 use super::app::App;
-use crate::amount::mib;
+use crate::amount::mib_text;
 use crate::board::Board;
 use crate::history::Point;
 use crate::sample::DeviceSample;
@@ -18,11 +18,11 @@ struct Subject<'a> {
 }
 
 /// Draws the plot.
-pub(super) fn draw(frame: &mut Frame<'_>, area: Rect, board: &Board, app: &App) {
-    let Some(subject) = subject(board, app) else { return };
+pub(super) fn draw_plot(frame: &mut Frame<'_>, area: Rect, board: &Board, app: &App) {
+    let Some(subject) = plot_subject(board, app) else { return };
     let points = board.series(subject.device, subject.pid).map(|series| series.history.all()).unwrap_or_default();
-    let predicted = predicted(board, &subject);
-    let title = title(board, &subject, predicted);
+    let predicted = predicted_bytes(board, &subject);
+    let title = plot_title(board, &subject, predicted);
     draw_points(frame, area, app, (&points, predicted), &title);
 }
 
@@ -51,14 +51,14 @@ pub(super) fn draw_points(
         sets.push(dataset(prediction.as_slice(), 1));
     }
     let span = |text: String| Span::styled(text, theme.dim());
-    let ago = crate::amount::minutes(ended - began);
+    let ago = crate::amount::minutes_text(ended - began);
     let x = Axis::default().bounds([0.0, ended - began]).labels([span(format!("-{ago}")), span("now".to_owned())]);
     let y = Axis::default().bounds([0.0, top]).labels([span("0".to_owned()), span(format!("{top:.1} GiB"))]);
     let block = Block::new().borders(Borders::TOP).border_set(theme.border()).title(Line::raw(theme.text(title)));
     frame.render_widget(Chart::new(sets).block(block).x_axis(x).y_axis(y).legend_position(None), area);
 }
 
-fn subject<'a>(board: &'a Board, app: &App) -> Option<Subject<'a>> {
+fn plot_subject<'a>(board: &'a Board, app: &App) -> Option<Subject<'a>> {
     let mut all = board.sample.all_devices();
     if let Some((id, pid)) = &app.selected
         && let Some(device) = all.find(|device| device.id() == *id)
@@ -84,27 +84,27 @@ trait RevMax: Iterator + Sized {
 impl<I: Iterator> RevMax for I {}
 
 /// The predicted peak: of one process, or of all of the job on the device.
-fn predicted(board: &Board, subject: &Subject<'_>) -> Option<u64> {
+fn predicted_bytes(board: &Board, subject: &Subject<'_>) -> Option<u64> {
     let prediction = board.prediction.as_ref()?;
     let of_job = subject.device.running().iter().filter(|process| board.is_of_job(process));
     let count = of_job.filter(|process| subject.pid.is_none_or(|pid| pid == process.pid)).count() as u64;
     (count > 0).then(|| prediction.peak_bytes.saturating_mul(count))
 }
 
-fn title(board: &Board, subject: &Subject<'_>, predicted: Option<u64>) -> String {
+fn plot_title(board: &Board, subject: &Subject<'_>, predicted: Option<u64>) -> String {
     let series = board.series(subject.device, subject.pid);
     let mut title = match subject.pid {
         Some(pid) => format!(" memory of process {pid} on {}", board.label(subject.device)),
         None => format!(" memory of {}", board.label(subject.device)),
     };
     if let Some(series) = series {
-        title += &format!(", peak {}", mib(series.history.peak()));
+        title += &format!(", peak {}", mib_text(series.history.peak()));
         if let Some(trend) = series.trend {
-            title += &format!(", grows by {} a minute", mib((trend.bytes_per_second * 60.0) as u64));
+            title += &format!(", grows by {} a minute", mib_text((trend.bytes_per_second * 60.0) as u64));
         }
     }
     if let Some(bytes) = predicted {
-        title += &format!(", predicted {}", mib(bytes));
+        title += &format!(", predicted {}", mib_text(bytes));
     }
     title + " "
 }

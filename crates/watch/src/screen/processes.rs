@@ -8,13 +8,13 @@ use super::app::App;
 use super::devices::label_width;
 use super::rows::{Row, rows};
 use crate::absent::Reading;
-use crate::amount::mib;
+use crate::amount::mib_text;
 use crate::board::Board;
-use crate::format::who;
+use crate::format::process_label;
 use crate::sample::ProcessKind;
 
 /// Draws the table, scrolled to the selected process.
-pub(super) fn draw(frame: &mut Frame<'_>, area: Rect, board: &Board, app: &App) {
+pub(super) fn draw_processes(frame: &mut Frame<'_>, area: Rect, board: &Board, app: &App) {
     if area.height == 0 {
         return;
     }
@@ -23,7 +23,7 @@ pub(super) fn draw(frame: &mut Frame<'_>, area: Rect, board: &Board, app: &App) 
     let room = usize::from(area.height) - 1;
     let first = app.place(&rows).map_or(0, |place| (place + 1).saturating_sub(room));
     let widest = label_width(board);
-    let mut lines = vec![Line::styled(heading(board, (width, widest)), app.theme.bold())];
+    let mut lines = vec![Line::styled(heading_text(board, (width, widest)), app.theme.bold())];
     if rows.is_empty() {
         lines.push(Line::styled("no process", app.theme.dim()));
     }
@@ -34,7 +34,7 @@ pub(super) fn draw(frame: &mut Frame<'_>, area: Rect, board: &Board, app: &App) 
     frame.render_widget(Text::from(lines), area);
 }
 
-fn heading(board: &Board, (width, widest): (usize, usize)) -> String {
+fn heading_text(board: &Board, (width, widest): (usize, usize)) -> String {
     let predicted =
         if board.prediction.is_some() && width >= 72 { format!("{:>9} ", "PREDICTED") } else { String::new() };
     let trend = if width >= 90 { format!("{:>13} ", "TREND") } else { String::new() };
@@ -48,22 +48,22 @@ fn process_line(board: &Board, row: &Row<'_>, app: &App, (width, widest): (usize
         "{tag}{:<widest$} {:>8} {:>9} ",
         board.label(row.device),
         process.pid,
-        or_dash(&process.memory, |bytes| mib(*bytes))
+        or_dash(&process.memory, |bytes| mib_text(*bytes))
     );
     if let Some(prediction) = board.prediction.as_ref().filter(|_| width >= 72) {
-        let predicted = if board.is_of_job(process) { mib(prediction.peak_bytes) } else { String::new() };
+        let predicted = if board.is_of_job(process) { mib_text(prediction.peak_bytes) } else { String::new() };
         text += &format!("{predicted:>9} ");
     }
     if width >= 90 {
         let trend = board.trend_of_process(row.device, process.pid);
-        let trend = trend.map(|trend| format!("+{}/min", mib((trend.bytes_per_second * 60.0) as u64)));
+        let trend = trend.map(|trend| format!("+{}/min", mib_text((trend.bytes_per_second * 60.0) as u64)));
         text += &format!("{:>13} ", trend.unwrap_or_default());
     }
     let indent = "  ".repeat(row.depth);
     text += &format!(
         "{:>4} {indent}{}",
         or_dash(&process.sm, |percent| format!("{percent}%")),
-        app.theme.text(&who(process))
+        app.theme.text(&process_label(process))
     );
     text.chars().take(width).collect()
 }

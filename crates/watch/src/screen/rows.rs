@@ -29,13 +29,13 @@ pub fn rows<'a>(board: &'a Board, app: &App) -> Vec<Row<'a>> {
         |device: &'a DeviceSample| device.running().iter().map(move |process| Row { device, process, depth: 0 });
     let mut rows: Vec<Row<'a>> = board.sample.all_devices().flat_map(of_device).collect();
     rows.sort_by(|one, other| {
-        let order = compare(app.sort, one, other);
+        let order = compare_rows(app.sort, one, other);
         if app.reverse { order.reverse() } else { order }
     });
-    if app.tree { tree(&rows) } else { rows }
+    if app.tree { as_tree(&rows) } else { rows }
 }
 
-fn compare(sort: Sort, one: &Row<'_>, other: &Row<'_>) -> Ordering {
+fn compare_rows(sort: Sort, one: &Row<'_>, other: &Row<'_>) -> Ordering {
     let (a, b) = (one.process, other.process);
     let memory = |process: &ProcessSample| Reverse(process.memory.ok());
     match sort {
@@ -50,17 +50,17 @@ fn compare(sort: Sort, one: &Row<'_>, other: &Row<'_>) -> Ordering {
 }
 
 /// Each process below its parent, where the parent is on the list.
-fn tree<'a>(rows: &[Row<'a>]) -> Vec<Row<'a>> {
+fn as_tree<'a>(rows: &[Row<'a>]) -> Vec<Row<'a>> {
     let is_listed = |pid: Option<u32>| rows.iter().any(|row| Some(row.process.pid) == pid);
     let roots = rows
         .iter()
         .filter(|row| !is_listed(row.process.host.parent) || row.process.host.parent == Some(row.process.pid));
     let mut ordered = Vec::new();
-    roots.for_each(|root| descend(rows, *root, 0, &mut ordered));
+    roots.for_each(|root| descend_from(rows, *root, 0, &mut ordered));
     ordered
 }
 
-fn descend<'a>(rows: &[Row<'a>], row: Row<'a>, depth: usize, ordered: &mut Vec<Row<'a>>) {
+fn descend_from<'a>(rows: &[Row<'a>], row: Row<'a>, depth: usize, ordered: &mut Vec<Row<'a>>) {
     // A pid that stands on several devices has its children once.
     let is_first = !ordered.iter().any(|other| other.process.pid == row.process.pid);
     ordered.push(Row { depth, ..row });
@@ -70,6 +70,6 @@ fn descend<'a>(rows: &[Row<'a>], row: Row<'a>, depth: usize, ordered: &mut Vec<R
     let is_child =
         |other: &&Row<'a>| other.process.host.parent == Some(row.process.pid) && other.process.pid != row.process.pid;
     for child in rows.iter().filter(is_child) {
-        descend(rows, *child, depth + 1, ordered);
+        descend_from(rows, *child, depth + 1, ordered);
     }
 }

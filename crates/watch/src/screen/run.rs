@@ -8,11 +8,11 @@ use std::thread;
 use ratatui::crossterm::event::{self, Event as TerminalEvent, KeyEvent};
 
 use super::app::{Action, App, Asked};
-use super::draw::draw;
+use super::draw::draw_screen;
 use crate::board::Board;
 use crate::host::Kernel;
 use crate::os;
-use crate::watcher::{Watcher, locked};
+use crate::watcher::{Watcher, lock_board};
 
 /// All that can happen.
 enum Event {
@@ -35,13 +35,13 @@ pub fn run(mut watcher: Watcher, mut app: App) -> io::Result<()> {
     let (refresh, refreshed) = channel();
     let keys = events.clone();
     thread::spawn(move || read_keys(&keys));
-    thread::spawn(move || sample(watcher, &events, &refreshed));
-    let result = show(&mut terminal, &board, &mut app, &received, &refresh);
+    thread::spawn(move || sample_board(watcher, &events, &refreshed));
+    let result = show_screen(&mut terminal, &board, &mut app, &received, &refresh);
     ratatui::restore();
     result
 }
 
-fn show(
+fn show_screen(
     terminal: &mut ratatui::DefaultTerminal,
     board: &Arc<Mutex<Board>>,
     app: &mut App,
@@ -49,10 +49,10 @@ fn show(
     refresh: &Sender<()>,
 ) -> io::Result<()> {
     loop {
-        terminal.draw(|frame| draw(frame, &locked(board), app))?;
+        terminal.draw(|frame| draw_screen(frame, &lock_board(board), app))?;
         let action = match received.recv() {
             Ok(Event::Sampled | Event::Resized) => continue,
-            Ok(Event::Key(key)) => app.key(key, &locked(board)),
+            Ok(Event::Key(key)) => app.key(key, &lock_board(board)),
             Ok(Event::Failed(error)) => return Err(error),
             Err(_) => return Ok(()),
         };
@@ -61,7 +61,7 @@ fn show(
             Action::Quit => return Ok(()),
             // When sampling has ended, as a replay does, there is nothing to hurry.
             Action::Refresh => drop(refresh.send(())),
-            Action::Send(asked) => app.message = Some(send(&asked)),
+            Action::Send(asked) => app.message = Some(send_asked(&asked)),
         }
     }
 }
@@ -81,7 +81,7 @@ fn read_keys(events: &Sender<Event>) {
     }
 }
 
-fn sample(mut watcher: Watcher, events: &Sender<Event>, refreshed: &Receiver<()>) {
+fn sample_board(mut watcher: Watcher, events: &Sender<Event>, refreshed: &Receiver<()>) {
     loop {
         let Some(wait) = watcher.wait() else { return };
         // A message is a wish for a sample now; without one the wait ends by itself.
@@ -98,7 +98,7 @@ fn sample(mut watcher: Watcher, events: &Sender<Event>, refreshed: &Receiver<()>
 }
 
 /// Sends a signal that was confirmed to those processes that are still the same.
-fn send(asked: &Asked) -> String {
+fn send_asked(asked: &Asked) -> String {
     let mut kernel = Kernel::of_this_machine();
     let one = |(pid, started): &(u32, Option<u64>)| {
         let host = kernel.look_up(*pid);

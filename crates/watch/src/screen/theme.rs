@@ -110,7 +110,7 @@ impl Theme {
 
     /// Text of others as this theme can show it.
     pub fn text(self, text: &str) -> String {
-        let text = crate::format::printable(text);
+        let text = crate::format::printable_text(text);
         if self.ascii {
             text.replace('·', "|").chars().map(|each| if each.is_ascii() { each } else { '?' }).collect()
         } else {

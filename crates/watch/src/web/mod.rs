@@ -6,5 +6,5 @@ mod request;
 mod server;
 mod site;
 
-pub use server::serve;
+pub use server::serve_site;
 pub use site::Site;

@@ -25,15 +25,15 @@ form-action 'none'; frame-ancestors 'none'";
 ///
 /// # Errors
 /// When the address cannot be listened on.
-pub fn serve(address: SocketAddr, site: Site) -> io::Result<SocketAddr> {
+pub fn serve_site(address: SocketAddr, site: Site) -> io::Result<SocketAddr> {
     let listener = TcpListener::bind(address)?;
     let address = listener.local_addr()?;
     let site = Arc::new(site);
-    thread::Builder::new().name("http".to_owned()).spawn(move || accept(&listener, address, &site))?;
+    thread::Builder::new().name("http".to_owned()).spawn(move || accept_connections(&listener, address, &site))?;
     Ok(address)
 }
 
-fn accept(listener: &TcpListener, address: SocketAddr, site: &Arc<Site>) {
+fn accept_connections(listener: &TcpListener, address: SocketAddr, site: &Arc<Site>) {
     let open = Connections::default();
     for stream in listener.incoming() {
         let Ok(stream) = stream else {
@@ -44,12 +44,12 @@ fn accept(listener: &TcpListener, address: SocketAddr, site: &Arc<Site>) {
         let site = Arc::clone(site);
         thread::spawn(move || {
             // A client that goes away is its own affair.
-            let _ = answer(stream, address, &site, || place.has_asked());
+            let _ = answer_request(stream, address, &site, || place.has_asked());
         });
     }
 }
 
-fn answer(mut stream: TcpStream, address: SocketAddr, site: &Site, has_asked: impl Fn()) -> io::Result<()> {
+fn answer_request(mut stream: TcpStream, address: SocketAddr, site: &Site, has_asked: impl Fn()) -> io::Result<()> {
     stream.set_write_timeout(Some(TIMEOUT))?;
     let request = read_head(&mut stream)?.ok_or(Refusal::BadRequest).and_then(|head| Request::parse(&head));
     has_asked();
@@ -61,7 +61,7 @@ fn answer(mut stream: TcpStream, address: SocketAddr, site: &Site, has_asked: im
         }
         Ok(request) => {
             let number = |key: &str| request.number(key);
-            match site.page(&request.path, &number) {
+            match site.page_at(&request.path, &number) {
                 Some(page) => ("200 OK", page, request.head_only),
                 None => ("404 Not Found", Page::text("not found\n"), request.head_only),
             }

@@ -6,9 +6,9 @@ use std::sync::{Arc, Mutex};
 use serde_json::{Map, Value, json};
 
 use crate::board::Board;
-use crate::format::{MetricOptions, metrics, sample_json, series_json};
+use crate::format::{MetricOptions, metrics_text, sample_json, series_json};
 use crate::sample::DeviceSample;
-use crate::watcher::locked;
+use crate::watcher::lock_board;
 
 /// Something to give out.
 pub(super) struct Page {
@@ -41,7 +41,7 @@ impl Site {
     }
 
     /// What is at `path`; `number` finds a number of the query.
-    pub(super) fn page(&self, path: &str, number: &dyn Fn(&str) -> Option<f64>) -> Option<Page> {
+    pub(super) fn page_at(&self, path: &str, number: &dyn Fn(&str) -> Option<f64>) -> Option<Page> {
         let asset = |kind, body: &'static str| Some(Page { kind, body: Cow::Borrowed(body) });
         match (path, self.page, self.metrics) {
             ("/", true, _) => asset("text/html; charset=utf-8", include_str!("page.html")),
@@ -49,11 +49,11 @@ impl Site {
             ("/page.css", true, _) => asset("text/css; charset=utf-8", include_str!("page.css")),
             ("/data.json", true, _) => {
                 let since = number("since").unwrap_or(f64::NEG_INFINITY);
-                let body = Cow::Owned(data(&locked(&self.board), since).to_string());
+                let body = Cow::Owned(board_data(&lock_board(&self.board), since).to_string());
                 Some(Page { kind: "application/json", body })
             }
             ("/metrics", _, Some(options)) => {
-                let body = Cow::Owned(metrics(&locked(&self.board), options));
+                let body = Cow::Owned(metrics_text(&lock_board(&self.board), options));
                 Some(Page { kind: "text/plain; version=0.0.4; charset=utf-8", body })
             }
             ("/", false, Some(_)) => Some(Page::text("tonnage watch: the metrics are at /metrics\n")),
@@ -63,7 +63,7 @@ impl Site {
 }
 
 /// The newest sample and the points after `since`, by device and by process.
-fn data(board: &Board, since: f64) -> Value {
+fn board_data(board: &Board, since: f64) -> Value {
     let mut sample = sample_json(board);
     let mut series = Map::new();
     for device in board.sample.all_devices() {

@@ -49,7 +49,7 @@ impl Living {
     /// Those that a runner has, or whose runs go on without one, here or on SLURM.
     pub fn look(&mut self, store: &Store) -> Vec<Summary> {
         self.ask_slurm(store);
-        let folders = SuiteFolder::all(store.root());
+        let folders = SuiteFolder::all_suites(store.root());
         folders.iter().filter_map(|folder| self.suite_summary(folder, store)).collect()
     }
 
@@ -89,7 +89,7 @@ impl Living {
         });
         if self.read.get(&folder.path).is_none_or(|(known, _, _)| *known != stamp) {
             // What cannot be read is said by `suite status`; here it is not there.
-            let (plan, state) = (folder.plan().ok()?, folder.journal.state().ok()?);
+            let (plan, state) = (folder.read_plan().ok()?, folder.journal.read_state().ok()?);
             self.read.insert(folder.path.clone(), (stamp, plan, state));
         }
         self.read.get(&folder.path).map(|(_, plan, state)| (plan, state))
@@ -106,9 +106,9 @@ fn is_process(pid: u32) -> bool {
 
 /// Asks SLURM where the runs are that were sent to it.
 fn ask_controller(store: &Store, views: &Views) {
-    for folder in SuiteFolder::all(store.root()) {
+    for folder in SuiteFolder::all_suites(store.root()) {
         // What cannot be read, or is another's for now, keeps what was said before.
-        let Ok(plan) = folder.plan() else { continue };
+        let Ok(plan) = folder.read_plan() else { continue };
         if let Ok(Some(view)) = looked_after(&folder, store.root(), &plan) {
             locked_views(views).insert(folder.path.clone(), view);
         }
@@ -127,7 +127,7 @@ fn ask_always(store: Store, views: Views) {
 
 /// Whether runs live although nobody starts more.
 fn goes_on(plan: &Plan, state: &State, store: &Store) -> bool {
-    let started = plan.runs.iter().filter_map(|run| match state.of(&run.id) {
+    let started = plan.runs.iter().filter_map(|run| match state.where_is(&run.id) {
         Where::Started(known) => Some(known),
         _ => None,
     });

@@ -4,7 +4,7 @@ use clap::Args;
 use serde_json::json;
 use tonnage_suite::pack::Machine;
 use tonnage_suite::plan::Plan;
-use tonnage_suite::text::{Against, plan as screen};
+use tonnage_suite::text::{Against, plan_text as screen};
 
 use super::super::json as document;
 use super::source::Source;
@@ -81,12 +81,12 @@ pub fn machine_for(plan: &Plan, gpus: Option<usize>, slots: Option<usize>) -> Ma
 }
 
 fn plan_view(plan: &Plan, against: &Against) -> serde_json::Value {
-    let placed = plan.packed(&against.machine);
+    let placed = plan.packed_on(&against.machine);
     let mut places: Vec<Option<serde_json::Value>> = vec![None; plan.runs.len()];
     for one in placed {
         places[one.item] = Some(json!({"gpus": one.gpus, "start_seconds": one.start, "end_seconds": one.end}));
     }
-    let run = |(run, place): (&tonnage_suite::plan::PlannedRun, Option<serde_json::Value>)| json!({"id": run.id, "configuration": plan.configuration(run).name, "seed": run.seed, "place": place});
+    let run = |(run, place): (&tonnage_suite::plan::PlannedRun, Option<serde_json::Value>)| json!({"id": run.id, "configuration": plan.planned_of(run).name, "seed": run.seed, "place": place});
     json!({
         "version": tonnage_report::VERSION,
         "suite": plan.suite,

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use clap::Args;
 use clap::builder::PossibleValuesParser;
 use tonnage_core::job::keys;
-use tonnage_suite::file::{Elsewhere, Limits, text};
+use tonnage_suite::file::{Elsewhere, Limits, value_text};
 use tonnage_suite::plan::{Plan, PlannedRun, fill_names};
 use tonnage_suite::render::{ENGINES, Engine, Rendered, Rendering};
 
@@ -129,7 +129,7 @@ fn run_commands(suite: &Suite, plan: &Plan) -> Result<Vec<Vec<String>>, Failure>
             known.entry(value.key.rsplit('.').next().unwrap_or_default().to_owned()).or_insert_with(|| text.clone());
             known.insert(value.key.clone(), text);
         }
-        known.extend(one.parameters.iter().map(|(key, value)| (key.clone(), text(value))));
+        known.extend(one.parameters.iter().map(|(key, value)| (key.clone(), value_text(value))));
         known.insert("suite".to_owned(), plan.suite.clone());
         known.insert("configuration".to_owned(), one.name.clone());
         values.push(known);

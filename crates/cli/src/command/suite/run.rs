@@ -13,7 +13,7 @@ use tonnage_run::secrets::Secrets;
 use tonnage_run::store::Store;
 use tonnage_suite::folder::SuiteFolder;
 use tonnage_suite::peaks::Peaks;
-use tonnage_suite::plan::{Plan, PlannedRun, fill, fill_names};
+use tonnage_suite::plan::{Plan, PlannedRun, fill_command, fill_names};
 use tonnage_suite::runner::{Options, Outcomes, Place, Runner};
 
 use super::super::supervise::watch_library;
@@ -110,7 +110,7 @@ pub fn carry_out(suite: &Suite, plan: &Plan, here: &Here, terminal: &Terminal) -
     }
     let store = Store::of_user();
     let folder = SuiteFolder::new(store.root(), &suite.name);
-    let Some(held) = folder.lock().map_err(unwritable_folder)? else {
+    let Some(held) = folder.lock_folder().map_err(unwritable_folder)? else {
         return Err(Failure::bad_input(format!("suite {} is run already", suite.name)).with_hint(format!(
             "`tonnage suite status {}` tells where it is, `tonnage suite stop {}` ends it",
             suite.name, suite.name
@@ -125,11 +125,11 @@ pub fn carry_out(suite: &Suite, plan: &Plan, here: &Here, terminal: &Terminal) -
         in_folder(&suite.directory, || cannot_start(&checked.command))?
             .map_or(Ok(()), |problem| Err(Failure::bad_input(problem).with_hint("nothing was started")))?;
     }
-    folder.keep(plan)?;
+    folder.keep_plan(plan)?;
     // The command was looked for where it runs; folders of exports are where they were typed.
     let exporters =
         in_folder(&here_now, || Exporters::start(&here.export, &here.export_python, &folder, &suite.name))??;
-    plan.twins().iter().for_each(|twins| terminal.say(twins));
+    plan.twin_names().iter().for_each(|twins| terminal.say(twins));
     terminal.say(&format!("suite {}: {} runs, {}", suite.name, plan.runs.len(), folder.path.display()));
     let environment =
         std::env::vars_os().filter_map(|(name, value)| Some((name.into_string().ok()?, value.into_string().ok()?)));
@@ -249,13 +249,13 @@ fn make_run(suite: &Suite, plan: &Plan, run: &PlannedRun, place: &Place<'_>) -> 
             String::new()
         }
     };
-    let command = fill(&suite.file.command, &one.parameters, [&plan.suite, &one.name], &written);
+    let command = fill_command(&suite.file.command, &one.parameters, [&plan.suite, &one.name], &written);
     if let Some(problem) = problem.into_inner() {
         return Err(format!("{}: {problem}", one.place()));
     }
     let policy = Policy {
-        seen_more_bytes: place.peaks.more(),
-        seen_less_bytes: place.peaks.less(),
+        seen_more_bytes: place.peaks.more_bytes(),
+        seen_less_bytes: place.peaks.less_bytes(),
         ..run_policy(suite, &table, job.is_some())
     };
     let directory = suite.directory.display().to_string();

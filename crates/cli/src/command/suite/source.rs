@@ -11,8 +11,8 @@ use tonnage_core::plan::appraisal::appraise;
 use tonnage_core::plan::time::{Scale, gpus_taken};
 use tonnage_report::fit_words;
 use tonnage_run::bounded::read_text;
-use tonnage_suite::code::{Version, version};
-use tonnage_suite::expand::{Configuration, Typed, expand, priced, settle};
+use tonnage_suite::code::{Version, code_version};
+use tonnage_suite::expand::{Configuration, Typed, expand_file, priced_suite, settle_all};
 use tonnage_suite::file::SuiteFile;
 use tonnage_suite::plan::{Making, Plan, Predicted};
 
@@ -76,7 +76,7 @@ impl Source {
         let file = SuiteFile::read(&text).map_err(at)?;
         let mut typed = Typed::read(&self.set, &self.groups)?;
         let job = job_source(&file, &self.file, &mut typed)?;
-        let mut configurations = expand(&file, &typed).map_err(at)?;
+        let mut configurations = expand_file(&file, &typed).map_err(at)?;
         let changes = configurations.iter().flat_map(|one| &one.changes);
         let job = job.map(|job| gather_each(job, changes)).transpose()?.map(JobSource::pin);
         hold_typed(&file, &mut configurations, job.as_ref()).map_err(at)?;
@@ -89,7 +89,7 @@ impl Source {
         let directory = folder.join(file.directory.as_deref().unwrap_or("."));
         let directory = std::fs::canonicalize(&directory)
             .map_err(|error| Failure::about_file(&directory.display().to_string(), &error))?;
-        let code = version(&file.code, &file.command, &directory)
+        let code = code_version(&file.code, &file.command, &directory)
             .map_err(|error| Failure::bad_input(format!("{shown}: code: {error}")))?;
         let path = std::path::absolute(&self.file).unwrap_or_else(|_| self.file.clone());
         let (typed, groups) = (self.set.clone(), self.groups.clone());
@@ -112,7 +112,7 @@ fn hold_typed(
     configurations: &mut [Configuration],
     job: Option<&JobSource>,
 ) -> Result<(), tonnage_core::job::JobError> {
-    let Some(job) = job else { return settle(configurations, file, &|_, _| None) };
+    let Some(job) = job else { return settle_all(configurations, file, &|_, _| None) };
     // Many configurations differ in what only the command hears.
     let known = std::cell::RefCell::new(HashMap::new());
     let value = |changes: &[Override], key: &str| {
@@ -125,8 +125,8 @@ fn hold_typed(
         let values = &resolved.provenance;
         values.iter().rfind(|value| value.key == key).map(|value| value.value.trim_matches('"').to_owned())
     };
-    settle(configurations, file, &value)?;
-    priced(file, configurations).check(job)
+    settle_all(configurations, file, &value)?;
+    priced_suite(file, configurations).check(job)
 }
 
 /// Changes as one text, to know them again.
@@ -155,7 +155,7 @@ impl Suite {
             typed: &self.typed,
             groups: &self.groups,
         };
-        Ok(Plan::make(&making, self.predict_jobs(terminal)))
+        Ok(Plan::make_plan(&making, self.predict_jobs(terminal)))
     }
 
     /// What is predicted of each configuration; each distinct job is simulated once.
@@ -181,7 +181,7 @@ impl Suite {
 fn predict_job(source: &JobSource, changes: &[Override]) -> Result<Predicted, String> {
     let job = source.resolve(changes).map_err(|error| error.to_string())?.job;
     let appraisal = appraise(&job, &job.gpu, Scale::own(&job)).map_err(|error| error.to_string())?;
-    Ok(Predicted::of(&appraisal, &job.gpu.id, fit_words(appraisal.verdict.fit), gpus_taken(&job)))
+    Ok(Predicted::of_appraisal(&appraisal, &job.gpu.id, fit_words(appraisal.verdict.fit), gpus_taken(&job)))
 }
 
 /// What a job file and flags say, which is part of every run's identity; not what nobody said.

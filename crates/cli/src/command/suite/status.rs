@@ -10,7 +10,7 @@ use nix::unistd::Pid;
 use tonnage_core::record::Outcome;
 use tonnage_run::clock::now_ms;
 use tonnage_run::store::{RunFolder, Store};
-use tonnage_suite::folder::{SuiteFolder, host};
+use tonnage_suite::folder::{SuiteFolder, host_name};
 use tonnage_suite::journal::{Event, State, Where};
 use tonnage_suite::plan::Plan;
 use tonnage_suite::slurm::Client;
@@ -53,9 +53,9 @@ impl StatusArgs {
 /// When there is no such suite.
 pub fn tell_status(name: Option<&str>, as_json: bool, terminal: &Terminal) -> Result<Exit, Failure> {
     let folder = find_suite(name)?;
-    let (plan, is_run) = (folder.plan()?, folder.is_run());
+    let (plan, is_run) = (folder.read_plan()?, folder.is_run());
     let view = looked_after(&folder, Store::of_user().root(), &plan)?;
-    let state = folder.journal.state()?;
+    let state = folder.journal.read_state()?;
     let orphaned = if is_run { 0 } else { orphaned_runs(&plan, &state) };
     let status = Status::new(&plan, &state, is_run, now_ms()).orphaned(orphaned);
     let status = match &view {
@@ -71,9 +71,9 @@ pub fn tell_status(name: Option<&str>, as_json: bool, terminal: &Terminal) -> Re
 
 /// Started runs that have neither ended nor a supervisor that lives; of another machine's nothing is known here.
 fn orphaned_runs(plan: &Plan, state: &State) -> usize {
-    let (store, own) = (Store::of_user(), host());
+    let (store, own) = (Store::of_user(), host_name());
     let lives = |run: &str| RunFolder::open(store.root().join("runs").join(run)).is_ok_and(|run| run.is_supervised());
-    let is_orphaned = |id: &str| match state.of(id) {
+    let is_orphaned = |id: &str| match state.where_is(id) {
         Where::Started(known) => (known.host.is_empty() || known.host == own) && !lives(&known.run),
         _ => false,
     };
@@ -102,10 +102,10 @@ impl StopArgs {
     /// When there is no such suite, or it does not end.
     pub fn run(self, terminal: &Terminal) -> Result<Exit, Failure> {
         let folder = find_suite(self.name.as_deref())?;
-        let plan = folder.plan()?;
+        let plan = folder.read_plan()?;
         // What has ended meanwhile is not cancelled.
         looked_after(&folder, Store::of_user().root(), &plan)?;
-        let state = folder.journal.state()?;
+        let state = folder.journal.read_state()?;
         let is_sent = cancel_suite(&folder, &state, &plan.suite, terminal)?;
         let times = 1 + usize::from(self.now);
         if let Some(runner) = state.runner.filter(|_| folder.is_run()) {
@@ -114,7 +114,7 @@ impl StopArgs {
         }
         // The runner died, and its runs went on.
         let store = Store::of_user();
-        let open = |id: &str| match state.of(id) {
+        let open = |id: &str| match state.where_is(id) {
             Where::Started(known) => RunFolder::open(store.root().join("runs").join(&known.run)).ok(),
             _ => None,
         };
@@ -138,8 +138,8 @@ fn cancel_suite(folder: &SuiteFolder, state: &State, name: &str, terminal: &Term
     if state.batches.is_empty() {
         return Ok(false);
     }
-    let Some(_held) = folder.lock()? else { return Ok(false) };
-    let cancelled = tonnage_suite::slurm::cancel::cancel(&Client::default(), state, name);
+    let Some(_held) = folder.lock_folder()? else { return Ok(false) };
+    let cancelled = tonnage_suite::slurm::cancel::cancel_jobs(&Client::default(), state, name);
     cancelled.refused.iter().for_each(|why| terminal.say(&format!("not cancelled: {why}")));
     if let Some(why) = cancelled.silence {
         let hint = "nothing is known of what was sent: ask again once SLURM answers";
@@ -209,10 +209,10 @@ impl RetryArgs {
     /// When there is no such suite, nothing of it failed so, or its file is another now.
     pub fn run(self, terminal: &Terminal) -> Result<Exit, Failure> {
         let folder = find_suite(self.name.as_deref())?;
-        let kept = folder.plan()?;
+        let kept = folder.read_plan()?;
         looked_after(&folder, Store::of_user().root(), &kept)?;
-        let state = folder.journal.state()?;
-        let is_wanted = |id: &str| match state.of(id) {
+        let state = folder.journal.read_state()?;
+        let is_wanted = |id: &str| match state.where_is(id) {
             Where::Ended(end) if end.outcome != Outcome::Succeeded => {
                 let class = end.class.as_deref().unwrap_or(tonnage_suite::runner::word(end.outcome));
                 self.class.is_empty() || self.class.iter().any(|wanted| wanted == class)
@@ -241,14 +241,14 @@ impl RetryArgs {
         if self.engine.as_deref().map_or_else(|| ids.iter().all(was_sent), |engine| engine == "slurm") {
             return send_suite(&suite, &plan, &self.there, &ids, false, terminal);
         }
-        folder.journal.append(Event::Retried { ids })?;
+        folder.journal.append_event(Event::Retried { ids })?;
         carry_out(&suite, &plan, &self.here, terminal)
     }
 }
 
 /// The suite of this name, or the one that something happened to last.
 pub fn find_suite(name: Option<&str>) -> Result<SuiteFolder, Failure> {
-    let mut all = SuiteFolder::all(Store::of_user().root());
+    let mut all = SuiteFolder::all_suites(Store::of_user().root());
     let names = all
         .iter()
         .filter_map(|one| Some(one.path.file_name()?.to_string_lossy().into_owned()))

@@ -9,7 +9,7 @@ use tonnage_run::store::Store;
 use tonnage_suite::file::{Elsewhere, Limits};
 use tonnage_suite::folder::SuiteFolder;
 use tonnage_suite::plan::Plan;
-use tonnage_suite::slurm::follow::{follow, has_open};
+use tonnage_suite::slurm::follow::{follow_jobs, has_open};
 use tonnage_suite::slurm::records::Recorded;
 use tonnage_suite::slurm::submit::{Problem, Sent, Submission, hours_of};
 use tonnage_suite::slurm::{Client, Poll, View};
@@ -103,11 +103,11 @@ pub fn send_suite(
 ) -> Result<Exit, Failure> {
     let (store, client) = (Store::of_user(), Client::default());
     let folder = SuiteFolder::new(store.root(), &suite.name);
-    let Some(_held) = folder.lock().map_err(unwritable_folder)? else {
+    let Some(_held) = folder.lock_folder().map_err(unwritable_folder)? else {
         return Err(Failure::bad_input(format!("suite {} is run, or sent, by another process", suite.name))
             .with_hint(format!("`tonnage suite status {}` tells where it is", suite.name)));
     };
-    plan.twins().iter().for_each(|twins| terminal.say(twins));
+    plan.twin_names().iter().for_each(|twins| terminal.say(twins));
     let elsewhere = there.over_file(&suite.file.elsewhere);
     let own = suite.file.limits.hours;
     let of_partition = hours_of(&client, elsewhere.partition.as_deref());
@@ -121,7 +121,7 @@ pub fn send_suite(
     let say = |text: &str| terminal.say(text);
     with_rendering(suite, plan, &elsewhere, &limits, Some(&folder.path), &mut |rendering| {
         if !is_test {
-            folder.keep(plan)?;
+            folder.keep_plan(plan)?;
         }
         let submission = Submission {
             client: &client,
@@ -138,7 +138,7 @@ pub fn send_suite(
             },
             say: &say,
         };
-        answer_sent(submission.send(is_test), suite, is_test, terminal)
+        answer_sent(submission.send_arrays(is_test), suite, is_test, terminal)
     })
 }
 
@@ -237,12 +237,12 @@ impl There {
 /// # Errors
 /// When the suite's folder cannot be written.
 pub fn looked_after(folder: &SuiteFolder, root: &Path, plan: &Plan) -> Result<Option<View>, Failure> {
-    if !has_open(&folder.journal.state()?) {
+    if !has_open(&folder.journal.read_state()?) {
         return Ok(None);
     }
     // A controller that is slow or silent is waited for before the suite is taken: it holds up nobody else's command.
     let client = Client::default();
-    let poll = Poll::take(&client, root);
-    let Some(_held) = folder.lock()? else { return Ok(None) };
-    Ok(Some(follow(&client, &poll, root, folder, plan)?))
+    let poll = Poll::take_poll(&client, root);
+    let Some(_held) = folder.lock_folder()? else { return Ok(None) };
+    Ok(Some(follow_jobs(&client, &poll, root, folder, plan)?))
 }

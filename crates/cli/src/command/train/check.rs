@@ -12,10 +12,10 @@ use crate::failure::Failure;
 /// When the job cannot be trained, or its data, tokenizer or weights cannot be read.
 pub fn check_training(job: &TrainJob, program: &Program<'_>) -> Result<String, Failure> {
     let ready =
-        program.prepare(job.resolved.job.parallel.world_size.max(1), 0).map_err(|error| train_failure(&error))?;
+        program.prepare_rank(job.resolved.job.parallel.world_size.max(1), 0).map_err(|error| train_failure(&error))?;
     let weights = program.first_weights().map_err(|error| train_failure(&error))?;
     let from = weights
         .map_or_else(|| "from new weights".to_owned(), |folder| format!("from the weights in {}", folder.display()));
     let notes: String = ready.notes().iter().map(|note| format!("; {note}")).collect();
-    Ok(format!("{}, {from}{notes}", ready.about()))
+    Ok(format!("{}, {from}{notes}", ready.about_data()))
 }

@@ -113,7 +113,7 @@ impl Rank {
         // Whatever is there is gone on with: `tonnage train` refused what nobody asked for.
         let program = job.make_program(output.clone(), true);
         let (count, rank) = place.as_ref().map_or((1, 0), |place| (place.ranks, place.rank));
-        let ready = program.prepare(count, rank).map_err(|error| train_failure(&error))?;
+        let ready = program.prepare_rank(count, rank).map_err(|error| train_failure(&error))?;
         let is_first = rank == 0;
         ready.notes().iter().filter(|_| is_first).for_each(|note| terminal.say(note));
         let on_gpu = device != Device::Cpu;
@@ -136,8 +136,9 @@ impl Rank {
             }
             Some(place) => {
                 let library = shim.ranks(&found, &mut |text| terminal.say(text)).map_err(torch_failure)?;
-                let words = job.in_words() + &ready.about();
-                let joined = Joined::join(&library, place, device, &words).map_err(|error| train_failure(&error))?;
+                let words = job.in_words() + &ready.about_data();
+                let joined =
+                    Joined::join_ranks(&library, place, device, &words).map_err(|error| train_failure(&error))?;
                 let outcome = ready.train(torch, device, &joined, &stopped, &mut observe);
                 outcome.map_err(|error| of_rank(&error, &joined))?
             }
@@ -147,14 +148,15 @@ impl Rank {
             torch.synchronize(device).map_err(torch_failure)?;
         }
         if outcome.was_stopped {
-            return Err(Failure {
-                exit: Exit::No,
-                ..Failure::bad_input(format!("stopped after step {}, which is saved", outcome.step))
-            });
+            return Err(stopped_after(outcome.step));
         }
         let line = format!("trained {} steps in {:.1} s\n", outcome.step, outcome.seconds);
         if is_first { terminal.print(&line).map(|()| Exit::Done) } else { Ok(Exit::Done) }
     }
+}
+
+fn stopped_after(step: u64) -> Failure {
+    Failure { exit: Exit::No, ..Failure::bad_input(format!("stopped after step {step}, which is saved")) }
 }
 
 /// A rank's error. One that was fine until another had gone says so by its code: whoever started it looks for the other's failure.

@@ -14,7 +14,7 @@ use tonnage_watch::host::Kernel;
 use tonnage_watch::nvml::{Library, NvmlSampler};
 use tonnage_watch::record::Recording;
 use tonnage_watch::screen::{self, App, Levels, Palette, Theme};
-use tonnage_watch::watcher::{Source, Watcher, locked};
+use tonnage_watch::watcher::{Source, Watcher, lock_board};
 use tonnage_watch::{Board, format};
 
 #[cfg(unix)]
@@ -224,7 +224,7 @@ impl WatchArgs {
             if !watcher.step().map_err(|error| Failure::about_file("watch", &error))? {
                 break;
             }
-            let text = printer.sample(&locked(&board));
+            let text = printer.sample(&lock_board(&board));
             if !text.map_or(Ok(true), |text| terminal.stream(&text))? {
                 return Ok(Exit::Done);
             }
@@ -232,7 +232,7 @@ impl WatchArgs {
         if once {
             // What goes into a file or another program is not cut.
             let width = if io::stdout().is_terminal() { terminal.look.width } else { usize::MAX };
-            terminal.print(&format::plain(&locked(&board), width))?;
+            terminal.print(&format::plain_table(&lock_board(&board), width))?;
         }
         // A server goes on when a replay has ended, but not beyond the samples that were asked for.
         if self.samples.is_none() && !self.once {

@@ -127,7 +127,8 @@ impl SinkArgs {
     /// Serves what was asked for; says where.
     pub fn serve(&self, watcher: &Watcher, terminal: &Terminal) -> Result<(), Failure> {
         let listen = |address: SocketAddr, site, what: &str| {
-            let found = web::serve(address, site).map_err(|error| Failure::about_file(&address.to_string(), &error))?;
+            let found =
+                web::serve_site(address, site).map_err(|error| Failure::about_file(&address.to_string(), &error))?;
             terminal.note(&format!("{what}: http://{found}/"));
             if !found.ip().is_loopback() {
                 terminal.note("that is not a loopback address: whoever reaches this machine can read it");

@@ -9,11 +9,11 @@ use serde::Serialize;
 use serde_json::Value;
 use serde_json::ser::{Formatter, PrettyFormatter, Serializer};
 
-pub(super) fn add(environment: &mut Environment<'_>) {
+pub(super) fn add_functions(environment: &mut Environment<'_>) {
     environment.add_function("raise_exception", |said: String| -> Result<String, Error> {
         Err(Error::new(ErrorKind::InvalidOperation, said))
     });
-    environment.add_function("strftime_now", |format: String| strftime(&format, now()));
+    environment.add_function("strftime_now", |format: String| strftime(&format, now_seconds()));
     environment.add_filter("tojson", to_json);
 }
 
@@ -58,7 +58,7 @@ impl Formatter for Spaced {
 }
 
 /// Seconds since 1970, of UTC.
-fn now() -> u64 {
+fn now_seconds() -> u64 {
     SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs())
 }
 
@@ -80,7 +80,7 @@ const DAYS: [&str; 7] = ["Thursday", "Friday", "Saturday", "Sunday", "Monday", "
 
 /// Python's `strftime` for the words that templates use; others are refused.
 fn strftime(format: &str, seconds: u64) -> Result<String, Error> {
-    let (year, month, day) = date(seconds / 86_400);
+    let (year, month, day) = date_of(seconds / 86_400);
     let (month_name, day_name) = (MONTHS[month as usize - 1], DAYS[(seconds / 86_400 % 7) as usize]);
     let of_day = seconds % 86_400;
     let mut text = String::new();
@@ -115,7 +115,7 @@ fn strftime(format: &str, seconds: u64) -> Result<String, Error> {
 }
 
 /// Year, month and day of a day after 1970-01-01, by the Gregorian calendar.
-fn date(day: u64) -> (u64, u64, u64) {
+fn date_of(day: u64) -> (u64, u64, u64) {
     let leap = |year: u64| year.is_multiple_of(4) && (!year.is_multiple_of(100) || year.is_multiple_of(400));
     let (mut year, mut left) = (1970, day);
     while left >= 365 + u64::from(leap(year)) {
@@ -153,7 +153,7 @@ mod tests {
     #[test]
     fn json_is_written_as_python_writes_it() {
         let mut environment = Environment::new();
-        add(&mut environment);
+        add_functions(&mut environment);
         let render = |text: &str| {
             let value: Value = serde_json::from_str("{\"b\": [1, 2.5, null, true], \"a\": \"ü\\n\"}").unwrap();
             environment.render_str(text, minijinja::context! { value }).unwrap()

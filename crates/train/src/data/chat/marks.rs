@@ -7,7 +7,7 @@ use super::Rendered;
 const MARKS: [(&str, char); 2] = [("generation", '\u{fdd0}'), ("endgeneration", '\u{fdd1}')];
 
 /// The template with its marks.
-pub(super) fn marked(text: &str) -> String {
+pub(super) fn mark_text(text: &str) -> String {
     let mut marked = String::with_capacity(text.len());
     let mut rest = text;
     while let Some(at) = rest.find("{%") {
@@ -38,7 +38,7 @@ fn without_indent(before: &str) -> &str {
 }
 
 /// The text without marks, and what lay between them.
-pub(super) fn unmarked(text: &str) -> Rendered {
+pub(super) fn unmark_text(text: &str) -> Rendered {
     let mut rendered = Rendered::default();
     let mut begun = None;
     for character in text.chars() {
@@ -57,12 +57,12 @@ mod tests {
 
     #[test]
     fn tags_become_marks_and_keep_what_they_do_to_blanks() {
-        assert_eq!(marked("a {% if b %}c{% endif %}"), "a {% if b %}c{% endif %}");
+        assert_eq!(mark_text("a {% if b %}c{% endif %}"), "a {% if b %}c{% endif %}");
         assert_eq!(
-            marked("x\n  {% generation %}\ny {%- endgeneration -%} z"),
+            mark_text("x\n  {% generation %}\ny {%- endgeneration -%} z"),
             "x\n{{ '\u{fdd0}' }}y {{- '\u{fdd1}' -}} z"
         );
-        assert_eq!(marked("x {%+ generation %}y"), "x {{ '\u{fdd0}' }}y");
-        assert_eq!(marked("{% generation"), "{% generation");
+        assert_eq!(mark_text("x {%+ generation %}y"), "x {{ '\u{fdd0}' }}y");
+        assert_eq!(mark_text("{% generation"), "{% generation");
     }
 }

@@ -50,14 +50,14 @@ impl ChatTemplate {
     /// # Errors
     /// When a file is damaged, or the template is no Jinja.
     pub fn beside(folder: &Path) -> Result<Option<Self>, TrainError> {
-        let settings = read(&folder.join(SETTINGS))?;
+        let settings = read_template(&folder.join(SETTINGS))?;
         let settings: Value = match &settings {
             Some(text) => serde_json::from_str(text)
-                .map_err(|error| TrainError::weights(&folder.join(SETTINGS), format!("is damaged: {error}")))?,
+                .map_err(|error| TrainError::about_weights(&folder.join(SETTINGS), format!("is damaged: {error}")))?,
             None => Value::Null,
         };
         let file = folder.join(FILE);
-        let (text, path) = match (read(&file)?, settings.get("chat_template")) {
+        let (text, path) = match (read_template(&file)?, settings.get("chat_template")) {
             (Some(text), _) => (text, file),
             (None, Some(said)) => match default_of(said) {
                 Some(text) => (text.to_owned(), folder.join(SETTINGS)),
@@ -77,18 +77,18 @@ impl ChatTemplate {
     /// # Errors
     /// When it is no Jinja.
     pub fn new(text: &str, tokens: BTreeMap<String, String>, path: &Path) -> Result<Self, TrainError> {
-        let marked = marks::marked(text);
+        let marked = marks::mark_text(text);
         let mut environment = Environment::new();
         environment.set_trim_blocks(true);
         environment.set_lstrip_blocks(true);
         environment.set_fuel(Some(MOST_STEPS));
         environment.set_unknown_method_callback(minijinja_contrib::pycompat::unknown_method_callback);
-        functions::add(&mut environment);
+        functions::add_functions(&mut environment);
         let marks = marked != text;
         let dates = text.contains("strftime_now");
         environment
             .add_template_owned(NAME, marked)
-            .map_err(|error| failed(path, "is no template that can be read", &error))?;
+            .map_err(|error| template_failed(path, "is no template that can be read", &error))?;
         Ok(Self { environment, tokens, path: path.to_owned(), marks, dates })
     }
 
@@ -115,8 +115,8 @@ impl ChatTemplate {
         context.insert("documents", ().into());
         let template = self.environment.get_template(NAME);
         let text = template.and_then(|template| template.render(JinjaValue::from_serialize(&context)));
-        let text = text.map_err(|error| failed(&self.path, "cannot be applied to these messages", &error))?;
-        Ok(if self.marks { marks::unmarked(&text) } else { Rendered { text, learnt: Vec::new() } })
+        let text = text.map_err(|error| template_failed(&self.path, "cannot be applied to these messages", &error))?;
+        Ok(if self.marks { marks::unmark_text(&text) } else { Rendered { text, learnt: Vec::new() } })
     }
 
     /// A conversation with what the assistant says in it: by the template's marks, else by what each of its messages adds.
@@ -132,7 +132,7 @@ impl ChatTemplate {
             let before = self.render(&messages[..at], true)?.text;
             let after = self.render(&messages[..=at], false)?.text;
             if !(whole.text.starts_with(&after) && after.starts_with(&before)) {
-                return Err(TrainError::refused(
+                return Err(TrainError::refused_with(
                     format!(
                         "{}: the template has no `{{% generation %}}`, and writes message {} otherwise when others follow it: what the \
                          assistant says cannot be told",
@@ -154,11 +154,11 @@ pub fn is_assistants(message: &Value) -> bool {
     message.get("role").and_then(Value::as_str) == Some("assistant")
 }
 
-fn read(path: &Path) -> Result<Option<String>, TrainError> {
+fn read_template(path: &Path) -> Result<Option<String>, TrainError> {
     match fs::read_to_string(path) {
         Ok(text) => Ok(Some(text)),
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(None),
-        Err(error) => Err(TrainError::file(path, error)),
+        Err(error) => Err(TrainError::about_file(path, error)),
     }
 }
 
@@ -168,10 +168,10 @@ fn default_of(said: &Value) -> Option<&str> {
     said.as_str().or_else(|| said.as_array()?.iter().find(named)?.get("template")?.as_str())
 }
 
-fn failed(path: &Path, what: &str, error: &minijinja::Error) -> TrainError {
+fn template_failed(path: &Path, what: &str, error: &minijinja::Error) -> TrainError {
     let said = error.detail().map_or_else(|| error.kind().to_string(), str::to_owned);
     let line = error.line().map_or_else(String::new, |line| format!(" (line {line} of it)"));
-    TrainError::refused(
+    TrainError::refused_with(
         format!("{}: the chat template {what}: {said}{line}", path.display()),
         "change the messages or the template, or write `prompt` and `completion`",
     )
