@@ -28,7 +28,7 @@ impl BlockId {
     }
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) enum State {
     /// Cached, in its pool's free list.
     Free,

@@ -5,7 +5,7 @@ use super::arena::State;
 use super::caching::CachingAllocator;
 
 /// The blocks of an allocator by address, and the first address that was never used.
-#[derive(Debug, PartialEq, Eq)]
+#[derive(Debug, PartialEq, Eq, Hash)]
 pub struct Arrangement {
     blocks: Vec<(u64, u64, State)>,
     next_address: u64,

@@ -24,5 +24,6 @@ pub use config::AllocatorConfig;
 pub use memory_map::{BlockState, MappedBlock, Segment};
 pub use parse::{ConfigError, IGNORED_KEYS};
 pub use pool_kind::PoolKind;
+pub(crate) use replay::Follower;
 pub use replay::{ReplayOom, Replayed, Request, replay, replay_trace};
 pub use stats::Stats;

@@ -1,7 +1,9 @@
 //! Runs a list of requests, or a whole [`Trace`], through an allocator.
 
 use super::arena::BlockId;
+use super::arrangement::Arrangement;
 use super::caching::{CachingAllocator, OutOfMemory};
+use super::config::AllocatorConfig;
 use super::growing;
 use super::stats::Stats;
 use crate::trace::{Event, Repeat, Trace};
@@ -75,17 +77,39 @@ pub fn replay(
 pub fn replay_trace(allocator: &mut CachingAllocator, trace: &Trace) -> Result<Replayed, ReplayOom> {
     let mut run = Run::new(allocator);
     let mut index = 0;
-    while let Some(event) = trace.events.get(index) {
-        index += 1;
-        if let Event::Repeat(at) = event {
-            let repeat = trace.repeats.get(*at as usize).copied().unwrap_or(Repeat { until: index, times: 0 });
-            run.replay_repeat(trace, index, repeat)?;
-            index = repeat.until;
-        } else {
-            run.replay_event(trace, index - 1)?;
-        }
+    while index < trace.events.len() {
+        index = run.replay_next(trace, index)?;
     }
     Ok(run.finish())
+}
+
+/// A replay that follows a trace while it is recorded, on a device that never runs out.
+pub(crate) struct Follower {
+    allocator: CachingAllocator,
+    blocks: Vec<BlockId>,
+    next: usize,
+}
+
+impl Follower {
+    pub(crate) fn new(config: &AllocatorConfig) -> Self {
+        let config = AllocatorConfig { per_process_memory_fraction: None, ..config.clone() };
+        Self { allocator: CachingAllocator::new(config, None), blocks: Vec::new(), next: 0 }
+    }
+
+    /// Replays what was recorded since the last time: how blocks lie then, where that is all that counts.
+    pub(crate) fn follow_trace(&mut self, trace: &Trace) -> Option<Arrangement> {
+        let blocks = std::mem::take(&mut self.blocks);
+        let mut run = Run { allocator: &mut self.allocator, blocks, peaks: Peaks::default() };
+        let mut index = self.next;
+        while let Some(event) = trace.events.get(index) {
+            index = match event {
+                Event::Phase(_) => index + 1,
+                _ => run.replay_next(trace, index).ok()?,
+            };
+        }
+        (self.blocks, self.next) = (run.blocks, index);
+        self.allocator.arrangement()
+    }
 }
 
 /// What an event asks for; `None` for one that only says how often others happen.
@@ -129,6 +153,18 @@ impl<'a> Run<'a> {
             Request::Phase { index } => self.peaks.begin_phase(index, self.allocator),
         }
         Ok(())
+    }
+
+    /// Runs the event at this index, a repeated stretch with it; the index of the next.
+    fn replay_next(&mut self, trace: &Trace, index: usize) -> Result<usize, ReplayOom> {
+        let Some(Event::Repeat(at)) = trace.events.get(index) else {
+            self.replay_event(trace, index)?;
+            return Ok(index + 1);
+        };
+        let none = Repeat { until: index + 1, times: 0 };
+        let repeat = trace.repeats.get(*at as usize).copied().unwrap_or(none);
+        self.replay_repeat(trace, index + 1, repeat)?;
+        Ok(repeat.until)
     }
 
     /// Runs the event at this index; where it announces a growing stretch, all of it but the last time.

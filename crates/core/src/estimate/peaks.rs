@@ -97,7 +97,9 @@ impl Tally {
             if phase.kind == PhaseKind::Load {
                 self.peaks.after_load = reached.allocated;
             }
-            match self.peaks.phases.iter_mut().find(|peak| peak.phase == phase) {
+            // Steps come one after another: what is of another step lies before all of this one's.
+            let of_step = self.peaks.phases.iter_mut().rev().take_while(|peak| peak.phase.step == phase.step);
+            match of_step.into_iter().find(|peak| peak.phase == phase) {
                 Some(peak) => {
                     peak.allocated = peak.allocated.max(allocated);
                     peak.reserved = peak.reserved.max(reserved);

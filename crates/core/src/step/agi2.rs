@@ -11,7 +11,8 @@ use crate::optimizer::{self, GradScaler};
 use crate::tensor::{Context, Tensor};
 use crate::trace::{Category, PhaseKind};
 
-use super::train::{ENOUGH_EVENTS, PASSES_RUN, Repetition, STEPS_RUN};
+use super::settled::{Piece, Settled};
+use super::train::{PASSES_RUN, Repetition, STEPS_RUN};
 
 /// The variables of the loop's function, which live from one batch to the next.
 #[derive(Default)]
@@ -30,12 +31,16 @@ pub(super) fn train_agi2(job: &JobSpec, context: &Rc<Context>, model: &Agi2Model
     let mut scaler = job.precision.scales_loss().then(|| GradScaler::new(context));
     let mut variables = Variables::default();
     let growing = job.row_growth.map(|growth| growth.rehearsed()).unwrap_or_default();
+    let shorter = growing.len() as u32;
     let lengths = growing.into_iter().chain(std::iter::repeat_n(job.seq_len, job.steps as usize));
+    let mut settled = Settled::new(job, context);
     for (step, tokens) in (1..).zip(lengths) {
-        if tokens == job.seq_len && step > STEPS_RUN && context.events() >= ENOUGH_EVENTS {
+        let left = u64::from((shorter + job.steps).saturating_sub(step - 1));
+        if tokens == job.seq_len && settled.is_enough(Piece::Step, left) && step > STEPS_RUN {
             break;
         }
         run.steps = step;
+        settled.begin_step();
         context.begin_step(step);
         for pass in 1..=job.gradient_accumulation_steps {
             let begun = context.phases();
@@ -45,9 +50,10 @@ pub(super) fn train_agi2(job: &JobSpec, context: &Rc<Context>, model: &Agi2Model
             }
             variables.forward(job, context, model);
             variables.backward(context, scaler.as_mut());
-            if pass >= PASSES_RUN && context.events() >= ENOUGH_EVENTS {
+            let left = job.gradient_accumulation_steps - pass;
+            if settled.is_enough(Piece::Pass, left) && pass >= PASSES_RUN {
                 run.passes = run.passes.min(pass);
-                context.count_phases_again(begun..context.phases(), job.gradient_accumulation_steps - pass);
+                context.count_phases_again(begun..context.phases(), left);
                 break;
             }
         }

@@ -11,7 +11,8 @@ use crate::optimizer::{self, Optimizer, SparseSignSgd};
 use crate::tensor::{Context, Tensor};
 use crate::trace::{Category, PhaseKind};
 
-use super::train::{ENOUGH_EVENTS, Repetition, STEPS_RUN};
+use super::settled::{Piece, Settled};
+use super::train::{Repetition, STEPS_RUN};
 
 /// Trains; steps that only repeat are left out of a long job.
 pub(super) fn train_hrm(
@@ -28,8 +29,9 @@ pub(super) fn train_hrm(
     let mut carry: Option<Carry> = None;
     let mut results: Option<Results> = None;
     let mut run = Repetition { steps: 0, passes: 1 };
+    let mut settled = Settled::new(job, context);
     for step in 1..=job.steps {
-        if step > STEPS_RUN && context.events() >= ENOUGH_EVENTS {
+        if settled.is_enough(Piece::Step, u64::from(job.steps - step + 1)) && step > STEPS_RUN {
             break;
         }
         run.steps = step;

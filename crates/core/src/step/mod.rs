@@ -19,6 +19,7 @@ mod prepared;
 mod repeat;
 mod sampling;
 mod schedule;
+mod settled;
 mod simulate;
 mod simulation;
 mod swarm;

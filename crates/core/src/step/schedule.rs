@@ -5,7 +5,7 @@
 //! passes after one another stand for those up to the last before a generation or of the step; three cycles that lie within a
 //! step stand for the whole ones that follow; and three steps without generation stand for those up to the next with.
 
-use super::train::ENOUGH_EVENTS;
+use super::settled::ENOUGH_EVENTS;
 use crate::tensor::Context;
 
 /// So many that are alike are run before others like them are left out: from the second on they allocate the same, and the
@@ -32,7 +32,7 @@ pub(super) enum Skip {
 /// How many of so many equal pieces, of which `done` were run, are left out: all that follow but the last. What those leave
 /// must be made in their place.
 pub(super) fn pieces_left_out(context: &Context, done: u64, pieces: u64) -> u64 {
-    let is_long = Schedule::is_long(context.events()) && done >= LIKE;
+    let is_long = context.events() >= ENOUGH_EVENTS && done >= LIKE;
     if is_long { (pieces - done).saturating_sub(1) } else { 0 }
 }
 
@@ -55,11 +55,6 @@ pub(super) struct Schedule {
 impl Schedule {
     pub(super) const fn new(passes: Passes) -> Self {
         Self { passes, plain: 0, cycles: 0, plain_steps: 0, generated: false, generating_steps: 0 }
-    }
-
-    /// Whether what repeats may be left out after so many events.
-    pub(super) const fn is_long(events: usize) -> bool {
-        events >= ENOUGH_EVENTS
     }
 
     pub(super) const fn begin_step(&mut self) {

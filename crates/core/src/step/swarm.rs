@@ -17,7 +17,8 @@ use super::calls::Calls;
 use super::generate::{GenerateCall, GenerationConfig, SpecialTokens, generate};
 use super::inputs::input_ids;
 use super::sampling::Sampling;
-use super::train::{ENOUGH_EVENTS, Repetition, STEPS_RUN};
+use super::settled::{Piece, Settled};
+use super::train::{Repetition, STEPS_RUN};
 
 /// The node's process: what lives as long as the job.
 pub(super) struct Node<'a> {
@@ -56,8 +57,11 @@ impl Node<'_> {
         let mut run = Repetition { steps: 0, passes: self.job.gradient_accumulation_steps };
         let mut optimizer = optimizer::build(self.job.optimizer, self.parameters);
         let mut calls = Calls::default();
+        let mut settled = Settled::new(self.job, self.context);
         for step in 1..=self.job.steps {
-            if self.context.has_failed() || step > STEPS_RUN && self.context.events() >= ENOUGH_EVENTS {
+            if self.context.has_failed()
+                || settled.is_enough(Piece::Step, u64::from(self.job.steps - step + 1)) && step > STEPS_RUN
+            {
                 break;
             }
             run.steps = step;

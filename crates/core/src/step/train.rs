@@ -12,6 +12,7 @@ use crate::trace::PhaseKind;
 
 use super::inputs::input_ids;
 use super::repeat::{Pass, Passes};
+use super::settled::{Piece, Settled};
 
 /// Python variables that live from one step to the next.
 #[derive(Default)]
@@ -24,8 +25,6 @@ struct Variables {
     open: VecDeque<Tensor>,
 }
 
-/// From this many events on, what only repeats is left out.
-pub(super) const ENOUGH_EVENTS: usize = 1 << 20;
 /// Passes of a step that are always run: from the third on they allocate the same, so that a fourth shows what the
 /// allocator makes of repetition.
 pub(super) const PASSES_RUN: u64 = 4;
@@ -49,15 +48,18 @@ pub(super) fn train_loop(job: &JobSpec, context: &Rc<Context>, wrapper: &dyn Wra
     let mut scaler = job.precision.scales_loss().then(|| GradScaler::new(context));
     let mut variables = Variables::default();
     let mut passes = Passes::new(context, wrapper);
+    let mut settled = Settled::new(job, context);
     for step in 1..=job.steps {
-        if step > STEPS_RUN && context.events() >= ENOUGH_EVENTS {
+        if settled.is_enough(Piece::Step, u64::from(job.steps - step + 1)) && step > STEPS_RUN {
             break;
         }
         run.steps = step;
+        settled.begin_step();
         context.begin_step(step);
         let mut begun = [context.phases(); 2];
         for pass in 1..=job.gradient_accumulation_steps {
-            let leaves_out = pass >= PASSES_RUN - 1 + wrapper.in_flight() && context.events() >= ENOUGH_EVENTS;
+            let left = job.gradient_accumulation_steps - pass;
+            let leaves_out = settled.is_enough(Piece::Pass, left) && pass >= PASSES_RUN - 1 + wrapper.in_flight();
             let is_last = pass == job.gradient_accumulation_steps || leaves_out;
             wrapper.set_gradient_sync(is_last);
             begun = [begun[1], context.phases()];
@@ -67,7 +69,7 @@ pub(super) fn train_loop(job: &JobSpec, context: &Rc<Context>, wrapper: &dyn Wra
             if is_last {
                 run.passes = run.passes.min(pass);
                 // The passes that are left out do what the one before the last did.
-                context.count_phases_again(begun[0]..begun[1], job.gradient_accumulation_steps - pass);
+                context.count_phases_again(begun[0]..begun[1], left);
                 break;
             }
         }

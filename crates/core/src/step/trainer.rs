@@ -12,6 +12,7 @@ use crate::tensor::{Context, Tensor};
 use crate::trace::PhaseKind;
 
 use super::schedule::{Passes, Schedule, Skip};
+use super::settled::{Piece, Settled};
 use super::train::Repetition;
 
 /// Ranks whose losses are gathered one by one; those beyond add 512 bytes each.
@@ -82,17 +83,19 @@ pub(super) fn run_trainer(
     let mut variables = Variables::default();
     let passes = Passes { of_step: job.gradient_accumulation_steps, generate_every: recipe.generate_every() };
     let mut schedule = Schedule::new(passes);
+    let mut settled = Settled::new(job, context).with_generation(passes.generate_every, passes.of_step);
     let mut run = Repetition { steps: 0, passes: passes.of_step };
     let mut step = 1;
     while step <= u64::from(job.steps) && !context.has_failed() {
         run.steps += 1;
         let begun = context.phases();
         recipe.get_batch_samples();
-        run.passes =
-            run.passes.min(run_passes(context, recipe, (&mut schedule, &mut state), (passes, step), &mut variables));
+        let whens = (&mut schedule, &mut settled);
+        let ran = run_passes(context, recipe, (whens, &mut state), (passes, step), &mut variables);
+        run.passes = run.passes.min(ran);
         variables.grad_norm = None;
         state.update_parameters(context, &mut variables);
-        let left_out = schedule.after_step(step, Schedule::is_long(context.events()));
+        let left_out = schedule.after_step(step, settled.is_enough(Piece::Step, u64::from(job.steps) - step));
         if let Some(steps @ 1..) = left_out {
             context.count_phases_again(begun..context.phases(), steps);
         }
@@ -112,11 +115,12 @@ pub(super) fn run_trainer(
 fn run_passes(
     context: &Rc<Context>,
     recipe: &dyn Recipe,
-    (schedule, state): (&mut Schedule, &mut State),
+    ((schedule, settled), state): ((&mut Schedule, &mut Settled), &mut State),
     (passes, step): (Passes, u64),
     variables: &mut Variables,
 ) -> u64 {
     schedule.begin_step();
+    settled.begin_step();
     let (mut at, mut ran) = (0, 0);
     // Where the phases of the pass, and of its cycle of generation, begin.
     let mut cycle_begun = context.phases();
@@ -132,7 +136,8 @@ fn run_passes(
         training_step(context, recipe, pass, (state.scaler.as_mut(), &mut *variables));
         ran += 1;
         at += 1;
-        let (phases, times) = match schedule.after_pass(pass, at - 1, Schedule::is_long(context.events())) {
+        let is_enough = settled.is_enough(Piece::Pass, passes.of_step.saturating_sub(at + 1));
+        let (phases, times) = match schedule.after_pass(pass, at - 1, is_enough) {
             Skip::Nothing => continue,
             Skip::Passes(skipped) => {
                 at += skipped;

@@ -164,6 +164,11 @@ impl Recorder {
         }
     }
 
+    /// What was recorded so far.
+    pub(crate) fn read_trace<T>(&self, read: impl FnOnce(&Trace) -> T) -> T {
+        read(&self.trace.borrow())
+    }
+
     /// Number of events so far.
     pub(crate) fn events(&self) -> usize {
         self.trace.borrow().events.len()

@@ -1,0 +1,163 @@
+//! [`Settled`]: whether a long job has come to where further steps or passes find memory as earlier ones did. Then all that
+//! follow do the same in the same places, and none of them changes a peak.
+//!
+//! Steps ask for the same again and again; what may differ is where the allocator finds it. So its own replay follows the
+//! trace, on a device that never runs out, and compares how blocks lie when steps end. They lie alike after every step, or
+//! after every second, where a variable finds its new value's place before it gives up the old one, and so on.
+
+use std::hash::{DefaultHasher, Hash, Hasher};
+use std::rc::Rc;
+
+use crate::alloc::{AllocatorConfig, Follower};
+use crate::job::JobSpec;
+use crate::tensor::Context;
+use crate::trace::Trace;
+
+/// From this many events on what only repeats is left out, wherever the allocator finds it.
+pub(super) const ENOUGH_EVENTS: usize = 1 << 20;
+/// So many steps, and so many passes of a step, are run of any job: what a job of ordinary length shows is all of it.
+const RUN_WHOLE: u64 = 16;
+/// A job with fewer events is run whole: the replay that follows it would cost more than it saves.
+const WORTH_FOLLOWING: usize = 1 << 15;
+/// The longest round of pieces after which blocks lie as before it.
+const LONGEST_ROUND: usize = 12;
+/// So many rounds must be alike: how blocks lie does not say which of two equal ones holds what, and had two changed places,
+/// they would be back after another round.
+const ROUNDS: usize = 3;
+
+/// What may repeat.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Piece {
+    Step,
+    Pass,
+}
+
+/// How blocks lay when pieces ended, each as a hash.
+#[derive(Default)]
+struct Ends {
+    seen: u64,
+    arrangements: Vec<u64>,
+}
+
+impl Ends {
+    /// After how many pieces blocks lie as they did.
+    fn round(&self) -> Option<usize> {
+        (1..=LONGEST_ROUND).find(|round| {
+            let first = self.arrangements.len().checked_sub(round * ROUNDS);
+            let last = first.and_then(|first| self.arrangements.get(first..));
+            last.is_some_and(|last| last.iter().zip(&last[*round..]).all(|(before, after)| before == after))
+        })
+    }
+}
+
+/// Follows the trace of a job.
+pub(super) struct Settled<'a> {
+    context: &'a Rc<Context>,
+    config: &'a AllocatorConfig,
+    /// Whether a job's steps, and the passes of a step, are alike: generating now and then they are not.
+    repeats: [bool; 2],
+    follower: Option<Follower>,
+    ends: [Ends; 2],
+}
+
+impl<'a> Settled<'a> {
+    pub(super) fn new(job: &'a JobSpec, context: &'a Rc<Context>) -> Self {
+        Self { context, config: &job.allocator, repeats: [true; 2], follower: None, ends: Default::default() }
+    }
+
+    /// Of a job that generates before every so many passes, of which each step has `of_step`; never with `u64::MAX`.
+    pub(super) fn with_generation(self, every: u64, of_step: u64) -> Self {
+        let is_never = every == u64::MAX;
+        Self { repeats: [is_never || of_step.is_multiple_of(every), is_never], ..self }
+    }
+
+    /// A step begins, whose passes are compared with one another.
+    pub(super) fn begin_step(&mut self) {
+        self.ends[Piece::Pass as usize] = Ends::default();
+    }
+
+    /// At the end of a piece: whether so many that follow may be left out.
+    pub(super) fn is_enough(&mut self, piece: Piece, left_out: u64) -> bool {
+        let events = self.context.events();
+        if events >= ENOUGH_EVENTS {
+            return true;
+        }
+        let ends = &mut self.ends[piece as usize];
+        ends.seen += 1;
+        if !self.repeats[piece as usize] || ends.seen <= RUN_WHOLE || events < WORTH_FOLLOWING || tests::runs_whole() {
+            return false;
+        }
+        let follower = self.follower.get_or_insert_with(|| Follower::new(self.config));
+        // Following very many tokens takes as long as it saves.
+        let follow = |trace: &Trace| if trace.is_long() { None } else { follower.follow_trace(trace) };
+        let Some(arrangement) = self.context.read_trace(follow) else { return false };
+        let mut hasher = DefaultHasher::new();
+        arrangement.hash(&mut hasher);
+        ends.arrangements.push(hasher.finish());
+        // Whole rounds are left out, so that what comes after them finds memory as it would.
+        ends.round().is_some_and(|round| left_out.is_multiple_of(round as u64))
+    }
+}
+
+#[cfg(not(test))]
+mod tests {
+    pub(super) const fn runs_whole() -> bool {
+        false
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::cell::Cell;
+
+    use serde_json::{Value, json};
+
+    use crate::estimate::SimulatedJob;
+    use crate::job::{JobSpec, from_case};
+
+    thread_local! {
+        static WHOLE: Cell<bool> = const { Cell::new(false) };
+    }
+
+    pub(super) fn runs_whole() -> bool {
+        WHOLE.get()
+    }
+
+    /// Events, and the bytes that the job needs: allocated, reserved, and the least that it goes through on.
+    fn run(job: &JobSpec, whole: bool) -> (usize, [u64; 3]) {
+        WHOLE.set(whole);
+        let simulated = SimulatedJob::new(job).unwrap();
+        WHOLE.set(false);
+        let (allocated, reserved) = simulated.replay_peaks().unwrap();
+        (simulated.trace().events.len(), [allocated, reserved, simulated.least_reserved().unwrap()])
+    }
+
+    /// A small GPT-2 for many steps.
+    fn check(changes: &Value) {
+        let gpt2 = json!({"family": "gpt2", "n_layer": 2, "n_embd": 192, "n_head": 3, "vocab_size": 5000});
+        let mut case = json!({"model": gpt2, "micro_batch": 3, "seq_len": 96, "steps": 250, "precision": "amp_bf16"});
+        case.as_object_mut().unwrap().extend(changes.as_object().unwrap().clone());
+        check_case(&case);
+    }
+
+    fn check_case(changes: &Value) {
+        let job = from_case(changes).unwrap();
+        let ((events, bytes), (all_events, expected)) = (run(&job, false), run(&job, true));
+        assert_eq!(bytes, expected, "{changes}");
+        assert!(events < all_events / 2, "{changes}: {events} of {all_events}");
+    }
+
+    #[test]
+    fn steps_that_are_left_out_change_no_peak() {
+        check(&json!({}));
+        check(&json!({"precision": "bf16", "keep_outputs": true, "optimizer": "sgd", "clip_grad_norm": 1.0}));
+        check(&json!({"zero_grad_set_to_none": false, "gradient_checkpointing": true, "seq_len": 100}));
+        check(&json!({"kind": "trainer"}));
+    }
+
+    #[test]
+    fn passes_that_are_left_out_change_no_peak() {
+        check(&json!({"steps": 2, "grad_accum": 300}));
+        check(&json!({"steps": 2, "grad_accum": 300, "clip_grad_norm": 1.0, "precision": "fp32"}));
+    }
+}
