@@ -206,6 +206,9 @@ fn names_a_launch(message: &str) -> bool {
 const ENDS: &[&str] =
     &["Error", "Exception", "Interrupt", "Exit", "Iteration", "Timeout", "Failure", "NotFound", "Expired", "Quit"];
 
+/// Of those, the ones that are words of their own in other lines too (`Iteration: 4000`): no name without more before them.
+const WORDS: &[&str] = &["Interrupt", "Iteration", "Failure", "NotFound", "Expired", "Quit"];
+
 /// The exception that a line states: its name and what it says. `strict` where nothing but its form says that it is
 /// one: then only names that end as exceptions' do.
 pub(crate) fn exception_stated(text: &str, strict: bool) -> Option<(&str, &str)> {
@@ -219,6 +222,8 @@ pub(crate) fn exception_stated(text: &str, strict: bool) -> Option<(&str, &str)>
         Some(_) => return None,
         None => (text, ""),
     };
+    // TensorFlow 1 points to what it printed before.
+    let name = name.strip_suffix(" (see above for traceback)").unwrap_or(name);
     let is_part = |part: &str| part.starts_with(|c: char| c.is_alphabetic() || c == '_');
     // Ray states what it wraps: `RayTaskError(KeyError)`.
     let plain = name.split_once('(').filter(|(_, inside)| inside.ends_with(')')).map_or(name, |(plain, _)| plain);
@@ -227,7 +232,7 @@ pub(crate) fn exception_stated(text: &str, strict: bool) -> Option<(&str, &str)>
         return None;
     }
     let last = plain.rsplit('.').next().unwrap_or(plain);
-    if last.ends_with("Warning") {
+    if last.ends_with("Warning") || WORDS.contains(&plain) {
         return None;
     }
     let known = ENDS.iter().any(|end| last.ends_with(end)) || matches!(last, "KilledWorker" | "gaierror" | "herror");
@@ -293,6 +298,10 @@ mod tests {
         let cases = [
             ("ValueError: 3 is not 4", true, true),
             ("KeyboardInterrupt", true, true),
+            ("StopIteration", true, true),
+            ("Iteration: 4000\tLoss: -1.5", true, false),
+            ("Iteration: 4000\tLoss: -1.5", false, false),
+            ("AbortedError (see above for traceback): the ranks are gone", true, true),
             ("RuntimeError:worker 3 is gone", true, true),
             ("RuntimeError::text", true, false),
             ("my.package.ShapeError: x", true, true),

@@ -178,6 +178,9 @@ pub(crate) fn is_noise(text: &str) -> bool {
         "(local_rank: ",
         "bfc_allocator",
         "cuda_allocator",
+        // absl's handler of a signal, after the signal's own line.
+        "coredump_hook.cc",
+        "] RAW: ",
         "wandb: ",
         "Unable to register",
         "dependency resolver",

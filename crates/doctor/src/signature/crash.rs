@@ -14,6 +14,8 @@ pub(super) const SEGMENTATION: Signature = Signature {
         "segmentation fault (core",
         "*** Error in `",
         "*** SIG",
+        "crash data gathering hook invoked",
+        "RAW: Dumping core locally",
     ],
     also: &[],
     follow: 0,
@@ -30,10 +32,12 @@ pub(super) const SEGMENTATION: Signature = Signature {
         if handler.iter().any(|start| text.starts_with(start)) {
             return Reading::whole(FailureCause::Crash { pid: None, aborted: text.starts_with("*** SIGABRT ") });
         }
+        // absl's too, where the excerpt has no more of it.
+        let hook = has(text, "coredump_hook.cc") && has(text, "] RAW: ");
         // glibc before 2.26.
         let heap = text.starts_with("*** Error in `") && text.ends_with(" ***");
         let pid = reported_pid(text);
-        if signal || heap || alone || python || worker || srun || zsh || pid.is_some() {
+        if signal || hook || heap || alone || python || worker || srun || zsh || pid.is_some() {
             return Reading::whole(FailureCause::Crash { pid, aborted: false });
         }
         None

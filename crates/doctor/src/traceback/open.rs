@@ -120,6 +120,12 @@ pub(crate) fn is_frame(text: &str) -> bool {
     text.trim_start_matches("> ").starts_with("File \"") && has_phrase(text, "\", line ")
 }
 
+/// What Python's `logging` ends its report of a record with that could not be formatted: the frames before it are those of
+/// the call, and nothing was raised there.
+fn is_logged(text: &str) -> bool {
+    text.strip_prefix("Message: ").is_some_and(|message| message.starts_with(['\'', '"', '<', '(']))
+}
+
 impl Open {
     pub(super) fn new(start: Start, line: &Line, number: u64) -> Self {
         let indent = if start.frame { line.indent.saturating_sub(2) } else { line.indent };
@@ -219,6 +225,9 @@ impl Open {
                 self.phase = phase_of_code(text).or(self.phase);
             }
             return Step::On;
+        }
+        if is_logged(text) {
+            return Step::Lost;
         }
         // Where blanks were lost, the line of code looks like anything.
         let is_dotted =
