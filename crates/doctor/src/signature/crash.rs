@@ -33,7 +33,7 @@ pub(super) const SEGMENTATION: Signature = Signature {
             return Reading::whole(FailureCause::Crash { pid: None, aborted: text.starts_with("*** SIGABRT ") });
         }
         // absl's too, where the excerpt has no more of it.
-        let hook = has(text, "coredump_hook.cc") && has(text, "] RAW: ");
+        let hook = has_phrase(text, "coredump_hook.cc") && has_phrase(text, "] RAW: ");
         // glibc before 2.26.
         let heap = text.starts_with("*** Error in `") && text.ends_with(" ***");
         let pid = reported_pid(text);
