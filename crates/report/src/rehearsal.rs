@@ -226,7 +226,8 @@ impl<'a> ProcessView<'a> {
 impl<'a> DeviceView<'a> {
     fn new(seen: &'a Seen) -> Self {
         let device = &seen.device;
-        let peak = seen.recording.as_ref().map(AtPeak::of_recording);
+        let peak = seen.recording.as_ref().map(|recording| AtPeak::in_phase(recording, &device.peak_phase));
+        let highest = seen.recording.as_ref().map(AtPeak::of_recording);
         Self {
             index: device.index,
             name: &device.name,
@@ -238,7 +239,7 @@ impl<'a> DeviceView<'a> {
             peak_reserved_per_phase: &device.peak_reserved_per_phase,
             num_alloc_retries: device.num_alloc_retries,
             num_ooms: device.num_ooms,
-            rounded512_peak_bytes: peak.as_ref().map(|peak| peak.bytes),
+            rounded512_peak_bytes: highest.as_ref().map(|peak| peak.bytes),
             bytes_by_category_at_peak: peak.iter().flat_map(category_values).collect(),
             largest_live_at_peak: peak.iter().flat_map(|peak| peak.by_line.iter().take(LINES)).map(line_view).collect(),
         }

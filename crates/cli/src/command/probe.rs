@@ -160,6 +160,8 @@ impl ProbeArgs {
             generate_length: None,
             patience: 60,
             worst_experts: false,
+            longest: false,
+            row_length: None,
             values: true,
             stdout_to_stderr: self.json,
         };

@@ -79,6 +79,14 @@ pub struct RehearseArgs {
     #[arg(long)]
     no_values: bool,
 
+    /// The longest rows of the data fill every other batch, so that the peak of the whole run is seen and not of its first batches
+    #[arg(long)]
+    longest: bool,
+
+    /// Every row of a data loader has N tokens: the longest of its batch, over and over
+    #[arg(long, value_name = "N", conflicts_with = "longest", value_parser = RangedU64ValueParser::<u32>::new().range(1..))]
+    row_length: Option<u32>,
+
     /// Puts the estimate of a job (a job file or a model's name) beside the rehearsal
     #[arg(long, value_name = "JOB")]
     against: Option<String>,
@@ -153,6 +161,8 @@ impl RehearseArgs {
             patience: self.patience,
             worst_experts: self.experts == Experts::Worst,
             values: !self.no_values,
+            longest: self.longest,
+            row_length: self.row_length,
             stdout_to_stderr: self.json,
         })
     }
@@ -290,7 +300,7 @@ fn exit_of(rehearsal: &Rehearsal) -> Exit {
     if rehearsal.is_waiting() {
         return Exit::Waiting;
     }
-    if !rehearsal.ran_out() && rehearsal.exit_code != Some(0) {
+    if !rehearsal.ran_out() && !rehearsal.ended_well() {
         return command_exit(rehearsal.exit_code);
     }
     if rehearsal.skipped() && !rehearsal.ran_out() {

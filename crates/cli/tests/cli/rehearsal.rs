@@ -37,11 +37,27 @@ fn a_command_that_fails_for_its_own_reasons_comes_through() {
     assert_eq!(output.status.code(), Some(7));
     assert_eq!(output.stdout, b"out\n");
     assert!(String::from_utf8_lossy(&output.stderr).ends_with("err\n"));
-    let failed = shell(&[], &format!("{}; exit 5", leaves("fits")));
+    let ended = "sed -i 's/\"reason\": \"steady\"/\"reason\": \"end\"/' $TONNAGE_REHEARSE_DIR/record-1.json";
+    let failed = shell(&[], &format!("{}; {ended}; exit 5", leaves("fits")));
     assert_eq!(failed.status.code(), Some(5));
     let screen = String::from_utf8_lossy(&failed.stdout);
     assert!(screen.contains("the command failed with exit code 5"));
     assert!(screen.contains("not known   reached ") && !screen.contains("fits"), "{screen}");
+}
+
+#[test]
+fn a_launcher_that_takes_our_stop_for_a_crash_takes_no_verdict_away() {
+    let output = shell(&["--gpu", "a100-80"], &format!("{}; exit 5", leaves("fits")));
+    let screen = String::from_utf8_lossy(&output.stdout);
+    assert_eq!(output.status.code(), Some(0), "{screen}");
+    assert!(
+        screen.contains("fits") && screen.contains("took its stop for a crash, and ended with exit code 5"),
+        "{screen}"
+    );
+    // A rank that left no record may have failed.
+    let of_two = "sed -i 's/\"world_size\": 1/\"world_size\": 2/' $TONNAGE_REHEARSE_DIR/record-1.json";
+    let output = shell(&["--gpu", "a100-80"], &format!("{}; {of_two}; exit 5", leaves("fits")));
+    assert_eq!(output.status.code(), Some(5), "{}", String::from_utf8_lossy(&output.stdout));
 }
 
 #[test]

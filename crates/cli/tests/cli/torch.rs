@@ -211,6 +211,22 @@ fn rows_by_a_mask_allocate_the_same_without_values() {
 
 #[test]
 #[ignore = "needs PyTorch: TONNAGE_TORCH_PYTHON"]
+fn the_longest_rows_first_reach_the_peak_of_the_whole_run() {
+    let peak = |options: &[&str]| {
+        let output = rehearse("ragged.py", &[&["--gpu", "l4"], options].concat());
+        assert_eq!(output.status.code(), Some(0), "{options:?}: {}", String::from_utf8_lossy(&output.stderr));
+        let process = document(&output)["processes"][0].clone();
+        // Of what was asked for: blocks of other sizes that lie in the cache may serve it, and count as a whole.
+        (process["devices"][0]["rounded512_peak_bytes"].as_u64().unwrap(), process["caveats"].to_string())
+    };
+    let [whole, longest, given] = [&["--whole"][..], &["--longest"], &["--row-length", "215"]].map(peak);
+    assert_eq!((longest.0, given.0), (whole.0, whole.0), "the last batch has rows of 212 to 215");
+    assert!(longest.1.contains("up to 215 elements; the shortest has 16"), "{}", longest.1);
+    assert!(whole.1.contains("input 1 of Sequential 4 x 19 to 215; by the shortest"), "{}", whole.1);
+}
+
+#[test]
+#[ignore = "needs PyTorch: TONNAGE_TORCH_PYTHON"]
 fn a_part_that_the_device_left_out_takes_the_verdict_away() {
     let output = rehearse("skips.py", &["--gpu", "l4"]);
     assert_eq!(output.status.code(), Some(3), "{}", String::from_utf8_lossy(&output.stderr));

@@ -76,8 +76,19 @@ impl Rehearsal {
     /// What is known of a GPU: a command that failed, waits or left out parts of its model might have asked for more, so
     /// that only running out of memory is an answer.
     pub fn known_fit(&self, on_gpu: &RehearsedVerdict) -> Option<Fit> {
-        let ended = self.ran_out() || self.exit_code == Some(0) && !self.is_waiting() && !self.skipped();
+        let ended = self.ran_out() || self.ended_well() && !self.is_waiting() && !self.skipped();
         Some(on_gpu.fit).filter(|fit| ended || *fit == Fit::DoesNotFit)
+    }
+
+    /// Whether the command ended without an error of its own: with exit code 0, or with another after every one of its ranks had
+    /// been stopped here, which a launcher (a notebook's, Ray's) takes for a crash.
+    pub fn ended_well(&self) -> bool {
+        let ranks = self.processes.iter().map(|process| process.world_size as usize).max().unwrap_or(0);
+        let all_stopped = ranks > 0
+            && self.processes.len() >= ranks
+            && self.unrecorded.is_empty()
+            && self.processes.iter().all(ProcessRecord::stopped_here);
+        self.exit_code == Some(0) || self.exit_code.is_some() && all_stopped
     }
 
     /// Whether parts of the model never ran that may run on a GPU.
@@ -87,7 +98,7 @@ impl Rehearsal {
 
     /// The GPUs of the catalog that carry what ran to its end and named none, the smallest memory first; `None` of any other.
     pub fn carriers(&self) -> Option<Vec<(&'static CatalogGpu, Fit)>> {
-        let unknown = self.ran_out() || self.is_waiting() || self.skipped() || self.exit_code != Some(0);
+        let unknown = self.ran_out() || self.is_waiting() || self.skipped() || !self.ended_well();
         if !self.asked.is_empty() || unknown {
             return None;
         }

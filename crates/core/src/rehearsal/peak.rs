@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use crate::recording::{RecordedAlloc, RecordedEvent, Recording};
+use crate::recording::{RecordedAlloc, RecordedEvent, RecordedPhase, Recording};
 use crate::units::round_up;
 
 /// PyTorch rounds every request up to this (`kMinBlockSize`, c10/cuda/CUDACachingAllocator.cpp).
@@ -51,7 +51,17 @@ type Live<'a> = HashMap<u32, (&'a RecordedAlloc, &'a str)>;
 impl AtPeak {
     /// The first moment with the most allocated bytes.
     pub fn of_recording(recording: &Recording) -> Self {
-        let Some((highest, bytes)) = highest_event(recording) else { return Self::default() };
+        highest_event(recording, None).map_or_else(Self::default, |highest| Self::at_event(recording, highest))
+    }
+
+    /// The same within the phase `label` (`2:backward`), which PyTorch's own counters say is the highest: these count blocks,
+    /// which may be larger than what was asked for. Of the whole recording where that phase is not in it.
+    pub fn in_phase(recording: &Recording, label: &str) -> Self {
+        let highest = highest_event(recording, Some(label));
+        highest.map_or_else(|| Self::of_recording(recording), |highest| Self::at_event(recording, highest))
+    }
+
+    fn at_event(recording: &Recording, (highest, bytes): (usize, u64)) -> Self {
         let mut live = Live::new();
         let (mut phase, mut label) = ("", String::new());
         for event in recording.events.iter().take(highest + 1) {
@@ -73,17 +83,19 @@ impl AtPeak {
     }
 }
 
-/// The event at which most is alive, and how much that is.
-fn highest_event(recording: &Recording) -> Option<(usize, u64)> {
+/// The event at which most is alive, of the phases with that label or of all, and how much that is.
+fn highest_event(recording: &Recording, label: Option<&str>) -> Option<(usize, u64)> {
     let mut sizes = HashMap::new();
     let (mut now, mut best) = (0_u64, None);
+    let mut counts = label.is_none();
     for (index, event) in recording.events.iter().enumerate() {
         match event {
+            RecordedEvent::Phase(phase) => counts = label.is_none_or(|label| is_called(phase, label)),
             RecordedEvent::Alloc(alloc) => {
                 let bytes = round_up(alloc.bytes, BLOCK);
                 sizes.insert(alloc.id, bytes);
                 now = now.saturating_add(bytes);
-                if best.is_none_or(|(_, most)| now > most) {
+                if counts && best.is_none_or(|(_, most)| now > most) {
                     best = Some((index, now));
                 }
             }
@@ -92,6 +104,14 @@ fn highest_event(recording: &Recording) -> Option<(usize, u64)> {
         }
     }
     best
+}
+
+/// Whether a phase has the label, which late steps share (`16+:forward`).
+fn is_called(phase: &RecordedPhase, label: &str) -> bool {
+    match label.split_once("+:") {
+        Some((last, name)) => phase.name == name && last.parse().is_ok_and(|last: u32| phase.step > last),
+        None => phase.label() == label,
+    }
 }
 
 /// The category, by where it was born if nobody said: what forward made and is still there is saved for backward.
@@ -145,6 +165,19 @@ mod tests {
         let categories: Vec<_> = peak.by_category.iter().map(|(name, bytes)| (name.as_str(), *bytes)).collect();
         assert_eq!(categories, [("activation", 1536), ("parameter", 1024)]);
         assert_eq!((peak.by_line[0].line.as_str(), peak.by_line[0].count), ("train.py:7 in f", 2));
+    }
+
+    #[test]
+    fn the_peak_of_a_phase_is_told_where_the_counters_say_that_it_is_highest() {
+        // Requests are highest in the first step; blocks, says PyTorch, in the second.
+        let text = "{}\n[\"p\",\"forward\",1]\n[\"a\",0,1024,\"mm\",\"train.py:3 in f\",\"temporary\"]\n[\"f\",0]\n\
+                    [\"p\",\"forward\",2]\n[\"a\",1,512,\"mm\",\"train.py:7 in f\",\"temporary\"]\n";
+        let recording = read_timeline(text).unwrap();
+        let peak = |label| AtPeak::in_phase(&recording, label);
+        assert_eq!((peak("2:forward").phase.as_str(), peak("2:forward").bytes), ("2:forward", 512));
+        assert_eq!(peak("2:forward").line, "train.py:7 in f");
+        assert_eq!(peak("1+:forward"), peak("2:forward"), "late steps share a label");
+        assert_eq!(peak("16+:forward"), AtPeak::of_recording(&recording), "where the trace has ended before");
     }
 
     #[test]

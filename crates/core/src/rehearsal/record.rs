@@ -198,6 +198,11 @@ pub fn read_record(text: &str) -> Result<ProcessRecord, RecordError> {
 }
 
 impl ProcessRecord {
+    /// Whether it was stopped because it had shown enough, rather than ended by itself or by an error.
+    pub fn stopped_here(&self) -> bool {
+        matches!(self.stop.reason.as_str(), "steady" | "steps" | "seconds") && self.failure.is_none()
+    }
+
     /// Whether a part of the model never ran, though it may on a GPU (`coverage.py` tells it).
     pub fn skipped(&self) -> bool {
         self.caveats.iter().any(|caveat| caveat.code == "skipped")

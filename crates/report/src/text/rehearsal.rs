@@ -57,7 +57,7 @@ fn rehearsal_head(rehearsal: &Rehearsal, look: &Look) -> String {
 
 /// That the command failed for reasons of its own, before any verdict: that is one on less than the whole.
 fn failure_lines(rehearsal: &Rehearsal, look: &Look) -> String {
-    if rehearsal.exit_code == Some(0) || rehearsal.ran_out() || rehearsal.is_waiting() {
+    if rehearsal.ended_well() || rehearsal.ran_out() || rehearsal.is_waiting() {
         return String::new();
     }
     if rehearsal.processes.iter().any(|process| process.stop.reason == "signal") {
@@ -245,7 +245,8 @@ fn phase_table(seen: &Seen, look: &Look) -> String {
 
 /// What the peak consists of, and the lines that made it.
 fn peak_lines(seen: &Seen, look: &Look) -> String {
-    let Some(peak) = seen.recording.as_ref().map(AtPeak::of_recording).filter(|peak| peak.bytes > 0) else {
+    let in_phase = |recording| AtPeak::in_phase(recording, &seen.device.peak_phase);
+    let Some(peak) = seen.recording.as_ref().map(in_phase).filter(|peak| peak.bytes > 0) else {
         return String::new();
     };
     let at = if peak.line.is_empty() { String::new() } else { format!(", reached at {}", peak.line) };
@@ -298,9 +299,14 @@ fn ending_lines(rehearsal: &Rehearsal, look: &Look) -> String {
 
 fn warning_lines(rehearsal: &Rehearsal, process: &ProcessRecord) -> Vec<String> {
     let mut lines = Vec::new();
-    if matches!(process.stop.reason.as_str(), "steady" | "steps" | "seconds") {
-        let unseen = "the script was stopped: what it does later (evaluation, saving, longer batches) was not seen";
-        lines.push(unseen.to_owned());
+    if process.stopped_here() {
+        // What was looked at to its end holds no longer rows.
+        let longest = process.caveats.iter().any(|caveat| caveat.code == "longest");
+        let batches = if longest { "" } else { ", longer batches" };
+        lines.push(format!("the script was stopped: what it does later (evaluation, saving{batches}) was not seen"));
+        if let Some(code) = rehearsal.exit_code.filter(|code| *code != 0 && rehearsal.ended_well()) {
+            lines.push(format!("what started the script took its stop for a crash, and ended with exit code {code}"));
+        }
     }
     if let Some(held) = rehearsal.unrecorded.iter().map(|process| process.peak_bytes).max() {
         let count = rehearsal.unrecorded.len();

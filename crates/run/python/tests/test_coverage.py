@@ -67,6 +67,17 @@ class Reached(unittest.TestCase):
         self.coverage.tell(True)
         self.assertIn("(extra)", self.told["skipped"]["text"])
 
+    def test_a_model_that_only_infers_is_not_asked_for_gradients(self):
+        model, reference = self.model(range(4)), self.model(range(4))
+        model.extra.requires_grad_(False)
+        self.train(model)
+        with self.torch.no_grad():
+            self.coverage.note_outermost(reference)
+            reference(self.torch.randn(3, 4)) @ reference.extra.weight
+        self.caveats.Asked.device = True
+        self.coverage.tell(True)
+        self.assertEqual(self.told, {})
+
     def test_a_head_whose_weights_are_used_without_a_call_is_no_gap(self):
         model, frozen = self.model(range(4)), self.model(range(4)).requires_grad_(False)
         for one in (model, frozen):

@@ -14,13 +14,14 @@ class Boundaries(unittest.TestCase):
         from tonnage_rehearse import hooks
         from tonnage_rehearse.named import Named
         from tonnage_rehearse.phases import Phases
+        from tonnage_rehearse.shapes import Shapes
 
         reading = SimpleNamespace(allocated=0, peak_allocated=0, peak_reserved=0, events=0, retries=0, ooms=0)
         counters = SimpleNamespace(read=lambda _: reading, end_and_begin=lambda _: reading)
         self.torch, self.named = torch, Named()
         self.phases = self.named.phases = Phases(counters, 1)
         self.trace, self.stop = mock.Mock(), mock.Mock()
-        self.hooks = hooks.Hooks(self.phases, mock.Mock(), self.trace, self.stop, self.named, mock.Mock())
+        self.hooks = hooks.Hooks(self.phases, mock.Mock(), self.trace, self.stop, self.named, mock.Mock(), Shapes(self.phases, mock.Mock()))
         before = {
             (torch.autograd, "_engine_run_backward"): torch.autograd._engine_run_backward,
             (torch._C, "_cuda_emptyCache"): getattr(torch._C, "_cuda_emptyCache", None),

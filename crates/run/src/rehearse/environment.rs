@@ -41,6 +41,8 @@ impl Environment<'_> {
             ("GENERATE_LENGTH", options.generate_length),
             ("WORST_EXPERTS", options.worst_experts.then_some(1)),
             ("VALUES", (!options.values).then_some(0)),
+            ("LONGEST", options.longest.then_some(1)),
+            ("ROW_LENGTH", options.row_length),
         ];
         for (name, value) in bounds {
             variables.extend(value.map(|value| (format!("TONNAGE_REHEARSE_{name}"), value.to_string().into())));
@@ -96,6 +98,8 @@ mod tests {
             patience: 60,
             worst_experts: true,
             values: true,
+            longest: true,
+            row_length: None,
             stdout_to_stderr: false,
         };
         let installed =

@@ -47,6 +47,10 @@ pub struct Options {
     pub worst_experts: bool,
     /// Values of device tensors are followed.
     pub values: bool,
+    /// Data loaders give the longest rows in every other batch.
+    pub longest: bool,
+    /// Tokens of every row that a data loader gives; `None`: as they are.
+    pub row_length: Option<u32>,
     /// Sends what the command prints to stderr, because stdout is for a document.
     pub stdout_to_stderr: bool,
 }

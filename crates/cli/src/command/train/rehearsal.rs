@@ -54,6 +54,8 @@ pub fn rehearse_training(job: &TrainJob, found: &Found, as_json: bool, terminal:
         generate_length: None,
         patience: 60,
         worst_experts: false,
+        longest: false,
+        row_length: None,
         values: true,
         stdout_to_stderr: true,
     };

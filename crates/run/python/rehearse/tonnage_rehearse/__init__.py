@@ -2,7 +2,7 @@
 that only data could answer, and stops when nothing new is to be seen. The user's script is not changed.
 """
 
-from . import answers, imports, settings, starts
+from . import answers, imports, loaders, settings, starts
 from .named import Named
 
 
@@ -14,4 +14,5 @@ def start():
     named = Named()
     named.install()
     answers.install()
+    loaders.install(wanted)
     imports.after("torch", lambda torch: starts.torch_is_there(torch, wanted, named))

@@ -43,9 +43,13 @@ class Coverage:
     def __init__(self):
         self.trees = {}
         """Identity of an outermost module -> what is known of its modules."""
+        self.trained = set()
+        """Those that have run with gradients: what has not (a reference model) has none to show."""
 
     def note_outermost(self, module):
         """A module is called from outside of any: those inside it are watched from now on."""
+        if torch.is_grad_enabled():
+            self.trained.add(id(module))
         if id(module) in self.trees:
             return
         inner = [(name, one) for name, one in module.named_modules() if any(p is not None for p in one._parameters.values())]
@@ -64,16 +68,15 @@ class Coverage:
         """Notes what was never reached; `stepped`: an optimizer has stepped, so that gradients would have been seen."""
         used = {one.family for watched in self.trees.values() for one in watched if one.is_used} - {None}
         never = [one for watched in self.trees.values() for one in watched if not one.is_used]
-        skipped = [one for one in never if one.family in used or (stepped and caveats.Asked.device and _is_trained(one))]
-        unused = [one for one in never if one not in skipped and stepped and _is_trained(one)]
+        skipped = [one for one in never if one.family in used or (stepped and caveats.Asked.device and self._is_trained(one))]
+        unused = [one for one in never if one not in skipped and stepped and self._is_trained(one)]
         if skipped:
             caveats.tell_of_run("skipped", f"{_names(skipped)} got no forward pass: what they would take is in no figure, so it is not known whether it fits")
         if unused:
             caveats.tell_of_run("unused", f"{_names(unused)} got neither a forward pass nor a gradient; nothing of the device was asked that decides it")
 
-
-def _is_trained(one):
-    return any(p.requires_grad for p in one.parameters())
+    def _is_trained(self, one):
+        return one.tree in self.trained and any(p.requires_grad for p in one.parameters())
 
 
 def _names(modules):

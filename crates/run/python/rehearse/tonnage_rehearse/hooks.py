@@ -17,9 +17,9 @@ class Hooks:
     """The hooks of a session. While an outermost module runs, the global hook is out of the way, so that the calls inside
     it cost nothing."""
 
-    def __init__(self, phases, roles, trace, stop, named, coverage):
+    def __init__(self, phases, roles, trace, stop, named, coverage, shapes):
         self.phases, self.roles, self.trace, self.stop, self.named = phases, roles, trace, stop, named
-        self.coverage = coverage
+        self.coverage, self.shapes = coverage, shapes
         self.before_forward = self.after_forward = None
         self.in_backward = False
         self.latest = self.trained = None
@@ -66,7 +66,7 @@ class Hooks:
         else:
             outer = None
         leave = functools.partial(self._leave, outer)
-        self.after_forward = module.register_forward_hook(leave, always_call=True)
+        self.after_forward = module.register_forward_hook(leave, with_kwargs=True, always_call=True)
 
     def _note_own_step(self, module):
         """Without an optimizer of PyTorch's a step is over where gradients were there and are gone."""
@@ -85,8 +85,10 @@ class Hooks:
             self.coverage.note_gradients()
             self.trained = next((p for p in module.parameters() if p.grad is not None), None)
 
-    def _leave(self, outer, *_):
+    def _leave(self, outer, module, args, kwargs, _):
         self.after_forward.remove()
+        if torch.is_grad_enabled():
+            self.shapes.note(module, args, kwargs)
         Values.in_model = False
         self._await_forward()
         if outer is not None:

@@ -17,9 +17,9 @@ _loaded = time.time()
 class Record:
     """The record of this process, written once."""
 
-    def __init__(self, wanted, counters, phases, trace, coverage):
+    def __init__(self, wanted, counters, phases, trace, seen):
         self.wanted, self.counters, self.phases, self.trace = wanted, counters, phases, trace
-        self.coverage = coverage
+        self.coverage, self.shapes = seen
         self.out_of_memory = []
         self.failure = None
         self.is_written = False
@@ -64,6 +64,7 @@ class Record:
         self.phases.note_peaks()
         traces = self.trace.close()
         self.coverage.tell(self.phases.steps_done > 0)
+        self.shapes.tell()
         path = os.path.join(self.wanted.folder, f"record-{os.getpid()}.json")
         with open(path + ".part", "w", encoding="utf-8") as file:
             json.dump(self._document(traces, stop), file)

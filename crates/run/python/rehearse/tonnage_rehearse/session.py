@@ -19,6 +19,7 @@ from .hooks import Hooks
 from .phases import Phases
 from .record import Record
 from .roles import Roles
+from .shapes import Shapes
 from .stop import Stop
 from .trace import Trace
 from .watchdog import Watchdog
@@ -34,9 +35,10 @@ class Session:
         self.roles = Roles(self.counters)
         self.trace = Trace(wanted, self.counters, self.phases, self.roles)
         self.coverage = Coverage()
-        self.record = Record(wanted, self.counters, self.phases, self.trace, self.coverage)
+        self.shapes = Shapes(self.phases, wanted)
+        self.record = Record(wanted, self.counters, self.phases, self.trace, (self.coverage, self.shapes))
         self.stop = Stop(wanted, self.phases, self.record)
-        self.hooks = Hooks(self.phases, self.roles, self.trace, self.stop, named, self.coverage)
+        self.hooks = Hooks(self.phases, self.roles, self.trace, self.stop, named, self.coverage, self.shapes)
         self.watchdog = Watchdog(wanted, self.counters, self.phases, self.stop)
 
     def begin(self):

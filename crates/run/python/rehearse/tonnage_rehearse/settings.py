@@ -29,6 +29,10 @@ class Settings:
     """Whether values of device tensors are followed."""
     worst_experts: bool = False
     """Whether tokens go to the same experts as far as they can, instead of to all alike."""
+    longest: bool = False
+    """Whether data loaders give the longest rows first."""
+    row_length: int = 0
+    """Tokens of every row that a data loader gives; 0: as they are."""
 
 
 @functools.cache
@@ -48,6 +52,8 @@ def read():
         trace_entries=int(_number("TRACE_ENTRIES", 2_000_000)),
         values=_number("VALUES", 1) != 0,
         worst_experts=_number("WORST_EXPERTS", 0) != 0,
+        longest=_number("LONGEST", 0) != 0,
+        row_length=int(_number("ROW_LENGTH", 0)),
     )
 
 
