@@ -22,6 +22,12 @@ fn leaves(name: &str) -> String {
     )
 }
 
+/// The same, as if the script had not been stopped.
+fn leaves_by_itself(name: &str) -> String {
+    let ended = "s/\"reason\": \"steady\"/\"reason\": \"end\"/";
+    format!("{}; sed -i '{ended}' $TONNAGE_REHEARSE_DIR/record-1.json", leaves(name))
+}
+
 fn document(output: &Output) -> Value {
     serde_json::from_slice(&output.stdout).unwrap_or_else(|_| panic!("{}", String::from_utf8_lossy(&output.stderr)))
 }
@@ -37,8 +43,7 @@ fn a_command_that_fails_for_its_own_reasons_comes_through() {
     assert_eq!(output.status.code(), Some(7));
     assert_eq!(output.stdout, b"out\n");
     assert!(String::from_utf8_lossy(&output.stderr).ends_with("err\n"));
-    let ended = "sed -i 's/\"reason\": \"steady\"/\"reason\": \"end\"/' $TONNAGE_REHEARSE_DIR/record-1.json";
-    let failed = shell(&[], &format!("{}; {ended}; exit 5", leaves("fits")));
+    let failed = shell(&[], &format!("{}; exit 5", leaves_by_itself("fits")));
     assert_eq!(failed.status.code(), Some(5));
     let screen = String::from_utf8_lossy(&failed.stdout);
     assert!(screen.contains("the command failed with exit code 5"));
@@ -51,7 +56,7 @@ fn a_launcher_that_takes_our_stop_for_a_crash_takes_no_verdict_away() {
     let screen = String::from_utf8_lossy(&output.stdout);
     assert_eq!(output.status.code(), Some(0), "{screen}");
     assert!(
-        screen.contains("fits") && screen.contains("took its stop for a crash, and ended with exit code 5"),
+        screen.contains("fits") && screen.contains("ended with exit code 5 after its processes were stopped"),
         "{screen}"
     );
     // A rank that left no record may have failed.
@@ -201,7 +206,7 @@ fn without_a_gpu_there_are_sizes_and_who_carries_them() {
 
 #[test]
 fn what_a_command_that_failed_would_have_asked_for_is_not_known() {
-    let output = shell(&["--gpu", "a100-80,7GiB", "--json"], &format!("{}; exit 5", leaves("grows")));
+    let output = shell(&["--gpu", "a100-80,7GiB", "--json"], &format!("{}; exit 5", leaves_by_itself("grows")));
     assert_eq!(output.status.code(), Some(5));
     let answer = document(&output);
     let verdicts = [&answer["gpus"][0]["verdict"], &answer["gpus"][1]["verdict"]];

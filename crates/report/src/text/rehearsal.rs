@@ -305,7 +305,10 @@ fn warning_lines(rehearsal: &Rehearsal, process: &ProcessRecord) -> Vec<String> 
         let batches = if longest { "" } else { ", longer batches" };
         lines.push(format!("the script was stopped: what it does later (evaluation, saving{batches}) was not seen"));
         if let Some(code) = rehearsal.exit_code.filter(|code| *code != 0 && rehearsal.ended_well()) {
-            lines.push(format!("what started the script took its stop for a crash, and ended with exit code {code}"));
+            lines.push(format!(
+                "the command ended with exit code {code} after its processes were stopped here: a launcher may take that for a crash; \
+                 what another program of the command would have needed was not seen"
+            ));
         }
     }
     if let Some(held) = rehearsal.unrecorded.iter().map(|process| process.peak_bytes).max() {

@@ -1,5 +1,6 @@
 """Lines of the user's own program: what is in neither an installed package, nor Python's library, nor this package."""
 
+import functools
 import os
 import sys
 import sysconfig
@@ -28,8 +29,9 @@ def _judge(filename):
     return not path.startswith((HERE, *_STDLIB))
 
 
+@functools.lru_cache(maxsize=4096)
 def short(filename):
-    """The path as the user would type it."""
+    """The path as the user would type it, where the script was when it was first asked for."""
     path = os.path.abspath(filename)
     relative = os.path.relpath(path)
     return path if relative.startswith("..") else relative

@@ -2,6 +2,7 @@
 the marks of roles, in the order in which they happened.
 """
 
+import functools
 import json
 import os
 
@@ -27,29 +28,21 @@ class Writer:
             return 0
         if self.file is None:
             self.open()
-        events = sorted(self.events(entries, history, marks), key=lambda event: event[:2])
-        lines = []
-        phase = ""
-        for _, kind, what in events:
-            if kind == 0:
-                phase = what.name
-                lines.append(f'["p",{json.dumps(what.name)},{what.step}]')
-            elif kind == 1:
-                category, addresses = what
-                for address in addresses:
-                    line = self.live.get(address)
-                    if line is not None:
-                        line[3] = category
-            elif kind == 2:
-                lines.append('["e"]')
-            else:
-                lines.append(self.event(what, backward_line if phase == "backward" else None))
+        lines, phase, at = [], "", 0
+        between = sorted(self.between(history, marks), key=lambda event: event[:2])
+        for index, entry in enumerate(entries):
+            while at < len(between) and between[at][0] <= self.place + index:
+                phase = self.note(between[at], lines) or phase
+                at += 1
+            lines.append(self.event(entry, backward_line if phase == "backward" else None))
+        for event in between[at:]:
+            self.note(event, lines)
         self.file.write("\n".join(line if isinstance(line, str) else _text(line) for line in lines) + "\n")
         self.place += len(entries)
         return len(entries)
 
-    def events(self, entries, history, marks):
-        """All that happened, each with its place: boundaries before marks before events at the same place."""
+    def between(self, history, marks):
+        """What happened between entries, each with its place: boundaries before marks at the same place."""
         for phase in history:
             yield phase.begins[self.device], 0, phase
         for device, place, category, addresses in marks:
@@ -58,8 +51,22 @@ class Writer:
         for place in self.empties:
             yield place, 2, None
         self.empties = []
-        for index, entry in enumerate(entries):
-            yield self.place + index, 3, entry
+
+    def note(self, event, lines):
+        """Takes one of them; the name of the phase that it begins, if it does."""
+        _, kind, what = event
+        if kind == 0:
+            lines.append(f'["p",{json.dumps(what.name)},{what.step}]')
+            return what.name
+        if kind == 1:
+            category, addresses = what
+            for address in addresses:
+                line = self.live.get(address)
+                if line is not None:
+                    line[3] = category
+        else:
+            lines.append('["e"]')
+        return None
 
     def event(self, entry, backward_line):
         """A line, or what becomes one when its category is known."""
@@ -87,15 +94,37 @@ class Writer:
 
 def _text(line):
     number, size, origin, category, stream = line
-    op, module = origin.split("\0", 1)
     tail = f",{stream}" if stream else ""
-    return f'["a",{number},{size},{json.dumps(op)},{json.dumps(module)},"{category}"{tail}]'
+    return f'["a",{number},{size},{_quoted(origin)},"{category}"{tail}]'
+
+
+@functools.lru_cache(maxsize=4096)
+def _quoted(origin):
+    op, module = origin.split("\0", 1)
+    return f"{json.dumps(op)},{json.dumps(module)}"
+
+
+@functools.lru_cache(maxsize=4096)
+def _is_wrapper(filename):
+    return any(part in filename for part in _WRAPPERS)
 
 
 def _category(entry):
     """What is allocated inside a wrapper moves between ranks, until a mark says otherwise."""
-    inner = (entry.get("frames") or ())[:6]
-    return "communication" if any(part in frame["filename"] for frame in inner for part in _WRAPPERS) else "temporary"
+    for frame in (entry.get("frames") or ())[:6]:
+        if _is_wrapper(frame["filename"]):
+            return "communication"
+    return "temporary"
+
+
+@functools.lru_cache(maxsize=4096)
+def _whose(filename):
+    """`ours`, the `user`'s, a `library`'s or PyTorch's (empty)."""
+    if filename.startswith(places.HERE):
+        return "ours"
+    if places.is_own(filename):
+        return "user"
+    return "" if _TORCH in filename else "library"
 
 
 def _origin(frames, backward_line):
@@ -104,13 +133,13 @@ def _origin(frames, backward_line):
         return "", backward_line or ""
     op = library = line = ""
     for frame in frames:
-        name, filename = frame["name"], frame["filename"]
-        if filename.startswith(places.HERE):
+        whose = _whose(frame["filename"])
+        if whose == "ours":
             continue
-        op = op or name
-        if places.is_own(filename):
-            line = f"{places.short(filename)}:{frame['line']} in {name}"
+        op = op or frame["name"]
+        if whose == "user":
+            line = f"{places.short(frame['filename'])}:{frame['line']} in {frame['name']}"
             break
-        if not library and _TORCH not in filename:
-            library = f" ({os.path.basename(filename)}:{frame['line']})"
+        if whose and not library:
+            library = f" ({os.path.basename(frame['filename'])}:{frame['line']})"
     return op + library, line

@@ -1,0 +1,16 @@
+"""A small loop, for the ways in which people start one: alone, or a rank of several under whatever launcher set RANK."""
+import os
+
+import torch
+from torch import nn
+
+torch.cuda.set_device(int(os.environ.get("LOCAL_RANK", 0)))
+model = nn.Sequential(nn.Linear(512, 2048), nn.ReLU(), nn.Linear(2048, 512)).cuda()
+if int(os.environ.get("WORLD_SIZE", 1)) > 1:
+    torch.distributed.init_process_group("nccl")
+    model = nn.parallel.DistributedDataParallel(model, device_ids=[torch.cuda.current_device()])
+optimizer = torch.optim.AdamW(model.parameters())
+for _ in range(20):
+    model(torch.randn(64, 512, device="cuda")).square().mean().backward()
+    optimizer.step()
+    optimizer.zero_grad()
