@@ -16,9 +16,9 @@ use crate::trace::Trace;
 /// From this many events on what only repeats is left out, wherever the allocator finds it.
 pub(super) const ENOUGH_EVENTS: usize = 1 << 20;
 /// So many steps, and so many passes of a step, are run of any job: what a job of ordinary length shows is all of it.
-const RUN_WHOLE: u64 = 16;
+const RUN_WHOLE: u64 = 8;
 /// A job with fewer events is run whole: the replay that follows it would cost more than it saves.
-const WORTH_FOLLOWING: usize = 1 << 15;
+const WORTH_FOLLOWING: usize = 1 << 14;
 /// The longest round of pieces after which blocks lie as before it.
 const LONGEST_ROUND: usize = 12;
 /// So many rounds must be alike: how blocks lie does not say which of two equal ones holds what, and had two changed places,

@@ -61,6 +61,8 @@ const ALL: u64 = 1 << 25;
 const FEWER: u64 = 1 << 22;
 /// So many large requests and frees are replayed one by one: three seconds.
 const MOST_LARGE: u64 = 1 << 25;
+/// Those that stand for more than [`MOST_LARGE`]: still some hundred tokens of a generation.
+const FEWER_LARGE: u64 = 1 << 23;
 
 impl Trace {
     /// Whether a replay takes so long that the least memory is not searched for by one after another.
@@ -95,7 +97,8 @@ impl Trace {
     pub(crate) fn bound_replay(&mut self) {
         let events = self.grown_events();
         if events > ALL {
-            let times = self.grown_large().div_ceil(MOST_LARGE).max(1);
+            let large = self.grown_large();
+            let times = if large > MOST_LARGE { large.div_ceil(FEWER_LARGE) } else { 1 };
             self.stride(Stride { times, small: events.div_ceil(FEWER).div_ceil(times) });
         }
     }
