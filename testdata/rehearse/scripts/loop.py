@@ -4,10 +4,12 @@ import os
 import torch
 from torch import nn
 
-torch.cuda.set_device(int(os.environ.get("LOCAL_RANK", 0)))
+# Ray shows each rank its own GPU alone, and has joined the ranks before.
+torch.cuda.set_device(int(os.environ.get("LOCAL_RANK", 0)) % torch.cuda.device_count())
 model = nn.Sequential(nn.Linear(512, 2048), nn.ReLU(), nn.Linear(2048, 512)).cuda()
 if int(os.environ.get("WORLD_SIZE", 1)) > 1:
-    torch.distributed.init_process_group("nccl")
+    if not torch.distributed.is_initialized():
+        torch.distributed.init_process_group("nccl")
     model = nn.parallel.DistributedDataParallel(model, device_ids=[torch.cuda.current_device()])
 optimizer = torch.optim.AdamW(model.parameters())
 for _ in range(20):
