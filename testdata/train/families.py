@@ -45,6 +45,11 @@ def rope(rope_type, theta=10000.0, **more):
     return dict(rope_parameters=dict(rope_type=rope_type, rope_theta=theta, **more))
 
 
+def long_factors(count, **more):
+    short = [1.0 + 0.3 * at for at in range(count)]
+    return dict(short_factor=short, long_factor=[2 * one for one in short], original_max_position_embeddings=16, **more)
+
+
 def case(name, model_type, base, attention="sdpa", lora=None, padding=None, **config):
     return dict(
         name=name,
@@ -76,6 +81,10 @@ def cases():
     yield case("llama_rope_yarn", "llama", DECODER, **rope("yarn", **YARN))
     yield case("llama_rope_yarn_mscale", "llama", DECODER, **rope("yarn", mscale=0.7, mscale_all_dim=1.3, beta_fast=8, **YARN))
     yield case("llama_rope_yarn_plain", "llama", DECODER, **rope("yarn", attention_factor=0.8, truncate=False, **YARN))
+    # Within the length of the first training: a row has 12 tokens.
+    yield case("llama_rope_dynamic", "llama", DECODER, **rope("dynamic", factor=4.0))
+    yield case("llama_rope_longrope", "llama", DECODER, **rope("longrope", **long_factors(4)))
+    yield case("llama_rope_longrope_plain", "llama", DECODER, **rope("longrope", attention_factor=1.3, **long_factors(4)))
     yield case("llama_old_keys", "llama", DECODER, rope_theta=500.0, rope_scaling=dict(type="linear", factor=3.0))
     yield case("llama_old_llama3", "llama", DECODER, rope_theta=500.0, rope_scaling=dict(rope_type="llama3", **LLAMA3))
     yield case("llama_lora", "llama", DECODER, lora=dict(r=4, alpha=12.0, targets=["q_proj", "v_proj", "down_proj"]))
@@ -93,6 +102,7 @@ def cases():
     yield case("phi3", "phi3", DECODER, pad_token_id=0, **partial)
     yield case("phi3_window", "phi3", DECODER, "eager", pad_token_id=0, sliding_window=5)
     yield case("phi3_old_keys", "phi3", DECODER, pad_token_id=0, rope_theta=500.0, partial_rotary_factor=0.75, head_dim=16)
+    yield case("phi3_longrope", "phi3", DECODER, pad_token_id=0, original_max_position_embeddings=16, **rope("longrope", **long_factors(4)))
     gemma = dict(head_dim=8, sliding_window=5)
     yield case("gemma2", "gemma2", DECODER, "eager", query_pre_attn_scalar=16, **gemma)
     yield case("gemma2_sdpa", "gemma2", DECODER, **gemma)

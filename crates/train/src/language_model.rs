@@ -9,10 +9,10 @@ use tonnage_torch::{Argument, Device, Tensor, Torch, operator};
 use crate::building::{BuildError, Builder, Mode, NewParameter};
 use crate::cache::Cache;
 use crate::error::TrainError;
-use crate::job::{Attention, CheckpointPolicy, JobSpec};
+use crate::job::{Attention, CheckpointPolicy, Fields, JobSpec};
 use crate::model::family::agi2::{self, Agi2Model};
 use crate::model::family::{Family, ForwardCall, LANGUAGE_MODELS, Model, RunOptions};
-use crate::model::nn::KvCache;
+use crate::model::nn::{KvCache, Rope, RopeKind};
 use crate::tensor::{self, Context, caught};
 
 /// Where the numbers of weights come from.
@@ -112,7 +112,30 @@ impl LanguageModel {
                 "leave it out, or set it to \"eager\"",
             ));
         }
-        Ok(())
+        let unknown = ropes_of(job).into_iter().find_map(|(_, rope)| match rope.kind {
+            RopeKind::Other(name) => Some(name),
+            _ => None,
+        });
+        unknown.map_or(Ok(()), |name| {
+            Err(refused(
+                format!("`rope_parameters`: frequencies of rope_type `{name}` are not computed here"),
+                "default, linear, dynamic, llama3, yarn and longrope are; run your own script with `tonnage run -- python ...`",
+            ))
+        })
+    }
+
+    /// The most tokens of a row, where a model turns longer ones by other frequencies than those that are computed here
+    /// (rope_type dynamic and longrope).
+    pub fn longest_row(job: &JobSpec) -> Option<u64> {
+        let of_rope = |(parameters, rope): (Fields, Rope)| match rope.kind {
+            // `max_seq_len_cached` begins with all positions of the model.
+            RopeKind::Dynamic => Some(positions_of(job)),
+            RopeKind::LongRope { .. } => Some(rope.original_max_positions),
+            // Phi-3's older configs call longrope `yarn`.
+            RopeKind::Yarn(_) if parameters.get("short_factor").is_some() => Some(rope.original_max_positions),
+            _ => None,
+        };
+        ropes_of(job).into_iter().filter_map(of_rope).min()
     }
 
     /// Builds the model on a device.
@@ -245,6 +268,28 @@ impl LanguageModel {
 
 fn family_of(job: &JobSpec) -> Option<&'static Family> {
     LANGUAGE_MODELS.iter().find(|family| family.model_types.contains(&job.model.model_type.as_str()))
+}
+
+/// Positions of the model by its config, else the fewest that a decoder's config class has by default.
+fn positions_of(job: &JobSpec) -> u64 {
+    let written = job.model.config.get("max_position_embeddings").and_then(serde_json::Value::as_u64);
+    written.filter(|positions| *positions > 0).unwrap_or(2048)
+}
+
+/// What the config says of its rotary embeddings, with their parameters, one for each type of layers that has its own; what it says
+/// wrong comes up where the model is built.
+fn ropes_of(job: &JobSpec) -> Vec<(Fields, Rope)> {
+    let config = &job.model.config;
+    let older = config.object("rope_scaling").ok().flatten().filter(|older| !older.0.is_empty());
+    let newer = || config.object("rope_parameters").ok().flatten();
+    let Some(parameters) = older.or_else(newer) else { return Vec::new() };
+    let nested = parameters.0.keys().filter_map(|key| parameters.object(key).ok().flatten());
+    let all: Vec<Fields> = nested.chain([parameters.clone()]).collect();
+    let read = |parameters: Fields| {
+        let rope = Rope::of_parameters(&parameters, config, 10_000.0, positions_of(job)).ok()?;
+        Some((parameters, rope))
+    };
+    all.into_iter().filter_map(read).collect()
 }
 
 /// Whether a mask hides a token; it is read from the device.

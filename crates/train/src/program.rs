@@ -4,7 +4,8 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use serde_json::{Map, Value};
-use tonnage_core::job::{GenerationSpec, Init, JobSpec, TrainingSpec, keys};
+use tonnage_core::job::{GenerationSpec, Init, JobSpec, TrainingSpec, is_full_name, keys};
+use tonnage_core::model_type::AGI2;
 use tonnage_torch::{Device, Torch};
 
 use crate::data::batches::{Made, Making};
@@ -59,6 +60,16 @@ impl<'a> Program<'a> {
     pub fn prepare_rank(&'a self, ranks: u64, rank: u64) -> Result<Ready<'a>, TrainError> {
         let settings = Settings::of_job(self.job, self.training)?;
         LanguageModel::check_job(self.job)?;
+        if let Some(longest) = LanguageModel::longest_row(self.job).filter(|longest| self.job.seq_len > *longest) {
+            return Err(TrainError::refused(
+                format!(
+                    "rows of {} tokens are longer than the {longest} that this rope_type has one set of frequencies for: those of longer \
+                     rows are not computed here",
+                    self.job.seq_len
+                ),
+                format!("set `{}` to {longest} or less", keys::SEQ_LEN),
+            ));
+        }
         let tokenizer = self.read_tokenizer()?;
         let vocabulary = vocabulary_of(self.job);
         if let Some(vocabulary) = vocabulary.filter(|vocabulary| tokenizer.size() > *vocabulary) {
@@ -310,6 +321,24 @@ impl Program<'_> {
             }
         }
         write_json(&folder.join("generation_config.json"), &generation_config(&self.training.generation, self.job))
+    }
+
+    /// Refuses to begin a published model anew where nobody asked for that.
+    ///
+    /// # Errors
+    /// When the job names one, and neither its weights nor a checkpoint are on this machine.
+    pub fn check_weights(&self) -> Result<(), TrainError> {
+        let name = &self.job.model.name;
+        let asks = self.training.init == Init::Auto && is_full_name(name) && self.job.model.model_type != AGI2;
+        if !asks || self.first_weights()?.is_some() || self.checkpoint()?.is_some() {
+            return Ok(());
+        }
+        Err(TrainError::refused(
+            format!("no weights of {name} lie on this machine"),
+            format!(
+                "`hf download {name}` puts them into the hub cache; or name their folder as `model`; or begin with new ones: --init from_config"
+            ),
+        ))
     }
 
     /// Whether the first weights are read or made, for who is told of it.

@@ -101,6 +101,7 @@ impl Author {
             ["max_position_embeddings", "n_positions"].into_iter().find_map(|key| config.get(key)?.as_u64());
         // The guide's small GPT has a position for each token of a row of its data.
         let positions = if model.keeps_keys() { of_config } else { Some(job.seq_len) };
+        let positions = [positions, LanguageModel::longest_row(job)].into_iter().flatten().min();
         let vocabulary = vocabulary_of(job).unwrap_or_else(|| tokenizer.size());
         Ok(Self { torch, device, model, ends: ends_of(job), tokenizer, positions, vocabulary })
     }

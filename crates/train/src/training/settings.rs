@@ -4,7 +4,7 @@
 use tonnage_core::dtype::DType;
 use tonnage_core::job::{
     CheckpointPolicy, Framework, JobSpec, LearningRateSchedule, LossKernel, OptimizerKind, Parallel, RowGrowth,
-    Strategy, Task, TrainingSpec, keys,
+    Strategy, Task, TrainingSpec, TransformersVersion, keys,
 };
 use tonnage_core::model_type::AGI2;
 use tonnage_torch::{Buckets, ScalarType, Tensor, Torch};
@@ -182,6 +182,23 @@ fn refuse_job(job: &JobSpec) -> Result<(), TrainError> {
     if job.logits.loss == LossKernel::Liger || job.liger_kernels {
         return refused("Liger's kernels are Triton's, which only Python runs".to_owned(), ELSEWHERE);
     }
+    if job.logits.logits_to_keep.is_some() {
+        return refused("`logits_to_keep`: the loss is of all logits".to_owned(), "leave it out");
+    }
+    if job.device_map || job.materialized {
+        let problem = "`device_map`: weights are not loaded as from_pretrained(device_map=...) does";
+        return refused(problem.to_owned(), "leave it out: what it adds to memory is one block");
+    }
+    if job.transformers != TransformersVersion::DEFAULT {
+        return refused(
+            format!(
+                "`transformers` = {}: models are trained as those of {}",
+                job.transformers,
+                TransformersVersion::DEFAULT
+            ),
+            "leave it out, or train with that version under `tonnage run JOB.toml -- python train.py`",
+        );
+    }
     if !job.zero_grad_set_to_none {
         return refused("`zero_grad_set_to_none` = false is not carried".to_owned(), ELSEWHERE);
     }
@@ -279,6 +296,12 @@ mod tests {
             ("zero_grad_set_to_none", "false", "tonnage run"),
             ("train_mode", "false", "dropout"),
             ("seq_len", "1", "2 or more"),
+            ("loss", "liger", "tonnage run"),
+            ("use_liger_kernel", "true", "tonnage run"),
+            ("transformers", "4.48", "tonnage run"),
+            ("device_map", "true", "leave it out"),
+            ("optimizer", "adamw8bit", "adamw_fused"),
+            ("optimizer", "muon", "adamw_fused"),
         ] {
             let spreads = key == "parallel" || key.starts_with("ddp");
             let error = settings(&[(key, value), ("world_size", if spreads { "2" } else { "1" })]).unwrap_err();

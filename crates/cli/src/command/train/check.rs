@@ -10,9 +10,12 @@ use crate::failure::Failure;
 ///
 /// # Errors
 /// When the job cannot be trained, or its data, tokenizer or weights cannot be read.
-pub fn check_training(job: &TrainJob, program: &Program<'_>) -> Result<String, Failure> {
+pub fn check_training(job: &TrainJob, program: &Program<'_>, needs_weights: bool) -> Result<String, Failure> {
     let ready =
         program.prepare_rank(job.resolved.job.parallel.world_size.max(1), 0).map_err(|error| train_failure(&error))?;
+    if needs_weights {
+        program.check_weights().map_err(|error| train_failure(&error))?;
+    }
     let weights = program.first_weights().map_err(|error| train_failure(&error))?;
     let from = weights
         .map_or_else(|| "from new weights".to_owned(), |folder| format!("from the weights in {}", folder.display()));

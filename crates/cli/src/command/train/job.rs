@@ -37,7 +37,8 @@ impl TrainJob {
     /// # Errors
     /// When it cannot be read or resolved, or it is of another number of ranks.
     pub fn read_job(args: &JobArgs, ranks: Option<u64>) -> Result<Self, Failure> {
-        let source = on_ranks(read_source(args)?, ranks)?;
+        // No transformers runs here, whichever the active environment has.
+        let source = on_ranks(read_source(args)?.installed(None), ranks)?;
         let is_said = |resolved: &Resolved| !matches!(resolved.origin(FRAMEWORK), Some(Origin::Default(_)) | None);
         let resolved = source.resolve(&[])?;
         let source = if is_said(&resolved) {

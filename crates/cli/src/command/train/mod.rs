@@ -151,8 +151,8 @@ impl TrainArgs {
             return self.train_as_rank(place, terminal);
         }
         let job = TrainJob::read_job(&self.job, self.ranks)?;
-        let program = job.make_program(None, false);
-        let checked = check::check_training(&job, &program)?;
+        let program = job.make_program(self.resume.then(|| job.output_folder()), self.resume);
+        let checked = check::check_training(&job, &program, !self.rehearse)?;
         let (found, chosen) = self.engine.choose(job.resolved.training.use_cpu)?;
         terminal.say(&engine::about_torch(&found));
         let shim = engine::build_shim(&found, terminal)?;

@@ -3,6 +3,7 @@
 use std::ffi::OsString;
 
 use serde_json::{Value, json};
+use tonnage_core::alloc::AllocatorConfig;
 use tonnage_core::gpu::Gpu;
 use tonnage_core::plan::fit::verdict_on;
 use tonnage_run::bounded::read_text;
@@ -41,7 +42,11 @@ pub fn rehearse_training(job: &TrainJob, found: &Found, as_json: bool, terminal:
     let ranks = spec.parallel.world_size.max(1);
     let folder = TemporaryFolder::make().map_err(|error| Failure::about_file("a temporary folder", &error))?;
     let words = job.trainer_command(found, Device::Cuda(0), &job.output_folder(), false)?;
-    let set = ["env".to_owned(), format!("TONNAGE_ATTEMPT_DIR={}", folder.path().display())];
+    let mut set = vec!["env".to_owned(), format!("TONNAGE_ATTEMPT_DIR={}", folder.path().display())];
+    if spec.allocator != AllocatorConfig::default() {
+        // The name that all versions read.
+        set.push(format!("PYTORCH_CUDA_ALLOC_CONF={}", spec.allocator));
+    }
     let steps = ["--phantom-steps".to_owned(), STEPS.max(u64::from(spec.steps)).to_string()];
     let options = Options {
         command: set.into_iter().chain(words).chain(steps).map(OsString::from).collect(),

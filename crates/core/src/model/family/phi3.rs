@@ -58,7 +58,7 @@ impl Config {
         }
         // `convert_rope_params_to_dict`: older configs say su or yarn.
         if matches!(decoder.rope.kind, RopeKind::Yarn(_)) {
-            decoder.rope.kind = RopeKind::LongRope;
+            decoder.rope = decoder.rope.into_long(fields, decoder.positions)?;
         }
         decoder.rotary_dim = (decoder.head_dim as f64 * partial_rotary_factor(fields)?) as u64;
         check_rotary("partial_rotary_factor", decoder.rotary_dim)?;

@@ -55,8 +55,8 @@ pub(crate) struct RotaryEmbedding {
 
 impl RotaryEmbedding {
     pub(crate) fn new(at: &Builder, rotary_dim: u64, rope: &Rope) -> Self {
-        if let Some(name) = rope.unknown() {
-            at.lack_numbers("rope_parameters", || format!("frequencies of rope_type `{name}` are not computed here"));
+        if let Some(unknown) = rope.unknown(rotary_dim) {
+            at.lack_numbers("rope_parameters", || format!("frequencies of rope_type {unknown} are not computed here"));
         }
         let module = at.module();
         let buffer = || at.buffer(&[rotary_dim / 2], DType::Float32, || rope.inverse_frequencies(rotary_dim));
@@ -76,7 +76,7 @@ impl RotaryEmbedding {
         let _no_grad = context.set_grad_enabled(false);
         self.check_length(position_ids);
         // One of the two sets is registered anew in each forward pass.
-        if let (RopeKind::LongRope, Some(original)) = (&self.rope.kind, &self.original_inv_freq) {
+        if let (RopeKind::LongRope { .. }, Some(original)) = (&self.rope.kind, &self.original_inv_freq) {
             self.inv_freq.replace(original.clone());
         }
         let inv_freq = self.inv_freq.borrow();
@@ -98,7 +98,7 @@ impl RotaryEmbedding {
     /// What `dynamic_rope_update` (transformers/modeling_rope_utils.py) runs to find the sequence's length; new frequencies are a
     /// few hundred bytes and left out.
     fn check_length(&self, position_ids: &Tensor) {
-        if !matches!(self.rope.kind, RopeKind::Dynamic | RopeKind::LongRope) {
+        if !matches!(self.rope.kind, RopeKind::Dynamic | RopeKind::LongRope { .. }) {
             return;
         }
         let seq_len = {

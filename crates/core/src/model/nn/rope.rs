@@ -32,8 +32,10 @@ pub(crate) enum RopeKind {
     Yarn(Yarn),
     /// Checked for growth and for reset in every pass.
     Dynamic,
-    /// One of two sets in every pass.
-    LongRope,
+    /// One of two sets in every pass: these factors up to the length of the first training, others beyond it.
+    LongRope {
+        short: Vec<f32>,
+    },
     /// Frequencies of some other kind, which are taken to be fixed.
     Other(String),
 }
@@ -90,23 +92,39 @@ impl Rope {
             }),
             "dynamic" => RopeKind::Dynamic,
             // Phi-3's configs once said su or yarn for it; elsewhere yarn is fixed.
-            "longrope" | "su" => RopeKind::LongRope,
+            "longrope" | "su" => RopeKind::LongRope { short: short_factors(parameters) },
             other => RopeKind::Other(other.to_owned()),
         };
         let attention_scaling = match kind {
             RopeKind::Yarn(yarn) => parameters.positive("attention_factor", yarn.attention_factor(parameters)?)?,
+            RopeKind::LongRope { .. } => long_attention_factor(parameters, factor()?, original_max_positions)?,
             _ => 1.0,
         };
         Ok(Self { theta: parameters.positive("rope_theta", theta)?, kind, attention_scaling, original_max_positions })
     }
 
+    /// The same as longrope, which older configs of Phi-3 call `yarn` (`convert_rope_params_to_dict`).
+    pub(crate) fn into_long(self, fields: &Fields, positions: u64) -> Result<Self, FieldError> {
+        let parameters = match fields.object("rope_scaling")?.filter(|older| !older.0.is_empty()) {
+            Some(older) => older,
+            None => fields.object("rope_parameters")?.unwrap_or_default(),
+        };
+        let ratio = positions as f64 / self.original_max_positions.max(1) as f64;
+        let factor = parameters.positive("factor", ratio)?;
+        let attention_scaling = long_attention_factor(&parameters, factor, self.original_max_positions)?;
+        Ok(Self { kind: RopeKind::LongRope { short: short_factors(&parameters) }, attention_scaling, ..self })
+    }
+
     /// The `rope_type` of frequencies that are not computed here.
-    pub(crate) fn unknown(&self) -> Option<&str> {
+    pub(crate) fn unknown(&self, dim: u64) -> Option<String> {
         match &self.kind {
-            RopeKind::Dynamic => Some("dynamic"),
-            RopeKind::LongRope => Some("longrope"),
-            RopeKind::Other(name) => Some(name),
-            RopeKind::Default | RopeKind::Linear { .. } | RopeKind::Llama3 { .. } | RopeKind::Yarn(_) => None,
+            RopeKind::LongRope { short } if short.len() as u64 != dim / 2 => Some(format!(
+                "`longrope` with {} numbers in `short_factor`, of {} that it needs,",
+                short.len(),
+                dim / 2
+            )),
+            RopeKind::Other(name) => Some(format!("`{name}`")),
+            _ => None,
         }
     }
 
@@ -136,9 +154,25 @@ impl Rope {
                 let kept = 1.0 - yarn.ramp(self, at, dim);
                 1.0 / (yarn.factor as f32 * power) * (1.0 - kept) + frequency * kept
             }
-            RopeKind::Default | RopeKind::Dynamic | RopeKind::LongRope | RopeKind::Other(_) => frequency,
+            RopeKind::LongRope { short } => {
+                usize::try_from(at).ok().and_then(|at| short.get(at)).map_or(frequency, |factor| 1.0 / (factor * power))
+            }
+            // Up to the length of the first training, dynamic frequencies are those of theta alone.
+            RopeKind::Default | RopeKind::Dynamic | RopeKind::Other(_) => frequency,
         }
     }
+}
+
+/// `short_factor` of longrope; empty where there is none.
+fn short_factors(parameters: &Fields) -> Vec<f32> {
+    let listed = parameters.get("short_factor").and_then(|listed| listed.as_array());
+    listed.into_iter().flatten().filter_map(|factor| factor.as_f64()).map(|factor| factor as f32).collect()
+}
+
+/// `_compute_longrope_parameters`: what cosines and sines are multiplied by.
+fn long_attention_factor(parameters: &Fields, factor: f64, original: u64) -> Result<f64, FieldError> {
+    let stretched = if factor <= 1.0 { 1.0 } else { (1.0 + factor.ln() / (original.max(2) as f64).ln()).sqrt() };
+    parameters.positive("attention_factor", stretched)
 }
 
 impl Yarn {
