@@ -21,6 +21,28 @@ fn the_predicted_trace_equals_the_recorded_one() {
     assert_eq!(output.status.code(), Some(1));
 }
 
+/// PyTorch's own snapshots and recordings of native programs know no phases.
+#[test]
+fn a_recording_without_phases_is_compared_by_bytes_and_lifetimes() {
+    let whole = scratch("with_phases.jsonl");
+    let written = tonnage(&["trace", "write", "job.toml", "--output", &whole.display().to_string()]);
+    assert!(written.status.success());
+    let text = std::fs::read_to_string(&whole).unwrap();
+    let lines: Vec<&str> = text.lines().filter(|line| !line.starts_with("[\"p\"")).collect();
+    assert!(lines.len() > 100 && lines.len() < text.lines().count(), "{} lines", lines.len());
+    let file = scratch("without_phases.jsonl");
+    std::fs::write(&file, lines.join("\n")).unwrap();
+    let path = file.display().to_string();
+    let equal = tonnage(&["trace", "compare", "job.toml", &path]);
+    let said = String::from_utf8(equal.stdout).unwrap();
+    assert_eq!(equal.status.code(), Some(0), "{said}");
+    assert!(said.contains("equal: ") && said.contains("phases are not compared: the recording has none"), "{said}");
+    let answer = json(&["trace", "compare", "job.toml", &path, "--json"]);
+    assert_eq!((&answer["compares_phases"], &answer["first_difference"]), (&false.into(), &serde_json::Value::Null));
+    let other = tonnage(&["trace", "compare", "job.toml", &path, "-b", "23"]);
+    assert_eq!(other.status.code(), Some(1));
+}
+
 #[test]
 fn a_recording_replays_to_pytorchs_figures() {
     let recorded = recorded("timelines/mini_b24_s512_fp32_sdpa.jsonl.gz");

@@ -28,6 +28,8 @@ pub struct Comparison {
     pub first: Option<Difference>,
     /// Allocations that agree before it.
     pub equal_allocations: usize,
+    /// Whether phases count: a snapshot of PyTorch's and a native program's recording have none.
+    pub compares_phases: bool,
     /// Where counts or bytes differ, by phase and operator, the largest difference first.
     pub groups: Vec<GroupDifference>,
 }
@@ -87,11 +89,12 @@ pub fn compare(predicted: &Trace, recorded: &Recording, names: Names) -> Compari
     compare_recordings(&Recording::from(predicted), recorded, names)
 }
 
-/// Compares two recordings.
+/// Compares two recordings; phases only where both have some.
 pub fn compare_recordings(predicted: &Recording, recorded: &Recording, names: Names) -> Comparison {
-    let sides = [Side::new(predicted), Side::new(recorded)];
+    let compares_phases = predicted.has_phases() && recorded.has_phases();
+    let sides = [predicted, recorded].map(|recording| Side::new(recording, compares_phases));
     let (first, equal_allocations) = first_difference(&sides, names);
-    Comparison { first, equal_allocations, groups: group_differences(&sides) }
+    Comparison { first, equal_allocations, compares_phases, groups: group_differences(&sides) }
 }
 
 impl From<&Trace> for Recording {
@@ -159,7 +162,7 @@ struct Birth<'a> {
 }
 
 impl<'a> Side<'a> {
-    fn new(recording: &'a Recording) -> Self {
+    fn new(recording: &'a Recording, compares_phases: bool) -> Self {
         let allocs = recording.events.iter().filter(|event| matches!(event, RecordedEvent::Alloc(_))).count();
         let births = Vec::with_capacity(allocs);
         let mut side = Self { recording, births, frees: Vec::new(), ends: Vec::with_capacity(allocs + 1) };
@@ -168,7 +171,7 @@ impl<'a> Side<'a> {
         let mut place_of = HashMap::new();
         for (event, entry) in (0..).zip(&recording.events) {
             match entry {
-                RecordedEvent::Phase(next) => phase = Some(next),
+                RecordedEvent::Phase(next) => phase = compares_phases.then_some(next),
                 RecordedEvent::EmptyCache => {}
                 RecordedEvent::Alloc(alloc) => {
                     place_of.insert(alloc.id, side.births.len() as u32);
@@ -380,6 +383,10 @@ mod tests {
             ("pf a1 a2 a3", "pf a1 a9 a3", Some((Allocation(vec!["bytes"]), 1))),
             ("pf a1 a2:add", "pf a1 a2:mm", Some((Allocation(vec!["op"]), 1))),
             ("pf a1 pb a2", "pf a1 a2", Some((Allocation(vec!["phase"]), 1))),
+            // A recording without phases is held against bytes and lifetimes alone.
+            ("pf a1 pb a2", "a1 a2", None),
+            ("pf a1 pb a2", "pbefore precorded a1 a2", None),
+            ("pf a1 pb a2", "precorded a1 a3", Some((Allocation(vec!["bytes"]), 1))),
             ("pf a1 a2 f0 a3", "pf a1 a2 a3 f0", Some((FreedEarly, 2))),
             ("pf a1 a2 a3 f0", "pf a1 a2 f0 a3", Some((FreedLate, 2))),
             ("pf a1 a2", "pf a1", Some((Ended, 1))),

@@ -93,6 +93,11 @@ impl Recording {
         })
     }
 
+    /// Whether it knows phases of its job; those that the reader of a snapshot makes are none.
+    pub fn has_phases(&self) -> bool {
+        self.phases().any(|phase| ![snapshot::BEFORE, snapshot::RECORDED].contains(&phase.name.as_str()))
+    }
+
     /// The phase events in order.
     pub fn phases(&self) -> impl Iterator<Item = &RecordedPhase> {
         self.events.iter().filter_map(|event| match event {

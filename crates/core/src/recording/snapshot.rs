@@ -285,12 +285,12 @@ impl Found {
         let mut number = vec![0; self.before.len()];
         let traced = std::mem::take(&mut self.events);
         let mut events = Vec::with_capacity(order.len() + traced.len() + 2);
-        events.push(phase_event(0, "before"));
+        events.push(phase_event(0, BEFORE));
         for (id, index) in order.into_iter().enumerate() {
             number[index] = id as u32;
             events.push(self.alloc(id as u32, self.before[index].block));
         }
-        events.push(phase_event(1, "recorded"));
+        events.push(phase_event(1, RECORDED));
         events.extend(traced.into_iter().filter_map(|event| match event {
             Traced::Alloc(id) => self.blocks.get(id as usize).map(|block| self.alloc(earlier + id, *block)),
             Traced::Free(id) => Some(RecordedEvent::Free(earlier + id)),
@@ -306,6 +306,10 @@ fn allocator_settings<'a>(pickle: &'a Pickle<'_>) -> Option<&'a str> {
     let text = |name| pickle.text(pickle.get(settings, name)?).filter(|text| !text.is_empty());
     text("PYTORCH_ALLOC_CONF").or_else(|| text("PYTORCH_CUDA_ALLOC_CONF"))
 }
+
+/// What was alive when the history began, and what came then: phases that the reader makes, not the job.
+pub(super) const BEFORE: &str = "before";
+pub(super) const RECORDED: &str = "recorded";
 
 fn phase_event(step: u32, name: &str) -> RecordedEvent {
     RecordedEvent::Phase(RecordedPhase { step, name: name.to_owned() })

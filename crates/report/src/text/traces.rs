@@ -45,10 +45,16 @@ pub fn replay_screen(view: &ReplayView<'_>, look: &Look) -> String {
 pub fn comparison_screen(comparison: &Comparison, look: &Look) -> String {
     let count = comparison.equal_allocations;
     let Some(first) = &comparison.first else {
-        return format!("{}\n", paint_text(BOLD, &format!("equal: {count} allocations and their lifetimes")));
+        let head = paint_text(BOLD, &format!("equal: {count} allocations and their lifetimes"));
+        return format!("{head}\n{}", without_phases(comparison));
     };
     let head = paint_text(BOLD, &format!("first difference after {count} equal allocations"));
-    format!("{head}\n{first}\n{}", group_table(comparison, look))
+    format!("{head}\n{}{first}\n{}", without_phases(comparison), group_table(comparison, look))
+}
+
+/// What a comparison does not show.
+fn without_phases(comparison: &Comparison) -> &'static str {
+    if comparison.compares_phases { "" } else { "phases are not compared: the recording has none\n" }
 }
 
 fn group_table(comparison: &Comparison, look: &Look) -> String {

@@ -74,6 +74,7 @@ fn comparison_json(comparison: &Comparison) -> Value {
     json!({
         "version": 1,
         "equal_allocations": comparison.equal_allocations,
+        "compares_phases": comparison.compares_phases,
         "first_difference": comparison.first.as_ref().map(difference_json),
         "differences_by_op": comparison.groups.iter().map(group).collect::<Vec<_>>(),
     })
