@@ -20,6 +20,7 @@ mod suites;
 mod swarm;
 mod torch;
 mod train;
+mod train_models;
 mod train_ranks;
 
 use std::path::PathBuf;

@@ -71,7 +71,7 @@ pub(super) fn succeeded(output: &Output) {
     assert!(output.status.success(), "{}\n{}", text(&output.stdout), text(&output.stderr));
 }
 
-fn python(home: &Home, script: &str, arguments: &[&str]) -> String {
+pub(super) fn python(home: &Home, script: &str, arguments: &[&str]) -> String {
     let mut command = Command::new(torch_python());
     command.args(["-c", script]).args(arguments).current_dir(home.path("")).env("OMP_NUM_THREADS", "1");
     let output =
@@ -327,7 +327,7 @@ fn the_guides_keys_act() {
 }
 
 /// Predicted and rehearsed peaks of a job, which are equal.
-fn rehearsed(home: &Home, words: &[&str]) -> u64 {
+pub(super) fn rehearsed(home: &Home, words: &[&str]) -> u64 {
     let mut all = vec!["train"];
     all.extend(words);
     all.extend(["--rehearse", "--gpu", "h200", "--json"]);

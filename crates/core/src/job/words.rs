@@ -39,6 +39,10 @@ const FSDP: &str = "of FSDP the second version is simulated: write --parallel fs
                     rehearse` runs such a script";
 const REENTRANT: &str = "checkpointing is with use_reentrant=False, transformers' default: leave it out; use_reentrant=True is not \
                          simulated: `tonnage rehearse` runs your script";
+const LARGEST: &str = "`tonnage fit` finds the largest micro-batch of a job; `tonnage train` and `run` start with it where yours does not \
+                       fit, at the same effective batch";
+const EMPTY_CACHE: &str = "emptying the cache between steps lowers no peak of a step, and the next step asks the driver for all of it again: leave \
+                           it out";
 const ACCELERATE: &str = "accelerate's config is not read: say --precision, --parallel and --world-size";
 
 /// Names of keys, as in job files; flags have `-` for `_`.
@@ -55,7 +59,9 @@ const NAMES: &[(&str, Meaning)] = &[
     ("mbs", Key(keys::MICRO_BATCH_SIZE)),
     ("bs", Key(keys::MICRO_BATCH_SIZE)),
     ("train_batch_size", Sentence("over all GPUs it is --global-batch-size, of one GPU's pass --micro-batch-size")),
-    ("auto_find_batch_size", Sentence("`tonnage fit` finds the largest micro-batch of a job")),
+    ("auto_find_batch_size", Sentence(LARGEST)),
+    ("auto_batch_size", Sentence(LARGEST)),
+    ("torch_empty_cache_steps", Sentence(EMPTY_CACHE)),
     ("gradient_accumulation", Key(keys::GRADIENT_ACCUMULATION_STEPS)),
     ("grad_accum", Key(keys::GRADIENT_ACCUMULATION_STEPS)),
     ("grad_accumulation_steps", Key(keys::GRADIENT_ACCUMULATION_STEPS)),
