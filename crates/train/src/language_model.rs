@@ -161,15 +161,8 @@ impl LanguageModel {
             }
         })??;
         let buffers = builder.take_buffers().iter().map(|buffer| buffer.inner().clone()).collect();
-        let new = builder.finish()?;
-        fill_weights(torch, &new, weights)?;
-        let parameters = new.into_iter().map(|new| Parameter {
-            tensor: new.tensor.inner().clone(),
-            name: new.name,
-            is_trained: new.is_trained,
-            is_adapter: new.is_adapter,
-        });
-        Ok(Self { parameters: parameters.collect(), buffers, mode: builder.mode(), context, model })
+        let parameters = fill_weights(torch, builder.finish()?, weights)?;
+        Ok(Self { parameters, buffers, mode: builder.mode(), context, model })
     }
 
     /// All parameters in the order of `model.parameters()`, tied ones once.
@@ -306,10 +299,14 @@ fn is_packed(position_ids: &Tensor) -> Result<bool, TrainError> {
 }
 
 /// Gives every weight its numbers.
-fn fill_weights(torch: &'static Torch, new: &[NewParameter], mut weights: Weights<'_>) -> Result<(), TrainError> {
+pub(crate) fn fill_weights(
+    torch: &'static Torch,
+    new: Vec<NewParameter>,
+    mut weights: Weights<'_>,
+) -> Result<Vec<Parameter>, TrainError> {
     let _no_grad = torch.no_grad();
     let mut missing = BTreeSet::new();
-    for one in new {
+    for one in &new {
         let sizes = one.tensor.sizes();
         let given = match &mut weights {
             Weights::Initial => None,
@@ -336,5 +333,11 @@ fn fill_weights(torch: &'static Torch, new: &[NewParameter], mut weights: Weight
         let problem = format!("{} weights are missing, the first is `{first}`", missing.len());
         return Err(refused_job(problem, "are they the weights of this config?"));
     }
-    Ok(())
+    let parameter = |new: NewParameter| Parameter {
+        tensor: new.tensor.inner().clone(),
+        name: new.name,
+        is_trained: new.is_trained,
+        is_adapter: new.is_adapter,
+    };
+    Ok(new.into_iter().map(parameter).collect())
 }

@@ -20,6 +20,7 @@ pub mod optimizer;
 mod precision;
 pub mod program;
 pub mod ranks;
+pub mod reasoning;
 pub mod scaler;
 pub mod schedule;
 pub mod store;

@@ -19,8 +19,11 @@ use tonnage_core::job::{
 use tonnage_core::recording::{Names, RecordedEvent, Recording, compare_recordings, read_snapshot};
 use tonnage_core::step::simulate;
 use tonnage_torch::{Buckets, Device, Group, Reducer, Tensor, Torch};
-use tonnage_train::optimizer::{Adam, AdamOptions, Implementation, Optimizer};
+use tonnage_train::optimizer::{
+    Adam, AdamAtan2, AdamAtan2Options, AdamOptions, Implementation, Optimizer, SparseSignSgd, SparseSignSgdOptions,
+};
 use tonnage_train::ranks::{Joined, Place, Ranks, ServedBy};
+use tonnage_train::reasoning::{Puzzles, ReasoningModel, SegmentTrainer};
 use tonnage_train::{Call, LanguageModel, Output, Weights, scalar_type};
 
 const GPU: Device = Device::Cuda(0);
@@ -104,7 +107,52 @@ fn jobs() -> Vec<JobSpec> {
         job("gemma3_text", decoder(json!({"head_dim": 32, "sliding_window": 64})), &amp),
         job("bert", bert(), &checkpointed),
         job("bert", bert(), &amp),
+        puzzles(json!({})),
+        puzzles(json!({"puzzle_emb_ndim": 0, "pos_encodings": "learned", "loss_type": "softmax_cross_entropy"})),
+        puzzles(json!({"puzzle_emb_ndim": 200, "H_cycles": 3, "L_cycles": 1, "halt_max_steps": 1})),
     ]
+}
+
+/// A job of the reasoning model.
+fn puzzles(more: Value) -> JobSpec {
+    let mut job = JobSource::model("sapientinc/HRM-checkpoint-sudoku-extreme")
+        .set("task", "hrm")
+        .set("gpu", "h200")
+        .set("micro_batch_size", 24)
+        .set("seq_len", 81)
+        .set("steps", 3)
+        .resolve(&[])
+        .expect("a job")
+        .job;
+    let small = json!({"hidden_size": 256, "num_heads": 4, "H_layers": 2, "L_layers": 2, "num_puzzle_identifiers": 100,
+        "puzzle_emb_ndim": 256});
+    for changes in [small, more] {
+        job.model.config.0.extend(changes.as_object().expect("an object").clone());
+    }
+    job
+}
+
+/// The loop that core/src/step/hrm.rs mirrors; `at_the_end` runs before the model goes.
+fn train_puzzles<R>(torch: &'static Torch, job: &JobSpec, at_the_end: impl FnOnce() -> R) -> R {
+    let model = ReasoningModel::build(torch, GPU, job, Weights::Initial).expect("the model");
+    let table = model.puzzle_table().map(|table| {
+        let mut options = SparseSignSgdOptions::default();
+        options.takes_ids_as_distinct = true;
+        SparseSignSgd::new(torch, table, options)
+    });
+    let optimizer = Box::new(AdamAtan2::new(torch, model.trained(), AdamAtan2Options::default()));
+    let mut trainer = SegmentTrainer::new(torch, &model, table, optimizer, job.micro_batch_size);
+    let [rows, tokens] = [job.micro_batch_size, job.seq_len].map(|size| i64::try_from(size).expect("a size"));
+    for _ in 0..job.steps {
+        let load = |sizes: &[i64]| {
+            let ones = vec![1_i32; usize::try_from(sizes.iter().product::<i64>()).expect("a count")];
+            torch.tensor(&ones, sizes).and_then(|batch| batch.to_device(GPU)).expect("room")
+        };
+        let batch =
+            Puzzles { inputs: load(&[rows, tokens]), labels: load(&[rows, tokens]), puzzle_identifiers: load(&[rows]) };
+        trainer.step(&batch).expect("a segment");
+    }
+    at_the_end()
 }
 
 fn load() -> (&'static Torch, PathBuf) {
@@ -211,10 +259,15 @@ fn a_step_allocates_what_is_estimated() {
     let joined = matches!(job.parallel.strategy, Strategy::Ddp(_)).then(|| join(&ranks));
     let history = torch.record_history(1_000_000).expect("a history");
     let file = std::env::temp_dir().join(format!("tonnage-step-{}.pickle", std::process::id()));
-    let memory = train(torch, &job, joined.as_ref(), || {
+    let at_the_end = || {
         history.write_snapshot(&file).expect("a snapshot");
         torch.memory(GPU).expect("figures")
-    });
+    };
+    let memory = if job.task == Task::Hrm {
+        train_puzzles(torch, &job, at_the_end)
+    } else {
+        train(torch, &job, joined.as_ref(), at_the_end)
+    };
     let bytes = std::fs::read(&file).expect("it was written");
     std::fs::remove_file(&file).expect("it is ours");
     let recorded = without_phases(read_snapshot(&bytes, 0).expect("a snapshot"));

@@ -1,7 +1,7 @@
 //! [`Init`]: how a weight begins that no checkpoint has. It changes no byte; it is there for whoever computes with numbers.
 
 /// How a weight begins.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) enum Init {
     /// From a normal distribution of the builder's deviation.
     Normal,
@@ -9,6 +9,10 @@ pub(crate) enum Init {
     NormalBut(Option<u64>),
     Zeros,
     Ones,
+    /// All the same.
+    Filled(f64),
+    /// HRM's `trunc_normal_init_`: normal of this deviation, cut at two of the distribution's before the cut.
+    TruncNormal(f64),
     /// peft's `kaiming_uniform_(a=sqrt(5))` of `lora_A`.
     KaimingUniform,
 }

@@ -3,10 +3,8 @@
 use super::generic_allowance;
 use crate::building::BuildError;
 use crate::job::{Attention, FieldError, JobError, JobSpec, keys};
+use crate::model::family::bounds::MAX_ELEMENTS;
 
-/// The most elements of a tensor that exists, 2^43: 16 TiB in half precision, all that the allocator's device has. It
-/// bounds the work too, as kernels are taken apart into pieces of 2^31 elements.
-pub(super) const MAX_ELEMENTS: u128 = 1 << 43;
 /// The most attention scores where a fused kernel never holds them all, 2^52: what is computed from them stays a `u64`.
 const MAX_FUSED_SCORES: u128 = 1 << 52;
 /// At least as many heads as any config class has by default.

@@ -4,12 +4,13 @@
 
 mod activations;
 mod generic;
-pub(crate) mod hrm;
+mod hrm;
 
 use crate::building::{BuildError, Builder};
 use crate::job::{JobError, JobSpec, ModelSpec};
 use crate::model::family::agi2::{self, Agi2Model};
 use crate::model::family::{BuildLanguageModel, LANGUAGE_MODELS, Model, RunOptions};
+use crate::model::hrm::ActLossHead;
 use crate::model_type::{AGI2, known_model_types};
 
 pub(crate) use activations::bound_activations;
@@ -21,7 +22,7 @@ pub(crate) enum Build {
     /// A language model, for every task of one.
     LanguageModel(BuildLanguageModel),
     /// The reasoning model with its loss head, for `step/hrm.rs`.
-    Hrm(fn(&JobSpec, &Builder) -> Result<hrm::ActLossHead, BuildError>),
+    Hrm(fn(&JobSpec, &Builder) -> Result<ActLossHead, BuildError>),
     /// AGI2's model, for `step/agi2.rs`.
     Agi2(fn(&JobSpec, &Builder) -> Result<Agi2Model, BuildError>),
 }

@@ -2,4 +2,5 @@
 //! which compiles the same files. It names nothing of a crate but `tensor`, `op`, `building`, `job`, `dtype` and `trace`.
 
 pub(crate) mod family;
+pub(crate) mod hrm;
 pub(crate) mod nn;

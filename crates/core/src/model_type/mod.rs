@@ -10,7 +10,7 @@ use rows::ROWS;
 use stand_ins::STAND_INS;
 
 pub use rows::AGI2;
-pub(crate) use rows::HRM;
+pub use rows::HRM;
 #[cfg(any(test, feature = "cases"))]
 pub(crate) use rows::{GPT2, QWEN2};
 

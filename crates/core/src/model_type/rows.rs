@@ -5,7 +5,8 @@ use super::{BeyondPositions, ConfigWords, Liger, ModelKind, ModelType};
 /// The small GPT of the guide, whose configs have no `model_type`.
 pub const AGI2: &str = "agi2";
 pub(crate) const GPT2: &str = "gpt2";
-pub(crate) const HRM: &str = "hrm";
+/// The hierarchical reasoning model, whose configs have no `model_type` either.
+pub const HRM: &str = "hrm";
 pub(crate) const QWEN2: &str = "qwen2";
 
 /// Decoders with Llama's names, which Liger and flash-attn know.

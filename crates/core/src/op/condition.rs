@@ -2,7 +2,6 @@
 
 use super::create::full;
 use super::elementwise::promote;
-use crate::dtype::DType;
 use crate::tensor::{Layout, NodeBuilder, Tensor, broadcast, gradients};
 
 impl Tensor {
@@ -24,9 +23,14 @@ impl Tensor {
     }
 
     /// `where(self as the condition, kept, number)`; the number is made a tensor first.
-    pub(crate) fn choose_or_number(&self, kept: &Tensor) -> Tensor {
+    pub(crate) fn choose_or_number(&self, kept: &Tensor, _number: f64) -> Tensor {
         let number = full(self.context(), "scalar_tensor.default", &[], kept.dtype());
         self.choose(kept, &number)
+    }
+
+    /// `where(self as the condition, number, other)`
+    pub(crate) fn choose_number(&self, _number: f64, other: &Tensor) -> Tensor {
+        self.choose_or_number(other, 0.0)
     }
 
     /// `masked_fill(self, mask, number)`, contiguous whatever it is made from (TensorAdvancedIndexing.cpp).
@@ -46,16 +50,6 @@ impl Tensor {
     fn masked(&self, grad: &Tensor) -> Tensor {
         let _zero = full(self.context(), "scalar_tensor.default", &[], grad.dtype());
         self.binary(WHERE, grad, grad.dtype())
-    }
-
-    /// A comparison with another tensor.
-    pub(crate) fn compare(&self, op: &'static str, other: &Tensor) -> Tensor {
-        self.binary(op, other, DType::Bool)
-    }
-
-    /// A comparison with a number.
-    pub(crate) fn compare_number(&self, op: &'static str) -> Tensor {
-        self.unary(op, DType::Bool)
     }
 }
 

@@ -31,6 +31,16 @@ pub(crate) fn ones(context: &Rc<Context>, sizes: &[u64], dtype: DType) -> Tensor
     full(context, "ones.default", sizes, dtype)
 }
 
+/// `torch.zeros(sizes, dtype=dtype)`
+pub(crate) fn zeros(context: &Rc<Context>, sizes: &[u64], dtype: DType) -> Tensor {
+    full(context, "zeros.default", sizes, dtype)
+}
+
+/// `arange(0, end, step)` in fp32
+pub(crate) fn arange_floats(context: &Rc<Context>, end: u64, step: u64) -> Tensor {
+    full(context, "arange.start_step", &[end.div_ceil(step.max(1))], DType::Float32)
+}
+
 /// `new_ones((), dtype=torch.bool)`
 pub(crate) fn true_scalar(context: &Rc<Context>) -> Tensor {
     full(context, "new_ones.default", &[], DType::Bool)

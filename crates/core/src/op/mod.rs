@@ -34,7 +34,8 @@ pub(crate) use activation::Gelu;
 pub(crate) use attention::{AttentionCall, flash_attn_func, package_flash_attn_func, scaled_dot_product_attention};
 pub(crate) use chunked_log_prob::{TokenOutputs, chunked_log_probs};
 pub(crate) use create::{
-    arange, arange_from, empty, filled, full, index, number_from_host, ones, true_scalar, where_number, where_self,
+    arange, arange_floats, arange_from, empty, filled, full, index, number_from_host, ones, true_scalar, where_number,
+    where_self, zeros,
 };
 pub(crate) use elementwise::UNTOLD;
 pub(crate) use foreach::{foreach_norm, foreach_sqrt, group_by_dtype};

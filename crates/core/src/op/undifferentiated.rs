@@ -1,5 +1,8 @@
 //! Ops on positions and masks, which nobody differentiates.
 
+use std::ops::Range;
+
+use super::create::full;
 use super::scratch::reduce::ReduceKind;
 use crate::dtype::DType;
 use crate::tensor::Tensor;
@@ -7,7 +10,7 @@ use crate::tensor::Tensor;
 impl Tensor {
     /// `self + number` of integers
     pub(crate) fn add_int(&self, _number: u64) -> Tensor {
-        self.map("add.Tensor", DType::Int64)
+        self.map("add.Tensor", self.dtype())
     }
 
     /// `self - number` of integers
@@ -33,6 +36,21 @@ impl Tensor {
     /// `self < number`
     pub(crate) fn lt_number(&self, _number: f64) -> Tensor {
         self.map("lt.Scalar", DType::Bool)
+    }
+
+    /// `self >= number`
+    pub(crate) fn ge_number(&self, _number: f64) -> Tensor {
+        self.map("ge.Scalar", DType::Bool)
+    }
+
+    /// `self >= other`
+    pub(crate) fn ge_tensor(&self, other: &Tensor) -> Tensor {
+        self.binary("ge.Tensor", other, DType::Bool)
+    }
+
+    /// `self | other`
+    pub(crate) fn bitwise_or(&self, other: &Tensor) -> Tensor {
+        self.binary("bitwise_or.Tensor", other, DType::Bool)
     }
 
     /// `self == other`
@@ -79,6 +97,57 @@ impl Tensor {
     pub(crate) fn triu(&self) -> Tensor {
         self.map("triu.default", self.dtype())
     }
+
+    /// `empty_like(self)`
+    pub(crate) fn empty_like(&self) -> Tensor {
+        self.map("empty_like.default", self.dtype())
+    }
+
+    /// `rand_like(self)`
+    pub(crate) fn rand_like(&self) -> Tensor {
+        self.map("rand_like.default", self.dtype())
+    }
+
+    /// `randint_like(self, low, high)`
+    pub(crate) fn randint_like(&self, _range: Range<u64>) -> Tensor {
+        self.map("randint_like.low_dtype", self.dtype())
+    }
+
+    /// `clamp_min(self, number)` of integers
+    pub(crate) fn clamp_min_int(&self, _number: u64) -> Tensor {
+        self.map("clamp_min.default", self.dtype())
+    }
+
+    /// `maximum(self, other)` of one dtype
+    pub(crate) fn maximum(&self, other: &Tensor) -> Tensor {
+        self.binary("maximum.default", other, self.dtype())
+    }
+
+    /// `sigmoid(self)`
+    pub(crate) fn sigmoid(&self) -> Tensor {
+        self.map("sigmoid.default", self.dtype())
+    }
+
+    /// `number ** self`; the number becomes a tensor on the way.
+    pub(crate) fn power_of(&self, _number: f64) -> Tensor {
+        let powers = self.map("pow.Scalar", self.dtype());
+        drop(full(self.context(), "scalar_tensor.default", &[], DType::Float64));
+        powers
+    }
+
+    /// `self.sum(-1)` of booleans
+    pub(crate) fn count_last(&self) -> Tensor {
+        self.reduce_last("sum.dim_IntList", ReduceKind::Sum, DType::Int64)
+    }
+
+    /// `argmax(self, -1)`
+    pub(crate) fn argmax_last(&self) -> Tensor {
+        self.reduce_last("argmax.default", ReduceKind::ArgMax, DType::Int64)
+    }
+
+    /// `self.copy_(other)` of the same sizes and dtype
+    #[expect(clippy::unused_self, reason = "a copy in place allocates nothing")]
+    pub(crate) fn copy_from(&self, _other: &Tensor) {}
 
     /// `self.all()`
     pub(crate) fn all(&self) -> Tensor {

@@ -95,7 +95,7 @@ impl Tensor {
     }
 
     /// `self.select(at, index)`: one position of dimension `at`, which goes; the gradient is written into zeros.
-    pub(crate) fn select(&self, at: usize) -> Tensor {
+    pub(crate) fn select(&self, at: usize, _index: u64) -> Tensor {
         let node = NodeBuilder::new("SelectBackward0", [self]);
         let from = *self.sizes();
         let out = self.alias(Layout::strided(self.sizes().removed(at), self.strides().removed(at)));

@@ -2,7 +2,7 @@
 //! `CastedSparseEmbeddingSignSGD_Distributed`): no state, and temporaries of the batch's rows.
 
 use crate::dtype::DType;
-use crate::family::hrm::CastedSparseEmbedding;
+use crate::model::hrm::CastedSparseEmbedding;
 use crate::op::{full, index};
 use crate::tensor::Tensor;
 

@@ -4,8 +4,8 @@
 use std::rc::Rc;
 
 use crate::dtype::DType;
-use crate::family::hrm::{ActLossHead, Batch, Carry, Results};
 use crate::job::JobSpec;
+use crate::model::hrm::{ActLossHead, Batch, Carry, Results};
 use crate::op::{UNTOLD, full, stack_scalars};
 use crate::optimizer::{self, Optimizer, SparseSignSgd};
 use crate::tensor::{Context, Tensor};
@@ -40,7 +40,7 @@ pub(super) fn train_hrm(
         let batch = load_batch(job, context);
         let current = carry.get_or_insert_with(|| model.initial_carry(&batch));
         context.phase(PhaseKind::Forward);
-        let (new_carry, new_results) = model.forward(current, &batch);
+        let (new_carry, new_results) = model.forward(current, &batch, false);
         carry = Some(new_carry);
         let results = results.insert(new_results);
         context.phase(PhaseKind::Backward);

@@ -142,7 +142,7 @@ impl Builder {
     }
 
     fn list(&self, name: &str, tensor: Tensor, init: Init, is_adapter: bool) -> Tensor {
-        let is_trained = is_adapter || self.lora.is_none();
+        let is_trained = tensor.inner().requires_grad();
         let (name, deviation) = (self.name(name), self.deviation);
         let new = NewParameter { name, tensor: tensor.clone(), init, deviation, is_adapter, is_trained };
         self.built.borrow_mut().parameters.push(new);
@@ -175,6 +175,13 @@ impl Builder {
     /// A buffer of its own dtype, which no checkpoint has.
     pub(crate) fn buffer(&self, sizes: &[u64], dtype: DType, contents: impl FnOnce() -> Vec<f64>) -> Tensor {
         let buffer = Tensor::of_numbers(&self.context, &contents(), sizes, dtype);
+        self.built.borrow_mut().buffers.push(buffer.clone());
+        buffer
+    }
+
+    /// A buffer that checkpoints have (`persistent=True`).
+    pub(crate) fn saved_buffer(&self, name: &str, sizes: &[u64], dtype: DType, init: Init) -> Tensor {
+        let buffer = self.list(name, empty(&self.context, sizes, dtype), init, false);
         self.built.borrow_mut().buffers.push(buffer.clone());
         buffer
     }

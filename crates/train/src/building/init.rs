@@ -4,8 +4,13 @@ use tonnage_torch::{Argument, Operator, Tensor, Torch, TorchError, operator};
 
 use crate::tensor::ints;
 
+/// How much of a normal distribution lies within two deviations: `erf(sqrt(2))`.
+const WITHIN_CUT: f64 = 0.954_499_736_103_641_6;
+/// The deviation of a normal distribution of deviation 1 that is cut at two: the root of `1 - 4 pdf(2) / WITHIN_CUT`.
+const CUT_DEVIATION: f64 = 0.879_625_661_034_239_8;
+
 /// How a weight begins.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) enum Init {
     /// From a normal distribution of the builder's deviation.
     Normal,
@@ -13,6 +18,10 @@ pub(crate) enum Init {
     NormalBut(Option<u64>),
     Zeros,
     Ones,
+    /// All the same.
+    Filled(f64),
+    /// HRM's `trunc_normal_init_`: normal of this deviation, cut at two of the distribution's before the cut.
+    TruncNormal(f64),
     /// peft's `kaiming_uniform_(a=sqrt(5))` of `lora_A`: as far as one over the root of its inputs.
     KaimingUniform,
 }
@@ -30,6 +39,14 @@ impl Init {
             Self::Normal | Self::NormalBut(_) => fill(operator!("normal_"), &[0.0, deviation])?,
             Self::Zeros => fill(operator!("zero_"), &[])?,
             Self::Ones => fill(operator!("fill_", "Scalar"), &[1.0])?,
+            Self::Filled(number) => fill(operator!("fill_", "Scalar"), &[number])?,
+            Self::TruncNormal(deviation) => {
+                let uncut = deviation / CUT_DEVIATION;
+                fill(operator!("uniform_"), &[-WITHIN_CUT, WITHIN_CUT])?;
+                fill(operator!("erfinv_"), &[])?;
+                fill(operator!("mul_", "Scalar"), &[std::f64::consts::SQRT_2 * uncut])?;
+                fill(operator!("clamp_"), &[-2.0 * uncut, 2.0 * uncut])?;
+            }
             Self::KaimingUniform => {
                 let bound = 1.0 / (sizes.last().copied().unwrap_or(1).max(1) as f64).sqrt();
                 fill(operator!("uniform_"), &[-bound, bound])?;

@@ -38,6 +38,11 @@ impl Mode {
         self.adapters.set(enabled);
     }
 
+    /// `model.training`
+    pub(crate) fn is_training(&self) -> bool {
+        self.training.get()
+    }
+
     /// Whether dropout modules do anything.
     pub(crate) fn drops_out(&self) -> bool {
         self.training.get()

@@ -6,6 +6,8 @@ use crate::dtype::DType;
 use crate::precision::scalar_type;
 use crate::tensor::Tensor;
 
+use super::undifferentiated::scalar;
+
 /// `gelu`'s `approximate`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Gelu {
@@ -46,6 +48,21 @@ impl Tensor {
         self.run(operator!("neg"), [])
     }
 
+    /// `self / other`
+    pub(crate) fn div(&self, other: &Tensor) -> Tensor {
+        self.run(operator!("div", "Tensor"), [other.into()])
+    }
+
+    /// `1 / self`
+    pub(crate) fn reciprocal(&self) -> Tensor {
+        self.run(operator!("reciprocal"), [])
+    }
+
+    /// `log(self)`
+    pub(crate) fn log(&self) -> Tensor {
+        self.run(operator!("log"), [])
+    }
+
     /// `tanh(self)`
     pub(crate) fn tanh(&self) -> Tensor {
         self.run(operator!("tanh"), [])
@@ -80,6 +97,21 @@ impl Tensor {
         self.run(operator!("mean", "dim"), [[-1].into(), true.into()])
     }
 
+    /// `self.sum(-1, keepdim=True)`
+    pub(crate) fn sum_last(&self) -> Tensor {
+        self.run(operator!("sum", "dim_IntList"), [[-1].into(), true.into()])
+    }
+
+    /// `self.sum(dim=1)` of a matrix
+    pub(crate) fn sum_rows(&self) -> Tensor {
+        self.run(operator!("sum", "dim_IntList"), [[1].into()])
+    }
+
+    /// `self.sum()`
+    pub(crate) fn sum(&self) -> Tensor {
+        self.run(operator!("sum"), [])
+    }
+
     /// `softmax(self, dim=-1, dtype)`
     pub(crate) fn softmax(&self, dtype: Option<DType>) -> Tensor {
         let dtype = dtype.map_or(Argument::None, |dtype| scalar_type(dtype).into());
@@ -99,5 +131,15 @@ impl Tensor {
     /// `where(self as the condition, kept, other)`
     pub(crate) fn choose(&self, kept: &Tensor, other: &Tensor) -> Tensor {
         self.run(operator!("where", "self"), [kept.into(), other.into()])
+    }
+
+    /// `where(self as the condition, kept, number)`
+    pub(crate) fn choose_or_number(&self, kept: &Tensor, number: f64) -> Tensor {
+        self.run(operator!("where", "ScalarOther"), [kept.into(), scalar(number)])
+    }
+
+    /// `where(self as the condition, number, other)`
+    pub(crate) fn choose_number(&self, number: f64, other: &Tensor) -> Tensor {
+        self.run(operator!("where", "ScalarSelf"), [scalar(number), other.into()])
     }
 }

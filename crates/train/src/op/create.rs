@@ -46,9 +46,29 @@ pub(crate) fn ones(context: &Rc<Context>, sizes: &[u64], dtype: DType) -> Tensor
     made(context, operator!("ones"), &arguments)
 }
 
+/// `torch.zeros(sizes, dtype=dtype)`
+pub(crate) fn zeros(context: &Rc<Context>, sizes: &[u64], dtype: DType) -> Tensor {
+    let arguments = [ints(sizes), scalar_type(dtype).into(), Argument::None, context.device.into()];
+    made(context, operator!("zeros"), &arguments)
+}
+
+/// `arange(0, end, step)` in fp32
+pub(crate) fn arange_floats(context: &Rc<Context>, end: u64, step: u64) -> Tensor {
+    let dtype = scalar_type(DType::Float32).into();
+    let arguments = [int(0), int(end), int(step), dtype, Argument::None, context.device.into()];
+    made(context, operator!("arange", "start_step"), &arguments)
+}
+
 /// `new_ones((), dtype=torch.bool)`
 pub(crate) fn true_scalar(context: &Rc<Context>) -> Tensor {
     ones(context, &[], DType::Bool)
+}
+
+impl Tensor {
+    /// `number ** self`
+    pub(crate) fn power_of(&self, number: f64) -> Tensor {
+        made(self.context(), operator!("pow", "Scalar"), &[number.into(), self.into()])
+    }
 }
 
 /// A number of the host on the device.

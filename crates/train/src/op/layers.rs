@@ -10,7 +10,9 @@ const IGNORED: i64 = -100;
 /// What a loss makes of its rows.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Reduction {
-    /// `reduction="mean"`, by its number in PyTorch.
+    /// A value for each.
+    None = 0,
+    /// `reduction="mean"`, by its number in PyTorch, as the others are.
     Mean = 1,
 }
 
@@ -58,6 +60,18 @@ impl Tensor {
     /// `pad(labels, (0, 1), value=ignore_index)`: one more position, ignored by the loss.
     pub(crate) fn pad_labels(&self) -> Tensor {
         self.run(operator!("constant_pad_nd"), [[0, 1].into(), IGNORED.into()])
+    }
+
+    /// `pad(self, (0, size - self.size(-1)))`
+    pub(crate) fn pad_last(&self, size: u64) -> Tensor {
+        let more = i64::try_from(size.saturating_sub(self.size(-1))).unwrap_or(i64::MAX);
+        self.run(operator!("constant_pad_nd"), [[0, more].into()])
+    }
+
+    /// `binary_cross_entropy_with_logits(self, target, reduction="sum")`
+    pub(crate) fn binary_cross_entropy_with_logits(&self, target: &Tensor) -> Tensor {
+        let sum = Argument::Int(2);
+        self.run(operator!("binary_cross_entropy_with_logits"), [target.into(), Argument::None, Argument::None, sum])
     }
 
     /// `cross_entropy(self, target)` of [rows, classes]

@@ -67,6 +67,17 @@ impl Tensor {
         self.run(operator!("expand"), [ints(sizes)])
     }
 
+    /// `self.select(dimension, index)`
+    pub(crate) fn select(&self, dimension: usize, index: u64) -> Tensor {
+        let index = Argument::Int(i64::try_from(index).unwrap_or(i64::MAX));
+        self.run(operator!("select", "int"), [at(dimension), index])
+    }
+
+    /// `self.detach()`
+    pub(crate) fn detach(&self) -> Tensor {
+        self.run(operator!("detach"), [])
+    }
+
     /// `self[...]` with full ranges only: the same memory under a node of its own.
     pub(crate) fn alias_all(&self) -> Tensor {
         self.run(operator!("alias"), [])

@@ -1,10 +1,14 @@
 //! Optimizers, one file each, with the operators of `torch.optim` in its order; what a step allocates follows from them.
 
 mod adam;
+mod adam_atan2;
 mod sgd;
+mod sparse_sign_sgd;
 
 pub use adam::{Adam, AdamOptions};
+pub use adam_atan2::{AdamAtan2, AdamAtan2Options};
 pub use sgd::{Sgd, SgdOptions};
+pub use sparse_sign_sgd::{PuzzleTable, SparseSignSgd, SparseSignSgdOptions};
 
 use tonnage_torch::{Tensor, Torch, TorchError};
 

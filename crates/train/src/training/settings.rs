@@ -11,7 +11,7 @@ use tonnage_torch::{Buckets, ScalarType, Tensor, Torch};
 
 use crate::data::batches::Examples;
 use crate::error::TrainError;
-use crate::optimizer::{Adam, AdamOptions, Implementation, Optimizer, Sgd, SgdOptions};
+use crate::optimizer::{Adam, AdamAtan2, AdamAtan2Options, AdamOptions, Implementation, Optimizer, Sgd, SgdOptions};
 use crate::schedule::Schedule;
 
 /// What runs what is not carried here, with the memory that `tonnage estimate` says.
@@ -112,6 +112,14 @@ impl Settings {
             OptimizerKind::Sgd => sgd(0.0),
             // torch.optim.SGD(momentum=0.9), which the job's word means.
             OptimizerKind::SgdMomentum => sgd(0.9),
+            OptimizerKind::AdamAtan2 => {
+                let options = AdamAtan2Options {
+                    learning_rate: self.training.learning_rate,
+                    betas: self.training.betas,
+                    weight_decay: self.training.weight_decay,
+                };
+                Box::new(AdamAtan2::new(torch, parameters, options))
+            }
             other => return Err(no_optimizer(other)),
         })
     }
@@ -162,7 +170,7 @@ fn no_optimizer(kind: OptimizerKind) -> TrainError {
     let word = serde_json::to_value(kind).unwrap_or_default();
     TrainError::refused_with(
         format!("optimizer = {word} is not carried by `tonnage train`"),
-        format!("adamw, adamw_fused, adamw_forloop, adam, sgd and sgd_momentum are; {ELSEWHERE}"),
+        format!("adamw, adamw_fused, adamw_forloop, adam, adam_atan2, sgd and sgd_momentum are; {ELSEWHERE}"),
     )
 }
 
@@ -181,9 +189,6 @@ fn refuse_job(job: &JobSpec) -> Result<(), TrainError> {
     }
     if job.logits.loss == LossKernel::Liger || job.liger_kernels {
         return refused("Liger's kernels are Triton's, which only Python runs".to_owned(), ELSEWHERE);
-    }
-    if job.logits.logits_to_keep.is_some() {
-        return refused("`logits_to_keep`: the loss is of all logits".to_owned(), "leave it out");
     }
     if job.device_map || job.materialized {
         let problem = "`device_map`: weights are not loaded as from_pretrained(device_map=...) does";
@@ -229,6 +234,13 @@ fn ddp_buckets(job: &JobSpec) -> Result<Option<Buckets>, TrainError> {
         Strategy::Ddp(ddp) => {
             Ok(Some(Buckets { cap_mb: ddp.bucket_cap_mb, hold_gradients: ddp.gradient_as_bucket_view }))
         }
+        Strategy::DataParallel => Err(TrainError::refused_with(
+            "parallel = \"data_parallel\": one process that copies the model to every GPU in each pass and gathers all logits on the \
+             first is not carried"
+                .to_owned(),
+            "parallel = \"ddp\" trains the same rows with a process a GPU, each with its own logits: --ranks N; PyTorch's own \
+             DataParallel runs under `tonnage run JOB.toml -- python train.py`",
+        )),
         _ => Err(TrainError::refused_with(
             "over several ranks `tonnage train` runs DistributedDataParallel (parallel = \"ddp\") and nothing else"
                 .to_owned(),
@@ -238,9 +250,9 @@ fn ddp_buckets(job: &JobSpec) -> Result<Option<Buckets>, TrainError> {
 }
 
 fn no_optimizer_of(job: &JobSpec) -> Result<(), TrainError> {
-    use OptimizerKind::{Adam, Adamw, AdamwForloop, AdamwFused, Sgd, SgdMomentum};
+    use OptimizerKind::{Adam, AdamAtan2, Adamw, AdamwForloop, AdamwFused, Sgd, SgdMomentum};
     match job.optimizer {
-        Adamw | AdamwFused | AdamwForloop | Adam | Sgd | SgdMomentum => Ok(()),
+        Adamw | AdamwFused | AdamwForloop | Adam | AdamAtan2 | Sgd | SgdMomentum => Ok(()),
         other => Err(no_optimizer(other)),
     }
 }
@@ -253,7 +265,9 @@ mod tests {
     use crate::data::windows::Windows;
 
     fn resolved(set: &[(&str, &str)]) -> Resolved {
-        let source = JobSource::model("gpt2").set("framework", "loop");
+        // Liger has kernels for some models only.
+        let model = if set.iter().any(|(_, value)| *value == "liger") { "Qwen/Qwen2.5-0.5B" } else { "gpt2" };
+        let source = JobSource::model(model).set("framework", "loop");
         set.iter().fold(source, |source, (key, value)| source.set(key, value)).resolve(&[]).unwrap()
     }
 
@@ -291,13 +305,13 @@ mod tests {
             ("framework", "trl", "leave `framework` out"),
             ("parallel", "fsdp2", "torchrun"),
             ("parallel", "zero1", "torchrun --nproc-per-node 2"),
+            ("parallel", "data_parallel", "--ranks N"),
             ("ddp.static_graph", "true", "torchrun"),
             ("ddp.find_unused_parameters", "true", "leave it out"),
             ("zero_grad_set_to_none", "false", "tonnage run"),
             ("train_mode", "false", "dropout"),
             ("seq_len", "1", "2 or more"),
             ("loss", "liger", "tonnage run"),
-            ("use_liger_kernel", "true", "tonnage run"),
             ("transformers", "4.48", "tonnage run"),
             ("device_map", "true", "leave it out"),
             ("optimizer", "adamw8bit", "adamw_fused"),

@@ -320,6 +320,11 @@ impl Builder {
         }
     }
 
+    /// A buffer that checkpoints have (`persistent=True`).
+    pub(crate) fn saved_buffer(&self, _name: &str, sizes: &[u64], dtype: DType, _init: Init) -> Tensor {
+        self.buffer(sizes, dtype, Vec::new)
+    }
+
     /// A buffer of its own dtype, which no checkpoint has.
     pub(crate) fn buffer(&self, sizes: &[u64], dtype: DType, _contents: impl FnOnce() -> Vec<f64>) -> Tensor {
         if let Some(buffer) = self.replica.as_ref().and_then(|replica| replica.buffers.borrow_mut().pop_front()) {

@@ -6,6 +6,10 @@ use crate::job::FieldError;
 /// 2^64 that bytes of weights, gradients and optimizer state add up without overflow.
 const MAX_PARAMETERS: u128 = 1 << 50;
 
+/// The most elements of a tensor that exists, 2^43: 16 TiB in half precision, all that the allocator's device has. It
+/// bounds the work too, as kernels are taken apart into pieces of 2^31 elements.
+pub(crate) const MAX_ELEMENTS: u128 = 1 << 43;
+
 /// A kind of weight matrix: the key that names its size, its two sides, and how many the model has.
 pub(crate) type Weight = (&'static str, [u64; 2], u64);
 

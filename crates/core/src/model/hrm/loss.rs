@@ -2,21 +2,29 @@
 
 use crate::building::{Builder, Module};
 use crate::dtype::DType;
-use crate::op::{ReduceKind, Reduction, UNTOLD};
+use crate::op::Reduction;
 use crate::tensor::Tensor;
 
 use super::config::{Config, LossType};
 use super::layers::CastedSparseEmbedding;
 use super::model::{ActModel, Batch, Carry, Outputs};
 
-const AND: &str = "bitwise_and.Tensor";
+/// Labels that no loss counts (`IGNORE_LABEL_ID`).
+const IGNORED: f64 = -100.0;
+/// What keeps stablemax from dividing by nothing.
+const EPSILON: f64 = 1e-30;
 
 /// What the head returns beside the carry.
+#[allow(dead_code, reason = "the simulated loop keeps what a training reads")]
 pub(crate) struct Results {
     pub loss: Tensor,
+    /// In the order of the dictionary: of the rows that halt their number, accuracy, exact accuracy, accuracy of halting and steps; then
+    /// the losses of the answer, of halting and, where rows think more than once, of going on.
     pub metrics: Vec<Tensor>,
-    /// Whether every row halted; nobody looks at it, but it stays until the next segment's is there.
-    _all_halted: Tensor,
+    /// The logits, where they were asked for.
+    pub logits: Option<Tensor>,
+    /// Whether every row halted; it stays until the next segment's is there.
+    pub all_halted: Tensor,
 }
 
 /// What is known about the answers, all per row but the first. The head's variables: they live until it returns.
@@ -34,7 +42,7 @@ pub(crate) struct ActLossHead {
 }
 
 impl ActLossHead {
-    pub(super) fn new(at: &Builder, config: Config) -> Self {
+    pub(crate) fn new(at: &Builder, config: Config) -> Self {
         Self { module: at.module(), model: ActModel::new(&at.at("model"), config) }
     }
 
@@ -46,11 +54,12 @@ impl ActLossHead {
         self.model.initial_carry(batch)
     }
 
-    pub(crate) fn forward(&self, carry: &Carry, batch: &Batch) -> (Carry, Results) {
+    /// One segment; `returns_logits` is what `return_keys` asks for.
+    pub(crate) fn forward(&self, carry: &Carry, batch: &Batch, returns_logits: bool) -> (Carry, Results) {
         let _module = self.module.enter();
         let (new_carry, outputs) = self.model.forward(carry, batch);
         let labels = &new_carry.current_data.labels;
-        let mask = labels.compare_number("ne.Scalar");
+        let mask = labels.ne_number(IGNORED);
         let correctness = Correctness::of(&mask, &new_carry, &outputs.logits);
         let mut metrics = correctness.metrics(&new_carry, &outputs);
         // Blocks and drops are Python's lives: merging them would free in another order.
@@ -66,16 +75,17 @@ impl ActLossHead {
             Some(target) => {
                 let q_continue_loss = outputs.q_continue_logits.binary_cross_entropy_with_logits(target);
                 metrics.push(q_continue_loss.detach());
-                q_halt_loss.add(&q_continue_loss)
+                &q_halt_loss + &q_continue_loss
             }
             None => q_halt_loss.add_scalar(0.0),
         };
         let halved = halting.mul_scalar(0.5);
         drop(halting);
-        let loss = lm_loss.add(&halved);
+        let loss = &lm_loss + &halved;
         drop(halved);
-        let _all_halted = new_carry.halted.reduce_all("all.default", ReduceKind::Any, DType::Bool);
-        (new_carry, Results { loss, metrics, _all_halted })
+        let logits = returns_logits.then(|| outputs.logits.detach());
+        let all_halted = new_carry.halted.all();
+        (new_carry, Results { loss, metrics, logits, all_halted })
     }
 
     fn loss(&self, logits: &Tensor, labels: &Tensor) -> Tensor {
@@ -90,17 +100,16 @@ impl Correctness {
     fn of(mask: &Tensor, carry: &Carry, logits: &Tensor) -> Self {
         let labels = &carry.current_data.labels;
         let _no_grad = labels.context().set_grad_enabled(false);
-        let count = |flags: &Tensor| flags.reduce_last("sum.dim_IntList", ReduceKind::Sum, DType::Int64);
-        let loss_counts = count(mask);
-        let loss_divisor = loss_counts.map("clamp_min.default", DType::Int64).unsqueeze(1);
+        let loss_counts = mask.count_last();
+        let loss_divisor = loss_counts.clamp_min_int(1).unsqueeze(1);
         let is_correct = {
-            let answers = logits.reduce_last("argmax.default", ReduceKind::ArgMax, DType::Int64);
-            let matches = answers.compare("eq.Tensor", labels);
+            let answers = logits.argmax_last();
+            let matches = answers.eq_tensor(labels);
             drop(answers);
-            mask.compare(AND, &matches)
+            mask.bitwise_and(&matches)
         };
-        let seq_is_correct = count(&is_correct).compare("eq.Tensor", &loss_counts);
-        let valid_metrics = carry.halted.compare(AND, &loss_counts.compare_number("gt.Scalar"));
+        let seq_is_correct = is_correct.count_last().eq_tensor(&loss_counts);
+        let valid_metrics = carry.halted.bitwise_and(&loss_counts.gt_number(0.0));
         Self { is_correct, _loss_counts: loss_counts, loss_divisor, seq_is_correct, valid_metrics }
     }
 
@@ -112,34 +121,34 @@ impl Correctness {
         let accuracy = {
             let shares = {
                 let share = self.is_correct.float().div(&self.loss_divisor);
-                share.reduce_last("sum.dim_IntList", ReduceKind::Sum, DType::Float32)
+                share.sum_rows()
             };
-            let valid = valid_metrics.choose_or_number(&shares);
+            let valid = valid_metrics.choose_or_number(&shares, 0.0);
             drop(shares);
             valid.sum()
         };
-        let exact_accuracy = valid_metrics.compare(AND, &self.seq_is_correct).sum();
+        let exact_accuracy = valid_metrics.bitwise_and(&self.seq_is_correct).sum();
         let q_halt_accuracy = {
             let agrees = {
-                let halts = outputs.q_halt_logits.compare_number("ge.Scalar");
-                halts.compare("eq.Tensor", &self.seq_is_correct)
+                let halts = outputs.q_halt_logits.ge_number(0.0);
+                halts.eq_tensor(&self.seq_is_correct)
             };
-            let valid = valid_metrics.compare(AND, &agrees);
+            let valid = valid_metrics.bitwise_and(&agrees);
             drop(agrees);
             valid.sum()
         };
-        let steps = valid_metrics.choose_or_number(&carry.steps).sum();
+        let steps = valid_metrics.choose_or_number(&carry.steps, 0.0).sum();
         vec![counted, accuracy, exact_accuracy, q_halt_accuracy, steps]
     }
 }
 
 /// `s`: `where(x < 0, 1 / (1 - x + epsilon), x + 1)`
 fn s(x: &Tensor) -> Tensor {
-    let is_negative = x.compare_number("lt.Scalar");
+    let is_negative = x.lt_number(0.0);
     let below = {
         let shifted = {
             let one_minus = x.rsub_scalar(1.0);
-            one_minus.add_scalar(UNTOLD)
+            one_minus.add_scalar(EPSILON)
         };
         shifted.reciprocal().mul_scalar(1.0)
     };
@@ -158,14 +167,14 @@ fn log_stablemax(x: &Tensor) -> Tensor {
 
 fn stablemax_cross_entropy(logits: &Tensor, labels: &Tensor) -> Tensor {
     let logprobs = log_stablemax(&logits.to(DType::Float64));
-    let valid_mask = labels.compare_number("ne.Scalar");
-    let transformed_labels = valid_mask.choose_or_number(labels);
+    let valid_mask = labels.ne_number(IGNORED);
+    let transformed_labels = valid_mask.choose_or_number(labels, 0.0);
     let last = labels.sizes().len();
     let prediction_logprobs = {
         let indices = transformed_labels.to(DType::Int64).unsqueeze(last);
         logprobs.gather(&indices).squeeze(last)
     };
-    valid_mask.choose_or_number(&prediction_logprobs).neg()
+    valid_mask.choose_or_number(&prediction_logprobs, 0.0).neg()
 }
 
 fn softmax_cross_entropy(logits: &Tensor, labels: &Tensor) -> Tensor {

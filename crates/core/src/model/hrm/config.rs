@@ -2,9 +2,8 @@
 //! `arch/hrm_v1.yaml`, and what no such config may ask for.
 
 use crate::dtype::DType;
-use crate::family::activations::MAX_ELEMENTS;
 use crate::job::{FieldError, Fields};
-use crate::model::family::bounds::bound_weights;
+use crate::model::family::bounds::{MAX_ELEMENTS, bound_weights};
 
 /// The MLP is as wide as a multiple of this (`_find_multiple`, layers.py).
 const MLP_MULTIPLE: u64 = 256;
@@ -18,7 +17,7 @@ const MAX_BLOCKS_RUN: u64 = 1 << 14;
 
 /// Which loss the logits go into.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum LossType {
+pub(crate) enum LossType {
     /// `stablemax_cross_entropy`, in float64.
     Stablemax,
     /// `softmax_cross_entropy`
@@ -27,7 +26,7 @@ pub(super) enum LossType {
 
 /// How positions are told apart.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum PosEncodings {
+pub(crate) enum PosEncodings {
     /// `rope`
     Rope,
     /// `learned`
@@ -35,7 +34,7 @@ pub(super) enum PosEncodings {
 }
 
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Config {
+pub(crate) struct Config {
     pub batch_size: u64,
     pub seq_len: u64,
     pub puzzle_emb_ndim: u64,
@@ -51,13 +50,17 @@ pub(super) struct Config {
     pub num_heads: u64,
     pub pos_encodings: PosEncodings,
     pub halt_max_steps: u64,
+    /// How often a row is made to think on for a while, drawn anew.
+    pub halt_exploration_prob: f64,
+    pub rope_theta: f64,
+    pub rms_norm_eps: f64,
     pub loss_type: LossType,
     pub forward_dtype: DType,
 }
 
 impl Config {
     /// Reads the config of a model for `batch_size` rows of `seq_len` tokens, both of which size its buffers.
-    pub(super) fn read(fields: &Fields, batch_size: u64, seq_len: u64) -> Result<Self, FieldError> {
+    pub(crate) fn read(fields: &Fields, batch_size: u64, seq_len: u64) -> Result<Self, FieldError> {
         let hidden_size = fields.size("hidden_size", 512)?;
         let config = Self {
             batch_size,
@@ -74,6 +77,9 @@ impl Config {
             num_heads: fields.size("num_heads", 8)?,
             pos_encodings: pos_encodings(fields)?,
             halt_max_steps: fields.size("halt_max_steps", 16)?,
+            halt_exploration_prob: fields.number("halt_exploration_prob", 0.1)?,
+            rope_theta: fields.positive("rope_theta", 10_000.0)?,
+            rms_norm_eps: fields.positive("rms_norm_eps", 1e-5)?,
             loss_type: loss_type(fields)?,
             forward_dtype: forward_dtype(fields)?,
         };

@@ -3,13 +3,19 @@
 
 use std::rc::Rc;
 
-use crate::building::{Builder, Module};
+use crate::building::{Builder, Init, Mode, Module};
 use crate::dtype::DType;
-use crate::op::{UNTOLD, cat, full};
+use crate::op::{cat, empty, ones, zeros};
 use crate::tensor::{Context, Tensor};
 
 use super::config::{Config, PosEncodings};
 use super::layers::{Block, CastedEmbedding, CastedLinear, CastedSparseEmbedding, CosSin, RotaryEmbedding};
+
+/// What both answers of the head are in the beginning, so that nothing halts by chance.
+const Q_BIAS: f64 = -5.0;
+/// The root of 1/2, as the program writes it.
+#[expect(clippy::approx_constant, reason = "of a bfloat16 model the rounding can differ")]
+const POSITIONS_SCALE: f64 = 0.707_106_781;
 
 /// A batch of rows, or the rows that are being worked on.
 pub(crate) struct Batch {
@@ -57,7 +63,7 @@ impl ReasoningModule {
 
     fn forward(&self, hidden_states: &Tensor, input_injection: &Tensor, cos_sin: Option<&CosSin>) -> Tensor {
         let _module = self.module.enter();
-        let mut hidden_states = hidden_states.add(input_injection);
+        let mut hidden_states = hidden_states + input_injection;
         for layer in &self.layers {
             hidden_states = layer.forward(cos_sin, &hidden_states);
         }
@@ -95,21 +101,24 @@ impl Inner {
         Self {
             module: at.module(),
             embed_tokens: CastedEmbedding::new(&at.at("embed_tokens"), config.vocab_size, hidden, dtype),
-            lm_head: CastedLinear::new(&at.at("lm_head"), hidden, config.vocab_size, false),
-            q_head: CastedLinear::new(&at.at("q_head"), hidden, 2, true),
+            lm_head: CastedLinear::new(&at.at("lm_head"), hidden, config.vocab_size),
+            q_head: CastedLinear::constant(&at.at("q_head"), hidden, 2, Q_BIAS),
             puzzle_emb: (config.puzzle_emb_ndim > 0).then(|| CastedSparseEmbedding::new(&at.at("puzzle_emb"), &config)),
             positions: match config.pos_encodings {
-                PosEncodings::Rope => {
-                    Positions::Rope(RotaryEmbedding::new(&at.at("rotary_emb"), config.head_dim(), config.positions()))
-                }
+                PosEncodings::Rope => Positions::Rope(RotaryEmbedding::new(
+                    &at.at("rotary_emb"),
+                    config.head_dim(),
+                    config.positions(),
+                    config.rope_theta,
+                )),
                 PosEncodings::Learned => {
                     Positions::Learned(CastedEmbedding::new(&at.at("embed_pos"), config.positions(), hidden, dtype))
                 }
             },
             h_level: level("H_level", config.h_layers),
             l_level: level("L_level", config.l_layers),
-            h_init: at.buffer(&[hidden], dtype, Vec::new),
-            l_init: at.buffer(&[hidden], dtype, Vec::new),
+            h_init: at.saved_buffer("H_init", &[hidden], dtype, Init::TruncNormal(1.0)),
+            l_init: at.saved_buffer("L_init", &[hidden], dtype, Init::TruncNormal(1.0)),
             config,
         }
     }
@@ -127,17 +136,17 @@ impl Inner {
         }
         if let Positions::Learned(embed_pos) = &self.positions {
             embedding = {
-                let sum = embedding.add(&embed_pos.table());
-                sum.mul_scalar(std::f64::consts::FRAC_1_SQRT_2)
+                let sum = &embedding + &embed_pos.table();
+                sum.mul_scalar(POSITIONS_SCALE)
             };
         }
-        embedding.mul_scalar(UNTOLD)
+        embedding.mul_scalar((self.config.hidden_size as f64).sqrt())
     }
 
     fn empty_carry(&self, context: &Rc<Context>, rows: u64) -> InnerCarry {
         let sizes = [rows, self.config.positions(), self.config.hidden_size];
-        let empty = || full(context, "empty.memory_format", &sizes, self.config.forward_dtype);
-        InnerCarry { z_h: empty(), z_l: empty() }
+        let made = || empty(context, &sizes, self.config.forward_dtype);
+        InnerCarry { z_h: made(), z_l: made() }
     }
 
     fn reset_carry(&self, reset_flag: &Tensor, carry: &InnerCarry) -> InnerCarry {
@@ -157,12 +166,12 @@ impl Inner {
         let cos_sin = cos_sin.as_ref();
         let input_embeddings = self.input_embeddings(batch);
         let (mut z_h, mut z_l) = self.think_step(carry, &input_embeddings, cos_sin);
-        z_l = self.l_level.forward(&z_l, &z_h.add(&input_embeddings), cos_sin);
+        z_l = self.l_level.forward(&z_l, &(&z_h + &input_embeddings), cos_sin);
         z_h = self.h_level.forward(&z_h, &z_l, cos_sin);
         let new_carry = InnerCarry { z_h: z_h.detach(), z_l: z_l.detach() };
         let output = self.output_logits(&z_h);
-        let q_logits = self.q_head.forward(&z_h.select(1)).float();
-        (new_carry, output, (q_logits.select(1), q_logits.select(1)))
+        let q_logits = self.q_head.forward(&z_h.select(1, 0)).float();
+        (new_carry, output, (q_logits.select(1, 0), q_logits.select(1, 1)))
     }
 
     /// All cycles but the last turn of each level, without gradients.
@@ -173,7 +182,7 @@ impl Inner {
         for h_step in 1..=h_cycles {
             for l_step in 1..=l_cycles {
                 if h_step < h_cycles || l_step < l_cycles {
-                    z_l = self.l_level.forward(&z_l, &z_h.add(input_embeddings), cos_sin);
+                    z_l = self.l_level.forward(&z_l, &(&z_h + input_embeddings), cos_sin);
                 }
             }
             if h_step < h_cycles {
@@ -186,7 +195,8 @@ impl Inner {
     /// `lm_head(z_H)[:, puzzle_emb_len:]`
     fn output_logits(&self, z_h: &Tensor) -> Tensor {
         let logits = self.lm_head.forward(z_h);
-        if self.puzzle_emb.is_some() { logits.slice_any(1, self.config.seq_len) } else { logits.alias_all() }
+        let first = self.config.puzzle_emb_len();
+        if self.puzzle_emb.is_some() { logits.slice(1, first..self.config.positions()) } else { logits.alias_all() }
     }
 }
 
@@ -203,11 +213,12 @@ pub(super) struct Outputs {
 pub(super) struct ActModel {
     module: Module,
     inner: Inner,
+    mode: Rc<Mode>,
 }
 
 impl ActModel {
     pub(super) fn new(at: &Builder, config: Config) -> Self {
-        Self { module: at.module(), inner: Inner::new(&at.at("inner"), config) }
+        Self { module: at.module(), inner: Inner::new(&at.at("inner"), config), mode: at.mode() }
     }
 
     pub(super) fn puzzle_emb(&self) -> Option<&CastedSparseEmbedding> {
@@ -223,16 +234,16 @@ impl ActModel {
         let rows = batch.inputs.size(0);
         Carry {
             inner_carry: self.inner.empty_carry(context, rows),
-            steps: full(context, "zeros.default", &[rows], DType::Int32),
-            halted: full(context, "ones.default", &[rows], DType::Bool),
-            current_data: batch.zip_with(batch, |tensor, _| tensor.map("empty_like.default", tensor.dtype())),
+            steps: zeros(context, &[rows], DType::Int32),
+            halted: ones(context, &[rows], DType::Bool),
+            current_data: batch.zip_with(batch, |tensor, _| tensor.empty_like()),
         }
     }
 
     pub(super) fn forward(&self, carry: &Carry, batch: &Batch) -> (Carry, Outputs) {
         let _module = self.module.enter();
         let new_inner_carry = self.inner.reset_carry(&carry.halted, &carry.inner_carry);
-        let new_steps = carry.halted.choose_or_number(&carry.steps);
+        let new_steps = carry.halted.choose_number(0.0, &carry.steps);
         let new_current_data = carry.current_data.zip_with(batch, |old, new| {
             let ones = vec![1; new.sizes().len() - 1];
             carry.halted.view(&[&[carry.halted.size(0)][..], &ones].concat()).choose(new, old)
@@ -249,31 +260,32 @@ impl ActModel {
     fn halt_step(&self, steps: Tensor, carry: &InnerCarry, batch: &Batch, outputs: &mut Outputs) -> (Tensor, Tensor) {
         let context = Rc::clone(steps.context());
         let _no_grad = context.set_grad_enabled(false);
-        let new_steps = steps.add_scalar(1.0);
+        let new_steps = steps.add_int(1);
         drop(steps);
-        let is_last_step = new_steps.compare_number("ge.Scalar");
-        if self.config().halt_max_steps == 1 {
+        let is_last_step = new_steps.ge_number(self.config().halt_max_steps as f64);
+        // All rows of an evaluation halt together.
+        if self.config().halt_max_steps == 1 || !self.mode.is_training() {
             return (new_steps, is_last_step);
         }
         // Blocks and drops are Python's lives: merging them would free in another order.
         let mut halted = {
-            let wants = outputs.q_halt_logits.compare("gt.Tensor", &outputs.q_continue_logits);
-            is_last_step.compare("bitwise_or.Tensor", &wants)
+            let wants = outputs.q_halt_logits.gt_tensor(&outputs.q_continue_logits);
+            is_last_step.bitwise_or(&wants)
         };
         let min_halt_steps = {
-            let explores = outputs.q_halt_logits.map("rand_like.default", DType::Float32).compare_number("lt.Scalar");
-            explores.mul(&new_steps.map("randint_like.low_dtype", new_steps.dtype()))
+            let explores = outputs.q_halt_logits.rand_like().lt_number(self.config().halt_exploration_prob);
+            &explores * &new_steps.randint_like(2..self.config().halt_max_steps + 1)
         };
         halted = {
-            let may = new_steps.compare("ge.Tensor", &min_halt_steps);
-            halted.compare("bitwise_and.Tensor", &may)
+            let may = new_steps.ge_tensor(&min_halt_steps);
+            halted.bitwise_and(&may)
         };
         let (next_q_halt_logits, next_q_continue_logits) = self.inner.forward(carry, batch).2;
         let next = {
-            let best = next_q_halt_logits.binary("maximum.default", &next_q_continue_logits, DType::Float32);
+            let best = next_q_halt_logits.maximum(&next_q_continue_logits);
             is_last_step.choose(&next_q_halt_logits, &best)
         };
-        outputs.target_q_continue = Some(next.map("sigmoid.default", DType::Float32));
+        outputs.target_q_continue = Some(next.sigmoid());
         (new_steps, halted)
     }
 }

@@ -1,9 +1,11 @@
 //! The model's layers (models/layers.py, models/sparse_embedding.py): fp32 weights, cast where they are used.
 
-use crate::building::{Builder, Init, Module};
+use std::rc::Rc;
+
+use crate::building::{Builder, Init, Mode, Module};
 use crate::dtype::DType;
 use crate::model::nn::rotate;
-use crate::op::{UNTOLD, cat, flash_attn_func, full, index};
+use crate::op::{arange_floats, cat, flash_attn_func, index};
 use crate::tensor::Tensor;
 use crate::trace::Category;
 
@@ -17,10 +19,17 @@ pub(super) struct CastedLinear {
 }
 
 impl CastedLinear {
-    pub(super) fn new(at: &Builder, inputs: u64, outputs: u64, bias: bool) -> Self {
+    /// Without a bias; weights begin as wide as the root of one over the inputs.
+    pub(super) fn new(at: &Builder, inputs: u64, outputs: u64) -> Self {
+        let begins = Init::TruncNormal(1.0 / (inputs as f64).sqrt());
+        Self { module: at.module(), weight: at.parameter("weight", &[outputs, inputs], begins), bias: None }
+    }
+
+    /// All weights 0, all biases `bias`: what it says in the beginning does not depend on its input.
+    pub(super) fn constant(at: &Builder, inputs: u64, outputs: u64, bias: f64) -> Self {
         let module = at.module();
-        let weight = at.parameter("weight", &[outputs, inputs], Init::Normal);
-        Self { module, weight, bias: bias.then(|| at.parameter("bias", &[outputs], Init::Zeros)) }
+        let weight = at.parameter("weight", &[outputs, inputs], Init::Zeros);
+        Self { module, weight, bias: Some(at.parameter("bias", &[outputs], Init::Filled(bias))) }
     }
 
     pub(super) fn forward(&self, input: &Tensor) -> Tensor {
@@ -42,7 +51,11 @@ impl CastedEmbedding {
     pub(super) fn new(at: &Builder, count: u64, width: u64, cast_to: DType) -> Self {
         Self {
             module: at.module(),
-            embedding_weight: at.parameter("embedding_weight", &[count, width], Init::Normal),
+            embedding_weight: at.parameter(
+                "embedding_weight",
+                &[count, width],
+                Init::TruncNormal(1.0 / (width as f64).sqrt()),
+            ),
             cast_to,
         }
     }
@@ -68,29 +81,42 @@ pub(crate) struct CastedSparseEmbedding {
     /// The batch's puzzles.
     pub local_ids: Tensor,
     cast_to: DType,
+    mode: Rc<Mode>,
 }
 
 impl CastedSparseEmbedding {
     pub(super) fn new(at: &Builder, config: &Config) -> Self {
         let width = config.puzzle_emb_ndim;
+        let zeros = |sizes: &[u64], dtype| {
+            at.buffer(sizes, dtype, || vec![0.0; usize::try_from(sizes.iter().product::<u64>()).unwrap_or_default()])
+        };
         Self {
             module: at.module(),
-            weights: at.buffer(&[config.num_puzzle_identifiers, width], DType::Float32, Vec::new),
-            local_weights: at.buffer(&[config.batch_size, width], DType::Float32, Vec::new).into_parameter(),
-            local_ids: at.buffer(&[config.batch_size], DType::Int32, Vec::new),
+            weights: at.saved_buffer("weights", &[config.num_puzzle_identifiers, width], DType::Float32, Init::Zeros),
+            local_weights: zeros(&[config.batch_size, width], DType::Float32).into_parameter(),
+            local_ids: zeros(&[config.batch_size], DType::Int32),
             cast_to: config.forward_dtype,
+            mode: at.mode(),
         }
     }
 
     pub(super) fn forward(&self, inputs: &Tensor) -> Tensor {
         let _module = self.module.enter();
+        if !self.mode.is_training() {
+            return self.rows_of(inputs).to(self.cast_to);
+        }
         {
-            // The rows, on their way into the leaf; indices are int64 inside.
-            let indices = inputs.to(DType::Int64);
-            let _rows = index(&self.weights, &[indices.size(0), self.weights.size(1)], &[Some(&indices)]);
-            drop(indices);
+            let _no_grad = inputs.context().set_grad_enabled(false);
+            self.local_weights.copy_from(&self.rows_of(inputs));
+            self.local_ids.copy_from(inputs);
         }
         self.local_weights.to(self.cast_to)
+    }
+
+    /// `self.weights[inputs]`; indices are int64 inside.
+    fn rows_of(&self, inputs: &Tensor) -> Tensor {
+        let indices = inputs.to(DType::Int64);
+        index(&self.weights, &[indices.size(0), self.weights.size(1)], &[Some(&indices)])
     }
 }
 
@@ -104,27 +130,22 @@ pub(super) struct RotaryEmbedding {
 pub(super) type CosSin = (Tensor, Tensor);
 
 impl RotaryEmbedding {
-    pub(super) fn new(at: &Builder, dim: u64, positions: u64) -> Self {
+    pub(super) fn new(at: &Builder, dim: u64, positions: u64, theta: f64) -> Self {
         let module = at.module();
         let _module = module.enter();
         let context = at.context();
-        let float = |count| full(context, "arange.start_step", &[count], DType::Float32);
         // Blocks and drops are Python's lives: merging them would free in another order.
         let inv_freq = {
-            let exponents = float(dim / 2).div_scalar(dim as f64);
-            let powers = exponents.map("pow.Scalar", DType::Float32);
-            drop(full(context, "scalar_tensor.default", &[], DType::Float64));
+            let exponents = arange_floats(context, dim, 2).div_scalar(dim as f64);
+            let powers = exponents.power_of(theta);
             drop(exponents);
             powers.reciprocal().mul_scalar(1.0)
         };
-        let t = float(positions);
-        let freqs = t.unsqueeze(1).mul(&inv_freq.unsqueeze(0));
+        let t = arange_floats(context, positions, 1);
+        let freqs = &t.unsqueeze(1) * &inv_freq.unsqueeze(0);
         let emb = cat(&[&freqs, &freqs], 1);
-        let table = |op| {
-            let _category = context.enter_category(Category::Buffer);
-            emb.map(op, DType::Float32)
-        };
-        Self { cos_cached: table("cos.default"), sin_cached: table("sin.default") }
+        let _category = context.enter_category(Category::Buffer);
+        Self { cos_cached: emb.cos(), sin_cached: emb.sin() }
     }
 
     pub(super) fn forward(&self) -> CosSin {
@@ -157,8 +178,8 @@ impl Attention {
         let inner = num_heads * head_dim;
         Self {
             module: at.module(),
-            qkv_proj: CastedLinear::new(&at.at("qkv_proj"), config.hidden_size, 3 * inner, false),
-            o_proj: CastedLinear::new(&at.at("o_proj"), inner, config.hidden_size, false),
+            qkv_proj: CastedLinear::new(&at.at("qkv_proj"), config.hidden_size, 3 * inner),
+            o_proj: CastedLinear::new(&at.at("o_proj"), inner, config.hidden_size),
             num_heads,
             head_dim,
         }
@@ -169,7 +190,8 @@ impl Attention {
         let (rows, tokens) = (hidden_states.size(0), hidden_states.size(1));
         let mut qkv = self.qkv_proj.forward(hidden_states);
         qkv = qkv.view(&[rows, tokens, 3 * self.num_heads, self.head_dim]);
-        let [mut query, mut key, value] = [(); 3].map(|()| qkv.slice_any(2, self.num_heads));
+        let part = |at: u64| qkv.slice(2, at * self.num_heads..(at + 1) * self.num_heads);
+        let [mut query, mut key, value] = [0, 1, 2].map(part);
         if let Some(cos_sin) = cos_sin {
             (query, key) = apply_rotary_pos_emb(&query, &key, cos_sin);
         }
@@ -191,8 +213,8 @@ impl SwiGlu {
         let (hidden, inter) = (config.hidden_size, config.intermediate_size);
         Self {
             module: at.module(),
-            gate_up_proj: CastedLinear::new(&at.at("gate_up_proj"), hidden, 2 * inter, false),
-            down_proj: CastedLinear::new(&at.at("down_proj"), inter, hidden, false),
+            gate_up_proj: CastedLinear::new(&at.at("gate_up_proj"), hidden, 2 * inter),
+            down_proj: CastedLinear::new(&at.at("down_proj"), inter, hidden),
         }
     }
 
@@ -201,20 +223,20 @@ impl SwiGlu {
         let [gate, up] = self.gate_up_proj.forward(x).split_last::<2>();
         let product = {
             let activated = gate.silu();
-            activated.mul(&up)
+            &activated * &up
         };
         self.down_proj.forward(&product)
     }
 }
 
 /// `rms_norm`: without a weight, in fp32; the argument is its own to replace.
-fn rms_norm(mut hidden_states: Tensor) -> Tensor {
+fn rms_norm(mut hidden_states: Tensor, eps: f64) -> Tensor {
     let input_dtype = hidden_states.dtype();
     hidden_states = hidden_states.to(DType::Float32);
     let variance = hidden_states.pow_scalar(2.0).mean_last();
     hidden_states = {
-        let inverse = variance.add_scalar(UNTOLD).rsqrt();
-        hidden_states.mul(&inverse)
+        let inverse = variance.add_scalar(eps).rsqrt();
+        &hidden_states * &inverse
     };
     hidden_states.to(input_dtype)
 }
@@ -224,6 +246,7 @@ pub(super) struct Block {
     module: Module,
     self_attn: Attention,
     mlp: SwiGlu,
+    norm_eps: f64,
 }
 
 impl Block {
@@ -232,13 +255,15 @@ impl Block {
             module: at.module(),
             self_attn: Attention::new(&at.at("self_attn"), config),
             mlp: SwiGlu::new(&at.at("mlp"), config),
+            norm_eps: config.rms_norm_eps,
         }
     }
 
     pub(super) fn forward(&self, cos_sin: Option<&CosSin>, hidden_states: &Tensor) -> Tensor {
         let _module = self.module.enter();
-        let sum = |hidden_states: &Tensor, update: Tensor| hidden_states.add(&update);
-        let hidden_states = rms_norm(sum(hidden_states, self.self_attn.forward(cos_sin, hidden_states)));
-        rms_norm(sum(&hidden_states, self.mlp.forward(&hidden_states)))
+        let sum = |hidden_states: &Tensor, update: Tensor| hidden_states + &update;
+        let norm = |hidden_states| rms_norm(hidden_states, self.norm_eps);
+        let hidden_states = norm(sum(hidden_states, self.self_attn.forward(cos_sin, hidden_states)));
+        norm(sum(&hidden_states, self.mlp.forward(&hidden_states)))
     }
 }

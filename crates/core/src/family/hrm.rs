@@ -1,21 +1,11 @@
-//! The hierarchical reasoning model (sapientinc/HRM at its first release, run eagerly): not a language model but a
-//! recurrent solver of puzzles, with a forward pass, a loss head and a training step of its own.
-
-mod config;
-mod layers;
-mod loss;
-mod model;
+//! The hierarchical reasoning model, for the loop of its own in `step/hrm.rs`.
 
 use crate::building::{BuildError, Builder};
 use crate::job::JobSpec;
+use crate::model::hrm::{ActLossHead, Config};
 use crate::model_type::HRM;
 
 use super::{Build, Family};
-use config::Config;
-
-pub(crate) use layers::CastedSparseEmbedding;
-pub(crate) use loss::{ActLossHead, Results};
-pub(crate) use model::{Batch, Carry};
 
 pub(super) const FAMILY: Family = Family { model_types: &[HRM], build: Build::Hrm(build_hrm) };
 

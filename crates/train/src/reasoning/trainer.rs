@@ -1,0 +1,77 @@
+//! A training step of the reasoning model, statement by statement that of core's `step/hrm.rs`: one segment from where the last one
+//! ended, backward, and both optimizers.
+
+use tonnage_torch::{Argument, Device, ScalarType, Torch, TorchError, operator};
+
+use super::model::{Puzzles, ReasoningModel, Segment, Thoughts};
+use crate::error::TrainError;
+use crate::optimizer::{Optimizer, SparseSignSgd};
+
+/// A training of one process.
+pub struct SegmentTrainer<'a> {
+    torch: &'static Torch,
+    model: &'a ReasoningModel,
+    emb_optimizer: Option<SparseSignSgd>,
+    optimizer: Box<dyn Optimizer>,
+    /// Rows of a step over all ranks, which its loss is divided by.
+    rows: u64,
+    // What lives from one step to the next, until the next forward pass has returned.
+    carry: Option<Thoughts>,
+    segment: Option<Segment>,
+}
+
+impl<'a> SegmentTrainer<'a> {
+    /// Of a model with the optimizer of its weights and, where it has a puzzle table, that of the table.
+    pub fn new(
+        torch: &'static Torch,
+        model: &'a ReasoningModel,
+        emb_optimizer: Option<SparseSignSgd>,
+        optimizer: Box<dyn Optimizer>,
+        rows: u64,
+    ) -> Self {
+        Self { torch, model, emb_optimizer, optimizer, rows, carry: None, segment: None }
+    }
+
+    /// Learning rates of the next step: of the weights, and of the puzzle table.
+    pub fn set_learning_rates(&mut self, weights: f64, table: f64) {
+        self.optimizer.set_learning_rate(weights);
+        if let Some(emb_optimizer) = &mut self.emb_optimizer {
+            emb_optimizer.set_learning_rate(table);
+        }
+    }
+
+    /// One segment, its gradients and both updates; the segment's metrics, in the order of [`Segment::METRICS`].
+    ///
+    /// # Errors
+    /// PyTorch's, out of memory above all.
+    pub fn step(&mut self, puzzles: &Puzzles) -> Result<Vec<f64>, TrainError> {
+        let current = match self.carry.take() {
+            Some(carry) => carry,
+            None => self.model.initial_carry(puzzles)?,
+        };
+        let (carry, segment) = self.model.forward(&current, puzzles, false)?;
+        self.carry = Some(carry);
+        drop(current);
+        let segment = self.segment.insert(segment);
+        {
+            let share = Argument::from(1.0 / self.rows.max(1) as f64);
+            let loss = self.torch.call(operator!("mul", "Scalar"), &[(&segment.loss).into(), share])?.tensor()?;
+            self.torch.backward(&loss)?;
+        }
+        if let Some(emb_optimizer) = &mut self.emb_optimizer {
+            emb_optimizer.step()?;
+            emb_optimizer.zero_grad()?;
+        }
+        self.optimizer.step()?;
+        self.optimizer.zero_grad()?;
+        Ok(metrics(self.torch, segment)?)
+    }
+}
+
+/// `torch.stack(metrics).cpu()`
+fn metrics(torch: &'static Torch, segment: &Segment) -> Result<Vec<f64>, TorchError> {
+    let stacked = torch.call(operator!("stack"), &[segment.metrics.as_slice().into()])?.tensor()?;
+    let here = stacked.to_device(Device::Cpu)?;
+    let exact = torch.call(operator!("to", "dtype"), &[(&here).into(), ScalarType::Float64.into()])?.tensor()?;
+    exact.to_vec()
+}
