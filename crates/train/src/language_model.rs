@@ -117,7 +117,7 @@ impl LanguageModel {
             _ => None,
         });
         unknown.map_or(Ok(()), |name| {
-            Err(refused(
+            Err(refused_job(
                 format!("`rope_parameters`: frequencies of rope_type `{name}` are not computed here"),
                 "default, linear, dynamic, llama3, yarn and longrope are; run your own script with `tonnage run -- python ...`",
             ))

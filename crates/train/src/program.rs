@@ -61,7 +61,7 @@ impl<'a> Program<'a> {
         let settings = Settings::of_job(self.job, self.training)?;
         LanguageModel::check_job(self.job)?;
         if let Some(longest) = LanguageModel::longest_row(self.job).filter(|longest| self.job.seq_len > *longest) {
-            return Err(TrainError::refused(
+            return Err(TrainError::refused_with(
                 format!(
                     "rows of {} tokens are longer than the {longest} that this rope_type has one set of frequencies for: those of longer \
                      rows are not computed here",
@@ -330,10 +330,10 @@ impl Program<'_> {
     pub fn check_weights(&self) -> Result<(), TrainError> {
         let name = &self.job.model.name;
         let asks = self.training.init == Init::Auto && is_full_name(name) && self.job.model.model_type != AGI2;
-        if !asks || self.first_weights()?.is_some() || self.checkpoint()?.is_some() {
+        if !asks || self.first_weights()?.is_some() || self.find_checkpoint()?.is_some() {
             return Ok(());
         }
-        Err(TrainError::refused(
+        Err(TrainError::refused_with(
             format!("no weights of {name} lie on this machine"),
             format!(
                 "`hf download {name}` puts them into the hub cache; or name their folder as `model`; or begin with new ones: --init from_config"
