@@ -38,6 +38,29 @@ class Followed(unittest.TestCase):
         del tensor
         self.assertEqual(len(self.known.Values.by_id), 0)
 
+    def test_gradients_are_added_in_place_as_without_values(self):
+        torch, made = self.torch, []
+
+        class Head(torch.autograd.Function):
+            @staticmethod
+            def forward(ctx, x, weight):
+                ctx.sizes = weight.shape
+                return x.sum()
+
+            @staticmethod
+            def backward(ctx, grad):
+                grad_weight = torch.zeros(ctx.sizes)
+                made.append(grad_weight.data_ptr())
+                self.known.give(grad_weight, torch.zeros(ctx.sizes), self.known.Certainty.WRITTEN)
+                piece = (grad_weight, slice(0, 2))
+                self.follow.follow(torch.Tensor.__getitem__, "__getitem__", grad_weight[:2], piece, {})
+                return grad.expand(4), grad_weight
+
+        weight = torch.nn.Parameter(torch.ones(8, 4))
+        rows = torch.nn.functional.embedding(torch.tensor([1]), weight)
+        Head.apply(rows[0], weight).backward()
+        self.assertEqual(weight.grad.data_ptr(), made[0])
+
     def test_values_of_another_shape_are_not_taken(self):
         tensor = self.torch.zeros(3)
         self.known.give(tensor, self.torch.ones(4), self.known.Certainty.WRITTEN)

@@ -5,6 +5,8 @@ A mark says: at this place of the trace, what is alive at this address is a ...
 
 import torch
 
+from .values.known import memory
+
 MARKED_STEPS = 8
 """Optimizer steps whose gradients and states are looked up; later ones only repeat."""
 
@@ -53,6 +55,6 @@ class Roles:
         for tensor in tensors:
             here = getattr(tensor, "_local_tensor", tensor)
             if here.device.type == "cuda":
-                addresses.setdefault(here.device.index or 0, []).append(here.untyped_storage().data_ptr())
+                addresses.setdefault(here.device.index or 0, []).append(memory(here))
         for device, here in addresses.items():
             self.marks.append((device, self.counters.read(device).events, category, here))

@@ -240,11 +240,11 @@ def _give_all(out, values, certainty, args):
 
 def _in_family(out, value, certainty, args):
     """The value with the family of the argument whose memory it shares, on the device and here alike."""
-    here, there = value.untyped_storage().data_ptr(), out.untyped_storage().data_ptr()
+    here, there = known.memory(value), known.memory(out)
     for argument in tensors_in(args):
         found = known.of(argument) if argument.device.type != "cpu" else None
-        if found is not None and found.value.untyped_storage().data_ptr() == here:
-            if argument.untyped_storage().data_ptr() == there:
+        if found is not None and known.memory(found.value) == here:
+            if known.memory(argument) == there:
                 return value, certainty, found.family
             return (value if known.is_uniform(value) else value.clone()), certainty, None
     return value, certainty, None

@@ -104,6 +104,12 @@ def forget(tensor):
     Values.by_id.pop(id(tensor), None)
 
 
+def memory(tensor):
+    """Where its memory begins. Whoever asks for its storage owns that from then on, and PyTorch adds to no gradient in place whose memory
+    two own (torch 2.11, csrc/autograd/input_buffer.cpp)."""
+    return tensor.data_ptr() - tensor.storage_offset() * tensor.element_size()
+
+
 def is_uniform(value):
     """One element stands for all."""
     return value.dim() == 0 or not any(value.stride())
