@@ -374,7 +374,22 @@ def misc():
                 yield [name, dt, a, b, red, events(lambda: A.nll_loss_backward(g, x, t, None, red, -100, w))]
 
 
-FAMILIES = [reduce, embedding, embedding_int32, flash, efficient, norm, foreach, softmax, misc]
+def masks():
+    """`x[mask]` and its gradient: kind, the mask's sizes, how many places are true, columns of a row."""
+    shapes = [[1], [382], [2, 191], [4096], [4097], [4, 2047], [2, 66000], [8, 16500], [4, 65537], [300, 900], [16, 32768], [2, 1000000]]
+    for at, sizes in enumerate(shapes):
+        mask = torch.zeros(sizes, dtype=torch.bool)
+        found = max(mask.numel() // (1, 2, 7)[at % 3], 1)
+        mask.view(-1)[:found] = True
+        mask = mask.cuda()
+        x = torch.zeros([*sizes, 8], device="cuda", requires_grad=True)
+        rows = x[mask]
+        grad = torch.zeros([found, 8], device="cuda")
+        yield ["index", sizes, found, 8, events(lambda: x.detach()[mask])]
+        yield ["index_backward", sizes, found, 8, events(lambda: torch.autograd.grad(rows, x, grad))]
+
+
+FAMILIES = [reduce, embedding, embedding_int32, flash, efficient, norm, foreach, softmax, misc, masks]
 
 
 def main():

@@ -8,7 +8,7 @@
 //!
 //! let text = "model_name_or_path: Qwen/Qwen2.5-0.5B\nmax_length: 512\nlearning_rate: 1.0e-5\n";
 //! let reading = read_files(&[(Some(Kind::TrlSft), ConfigText { name: "sft.yaml", text })])?;
-//! let job = reading.source(JobSource::new())?.resolve(&[])?.job;
+//! let job = reading.as_source(JobSource::new())?.resolve(&[])?.job;
 //! assert_eq!((job.seq_len, job.micro_batch_size), (512, 8));
 //! assert_eq!(reading.files[0].tally().no_memory, 1);
 //! # Ok::<(), tonnage_core::job::JobError>(())

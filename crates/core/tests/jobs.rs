@@ -105,6 +105,7 @@ fn jobs() -> impl Strategy<Value = JobSpec> {
             max_new_tokens,
             gradient_accumulation_steps,
             materialized: false,
+            places_first: false,
             device_map: false,
             precision,
             attention,

@@ -244,6 +244,7 @@ impl LanguageModel {
                 attention_mask: attention_mask.as_ref(),
                 position_ids: position_ids.as_ref(),
                 labels: labels.as_ref(),
+                num_items_in_batch: None,
                 cache: call.cache.map(Cache::shared),
                 logits_to_keep: call.logits_to_keep,
                 fused_loss: false,

@@ -306,6 +306,13 @@ pub fn finish_trl(facts: &mut Facts, trainer: Trainer, of_command: bool) {
     facts.imply_key(keys::FRAMEWORK, "trl", "the config is TRL's");
     if of_command {
         facts.imply_key(keys::DEVICE_MAP, true, "TRL loads models with device_map=\"auto\"");
+        // transformers 5.17 over the phantom: at most 0.4 % in fifteen settings, and nothing in the order of the names.
+        facts.left_open.push(LeftOpen {
+            text: "on one GPU TRL loads weights in four threads, in an order that differs from run to run and decides how closely they lie \
+                   (HF_DEACTIVATE_ASYNC_LOAD=1 keeps that of their names): the range allows a fiftieth of the peak"
+                .to_owned(),
+            allowance: Allowance::Fiftieth,
+        });
     }
     // bf16 is None, and then True unless fp16 is (base_config.py).
     let fp16 = matches!(facts.autocast, Some((Some(Dtype::Fp16), _)));
@@ -316,13 +323,6 @@ pub fn finish_trl(facts: &mut Facts, trainer: Trainer, of_command: bool) {
     }
     if facts.weights.is_none() {
         facts.weights = Some((crate::facts::Weights::As(Dtype::Fp32), None));
-    }
-    if trainer != Trainer::Sft {
-        // trl 1.16 over the phantom: DPO 0.8 to 1.2 % of the reserved bytes off, GRPO 2 MiB.
-        facts.left_open.push(LeftOpen {
-            text: "TRL's own script took up to 1.2 % more or less where it was tried; the range allows a fiftieth of the peak".to_owned(),
-            allowance: Allowance::Fiftieth,
-        });
     }
     if trainer == Trainer::Grpo && !facts.is_set(keys::PROMPT_LEN) {
         facts.left_open.push(LeftOpen {

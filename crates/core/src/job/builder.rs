@@ -110,6 +110,7 @@ impl Default for JobSpec {
             max_new_tokens: 0,
             gradient_accumulation_steps: 1,
             materialized: false,
+            places_first: false,
             device_map: false,
             precision: Precision::Fp32,
             attention: Attention::Sdpa,

@@ -233,6 +233,8 @@ pub struct JobSpec {
     /// Whether a model made on the meta device got memory for its parameters, then for its buffers, instead of being
     /// moved module by module (`model.to`).
     pub materialized: bool,
+    /// Whether indexing by masks finds the places first, as the reference measurements do, whose tensors have no values.
+    pub places_first: bool,
     /// Whether `from_pretrained(device_map=...)` loaded it, which warms the allocator up with one block.
     pub device_map: bool,
     /// Weight dtype and autocast.

@@ -130,6 +130,17 @@ impl TransformersVersion {
         }
     }
 
+    /// Whether every causal language model divides its summed loss by `num_items_in_batch` itself (`fixed_cross_entropy`); before, some leave
+    /// it to the Trainer.
+    pub fn divides_losses_in_models(self) -> bool {
+        !self.before(4, 49)
+    }
+
+    /// Whether the Trainer multiplies a loss by the number of ranks (`average_tokens_across_devices` is on by default).
+    pub fn averages_tokens_across_devices(self) -> bool {
+        !self.before(5, 0)
+    }
+
     /// Whether the model can leave out the logits of all but the last positions, as `generate` then asks it to.
     pub fn leaves_logits_out(self, file: ModelingFile) -> bool {
         match file {
@@ -208,6 +219,11 @@ impl TransformersVersion {
             ModelingFile::Llama | ModelingFile::Qwen2 => RotaryPlace::ModelBesideLayers,
             ModelingFile::Gpt2 | ModelingFile::Later => RotaryPlace::Model,
         }
+    }
+
+    /// Whether `from_pretrained(device_map=...)` brings weights to the device in the order of their names (core_model_loading.py).
+    pub fn loads_by_name(self) -> bool {
+        !self.before(5, 0)
     }
 
     /// Whether `from_pretrained(device_map=...)` first allocates the model's bytes in one block (`caching_allocator_warmup`).

@@ -90,6 +90,12 @@ impl Tensor {
         node.finish(out, |grad| gradients![grad.unary("mul.Tensor", grad.dtype())])
     }
 
+    /// `self *= number`
+    pub fn mul_scalar_in_place(&self, _number: f64) -> Tensor {
+        let node = NodeBuilder::new("MulBackward0", [self]);
+        node.finish(self.detach(), |grad| gradients![grad.unary("mul.Tensor", grad.dtype())])
+    }
+
     /// `self + number`
     pub fn add_scalar(&self, _number: f64) -> Tensor {
         let node = NodeBuilder::new("AddBackward0", [self]);

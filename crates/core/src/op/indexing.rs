@@ -1,8 +1,10 @@
-//! Indexing by boolean masks, as the reference measurements run it: where the mask is true is known in advance, so its
-//! positions come from `nonzero_static`.
+//! Indexing by boolean masks (TensorAdvancedIndexing.cpp). Reference measurements run it another way: how many places are true is known in
+//! advance, so these come from `nonzero_static`.
 
 use super::create::full;
-use super::scratch::indexing::{index_put_accumulate, masked_scatter, nonzero_static};
+use super::scratch::indexing::{
+    Mask, index_by_mask, index_put_accumulate, index_put_by_mask, masked_scatter, nonzero_static,
+};
 use super::scratch::{DeviceSteps, contiguous, run_steps};
 use crate::dtype::DType;
 use crate::tensor::{NodeBuilder, Saved, Shape, Tensor, gradients};
@@ -10,6 +12,28 @@ use crate::tensor::{NodeBuilder, Saved, Shape, Tensor, gradients};
 impl Tensor {
     /// `self[mask]`, where `count` elements of the mask are true: [count, ...].
     pub(crate) fn masked_rows(&self, mask: &Tensor, count: u64) -> Tensor {
+        if self.context().finds_places_first() {
+            return self.rows_at_places(mask, count);
+        }
+        let described = Mask { elements: mask.numel(), dims: mask.sizes().len() as u64, found: count };
+        let node = NodeBuilder::new("IndexBackward0", [self]);
+        let saved_mask = node.save(mask);
+        let out_sizes = Shape::new(&[&[count], &self.sizes()[mask.sizes().len()..]].concat());
+        let bytes = out_sizes.iter().product::<u64>() * self.dtype().size();
+        let steps = DeviceSteps::new(self.context(), |device| index_by_mask(described, bytes, device));
+        let out = steps.run(self.context(), "index.Tensor", |_| contiguous(out_sizes, self.dtype())).take(0);
+        let from = *self.sizes();
+        node.finish(out, move |grad| {
+            let _mask = saved_mask.unpack();
+            let into = full(grad.context(), "new_zeros.default", &from, grad.dtype());
+            let steps = DeviceSteps::new(grad.context(), |device| index_put_by_mask(described, device));
+            steps.run(grad.context(), "_index_put_impl_.default", |_| contiguous(from, grad.dtype()));
+            gradients![into]
+        })
+    }
+
+    /// The same by the places that are true, which are found first and kept.
+    fn rows_at_places(&self, mask: &Tensor, count: u64) -> Tensor {
         let indices = positions_of(mask, count);
         let node = NodeBuilder::new("IndexBackward0", [self]);
         let saved_indices = node.save(&indices);

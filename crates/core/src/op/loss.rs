@@ -11,6 +11,7 @@ use crate::tensor::{NodeBuilder, Shape, Tensor, gradients};
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Reduction {
     Mean,
+    Sum,
     /// A value for each.
     None,
 }
@@ -45,7 +46,7 @@ impl Tensor {
         let op = "nll_loss_forward.default";
         let empty = |sizes| Tensor::empty(self.context(), op, sizes, log_probabilities.dtype());
         let out = match reduction {
-            Reduction::Mean => empty(Shape::new(&[])),
+            Reduction::Mean | Reduction::Sum => empty(Shape::new(&[])),
             Reduction::None => empty(*target.sizes()),
         };
         let total_weight = empty(Shape::new(&[]));

@@ -205,6 +205,7 @@ impl Wrapper for DataParallel {
                 attention_mask: attention_mask.as_ref(),
                 position_ids: None,
                 labels: labels.as_ref(),
+                num_items_in_batch: None,
                 cache: call.cache.as_ref().map(|_| replica.new_cache()),
                 logits_to_keep: call.logits_to_keep,
                 fused_loss: call.fused_loss,

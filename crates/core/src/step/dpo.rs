@@ -33,7 +33,9 @@ pub(super) fn train_dpo(
     mode.disable_dropout();
     let has_reference = job.lora.is_none() && !spec.precompute_ref_log_probs;
     let reference = has_reference
-        .then(|| load_model(job, context, ("reference", &job.model), Kind::of(job.precision.weight_dtype())))
+        .then(|| {
+            load_model(job, context, ("reference", &job.model), Kind::of(job.precision.weight_dtype()).by_trainer())
+        })
         .transpose()?
         .map(|(model, _)| model);
     apply_liger_kernels(job, &mode);

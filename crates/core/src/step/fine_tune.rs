@@ -228,11 +228,13 @@ impl FineTune<'_> {
     fn own_loss(&self, inputs: &Inputs, num_items: &Tensor) -> Option<Tensor> {
         let recomputes = self.job.gradient_checkpointing == CheckpointPolicy::EveryLayer;
         let caches = self.job.use_cache && self.job.task == Task::CausalLm && !recomputes;
+        let in_model = self.context.transformers().divides_losses_in_models();
         let outputs = self.forward(&ForwardCall {
             input_ids: &inputs.input_ids,
             attention_mask: Some(&inputs.attention_mask),
             position_ids: None,
             labels: Some(&inputs.labels),
+            num_items_in_batch: in_model.then_some(num_items),
             cache: self.wrapper().filter(|_| caches).map(Wrapper::new_cache),
             logits_to_keep: self.job.logits.logits_to_keep,
             fused_loss: self.job.logits.loss == LossKernel::Liger,
@@ -240,9 +242,12 @@ impl FineTune<'_> {
         let loss = match self.job.task {
             // Its own loss is a mean, whatever it is told.
             Task::MaskedLm => outputs.loss.clone()?,
+            _ if in_model => outputs.loss.clone()?,
             _ => outputs.loss.as_ref()?.div_by(num_items),
         };
-        // `loss *= num_processes`, in place.
+        // `loss *= num_processes`
+        let scales = self.context.transformers().averages_tokens_across_devices();
+        let loss = if scales { loss.mul_scalar_in_place(UNTOLD) } else { loss };
         if self.job.logits.keep_outputs {
             let before = self.kept.replace(Some(ModelOutput { loss: Some(loss.clone()), ..outputs }));
             drop(before);

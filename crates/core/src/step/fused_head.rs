@@ -57,6 +57,7 @@ pub(super) fn fused_forward(model: &Prepared, call: &FusedCall) -> FusedCausalLm
         attention_mask: Some(call.attention_mask),
         position_ids: None,
         labels: None,
+        num_items_in_batch: None,
         cache: None,
         logits_to_keep: None,
         fused_loss: false,

@@ -136,6 +136,7 @@ fn forward(model: &dyn Model, inputs: &ModelInputs, cache: &Rc<KvCache>) -> Mode
         attention_mask: Some(&inputs.attention_mask),
         position_ids: Some(&inputs.position_ids),
         labels: None,
+        num_items_in_batch: None,
         cache: Some(Rc::clone(cache)),
         logits_to_keep: Some(1),
         fused_loss: false,

@@ -40,6 +40,7 @@ fn forward(job: &JobSpec, context: &Rc<Context>, model: &dyn Model, ids: &Tensor
         attention_mask: None,
         position_ids: None,
         labels: None,
+        num_items_in_batch: None,
         cache: job.use_cache.then(|| model.new_cache()),
         logits_to_keep: job.logits.logits_to_keep,
         fused_loss: false,

@@ -14,6 +14,7 @@ mod hrm;
 mod infer;
 mod inputs;
 mod liger;
+mod loading;
 mod models;
 mod prepared;
 mod repeat;

@@ -11,6 +11,7 @@ use crate::model::family::{Model, RunOptions};
 use crate::tensor::Context;
 
 use super::liger::patches_layers;
+use super::loading;
 use super::simulation::SimulateError;
 
 /// A model and what it was built with.
@@ -28,12 +29,19 @@ pub(super) struct Kind {
     pub dtype: DType,
     pub fp32_head: bool,
     pub quantization: Option<Quantization>,
+    /// Loaded as the policy is: by a `device_map` where the job says so.
+    pub by_trainer: bool,
 }
 
 impl Kind {
     /// All of it in one dtype.
     pub(super) const fn of(dtype: DType) -> Self {
-        Self { dtype, fp32_head: false, quantization: None }
+        Self { dtype, fp32_head: false, quantization: None, by_trainer: false }
+    }
+
+    /// The same, loaded by the trainer.
+    pub(super) const fn by_trainer(self) -> Self {
+        Self { by_trainer: true, ..self }
     }
 
     pub(super) const fn quantized(quantization: Quantization) -> Self {
@@ -50,12 +58,18 @@ pub(super) fn load_model(
 ) -> Result<Loaded, BuildError> {
     let mode = Mode::new(false, CheckpointPolicy::Off).with_fp32_head(kind.fp32_head);
     let builder = Builder::new(context, kind.dtype, None, mode).at(role).quantized(kind.quantization);
+    let builder = builder.loading_by_name(kind.by_trainer && loading::is_by_name(job));
+    let family = family::find_family(&model.model_type)?;
+    if kind.by_trainer && loading::is_by_device_map(job) {
+        loading::warm_up(job, context, (model, family), kind.dtype)?;
+    }
     let options = RunOptions { attention: job.attention, mode: builder.mode(), frozen_base: false };
-    let built = family::find_family(&model.model_type)?.build_language_model(model, &builder, &options)?;
+    let built = family.build_language_model(model, &builder, &options)?;
     if patches_layers(job) && model.model_type == job.model.model_type {
         builder.mode().apply_liger_kernels(LigerKernels::Rope);
     }
     builder.load_buffers_last();
+    builder.load_by_name();
     Ok((built, builder))
 }
 

@@ -6,9 +6,8 @@ use crate::building::{Builder, Mode};
 use crate::dtype::DType;
 use crate::family::{self, Build, Family};
 use crate::gpu::Device;
-use crate::job::{CheckpointPolicy, Framework, JobSpec, ModelSpec, Task, check};
+use crate::job::{CheckpointPolicy, JobSpec, Task, check};
 use crate::model::family::{Model, RunOptions};
-use crate::op::full;
 use crate::parallel::{self, Loaded, Rebuild};
 use crate::tensor::{Context, Tensor};
 use crate::work::Work;
@@ -16,6 +15,7 @@ use crate::work::Work;
 use super::fine_tune::TrainingLoop;
 use super::inputs::has_begin_token;
 use super::liger::apply_liger_kernels;
+use super::loading;
 use super::models::Policy;
 use super::simulation::{SimulateError, Simulation};
 use super::swarm::Node;
@@ -39,6 +39,7 @@ pub fn simulate_with_other_devices(job: &JobSpec, others: &[Device]) -> Result<S
     let job = &parallel::as_run(job);
     let context = Context::with_other_devices(job.gpu.device(), others);
     context.install_transformers(job.transformers);
+    context.find_places_first(job.places_first);
     let _device = context.enter_device(parallel::holds_model(job.parallel));
     let family = family::find_family(&job.model.model_type)?;
     match family.build {
@@ -78,14 +79,19 @@ fn language_model(job: &JobSpec, context: &Rc<Context>, family: Family) -> Resul
     let mode = Mode::new(job.train_mode && job.task.trains(), job.gradient_checkpointing).with_fp32_head(fp32_head);
     let builder = Builder::new(context, job.precision.weight_dtype(), job.lora.clone(), mode);
     let builder = builder.materialized(job.materialized).sharded(parallel::sharding_of(job));
+    let builder = builder.loading_by_name(loading::is_by_name(job));
     let options = RunOptions { attention: job.attention, mode: builder.mode(), frozen_base: job.lora.is_some() };
     let spec = parallel::share_of_rank(job)?;
-    if job.device_map {
-        warm_up(job, context, &spec, family)?;
+    if loading::is_by_device_map(job) {
+        loading::warm_up(job, context, (&spec, family), job.precision.weight_dtype())?;
     }
     let model = family.build_language_model(&spec, &builder, &options)?;
     builder.check_targets()?;
     builder.materialize_buffers();
+    builder.load_by_name();
+    if loading::is_by_device_map(job) {
+        builder.load_adapters_last();
+    }
     let rebuild: Rebuild = Box::new(move |builder| family.build_language_model(&spec, builder, &options));
     let trainable_count = builder.trainable().iter().map(Tensor::numel).sum();
     let repetition = run_task(job, context, &builder, model, rebuild)?;
@@ -141,36 +147,6 @@ fn run_task(
             None
         }
     })
-}
-
-/// 1.2 GiB of the device, which `caching_allocator_warmup` leaves free (transformers/modeling_utils.py).
-const NOT_WARMED: u64 = 1_288_490_188;
-
-/// `kSmallBuffer` (CUDACachingAllocator.cpp): the segment of a small block.
-const SMALL_SEGMENT: u64 = 2 << 20;
-
-/// `caching_allocator_warmup`: one block of the size of all parameters, given back to the allocator at once.
-fn warm_up(job: &JobSpec, context: &Rc<Context>, spec: &ModelSpec, family: Family) -> Result<(), SimulateError> {
-    if !job.transformers.warms_allocator_up() {
-        return Ok(());
-    }
-    let elsewhere = Context::new(job.gpu.device());
-    elsewhere.install_transformers(job.transformers);
-    let builder = Builder::new(&elsewhere, job.precision.weight_dtype(), None, Mode::new(false, CheckpointPolicy::Off));
-    let options = RunOptions { attention: job.attention, mode: builder.mode(), frozen_base: false };
-    family.build_language_model(spec, &builder, &options)?;
-    let bytes: u64 = builder.parameters().iter().map(Tensor::bytes).sum();
-    let bytes = bytes.min(job.gpu.usable_bytes.saturating_sub(NOT_WARMED));
-    // TRL loads with device_map="auto" (trainer/utils.py, `create_model_from_path`): accelerate first asks each device how much it
-    // has, with a tensor of its own (utils/modeling.py, `get_max_memory`), whose segment the block then leaves out.
-    let bytes = if job.framework == Framework::Trl {
-        full(context, "empty.memory_format", &[1], DType::Int64);
-        if bytes > 2 * SMALL_SEGMENT { bytes - SMALL_SEGMENT } else { bytes }
-    } else {
-        bytes
-    };
-    full(context, "empty.memory_format", &[bytes / 2], DType::Float16);
-    Ok(())
 }
 
 /// After how many optimizer steps a job generates at the same point of a step again.

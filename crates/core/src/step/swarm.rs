@@ -153,6 +153,7 @@ impl Node<'_> {
             attention_mask: Some(&batch.mask),
             position_ids: None,
             labels: None,
+            num_items_in_batch: None,
             cache: None,
             logits_to_keep: self.swarm.logits_to_keep.then_some(self.swarm.completion_len + 1),
             fused_loss: false,

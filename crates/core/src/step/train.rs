@@ -118,15 +118,14 @@ fn micro_step(
     context.phase(PhaseKind::Forward);
     {
         let autocast = context.autocast(job.precision.autocast_dtype());
-        // transformers turns the cache off where layers are recomputed.
-        let recomputes = job.train_mode && job.gradient_checkpointing == CheckpointPolicy::EveryLayer;
-        let caches = job.use_cache && job.task == Task::CausalLm && !recomputes;
+        let caches = uses_cache(job);
         let mut output = running.forward(|| {
             wrapper.forward(&ForwardCall {
                 input_ids: &ids,
                 attention_mask: None,
                 position_ids: None,
                 labels: Some(&labels),
+                num_items_in_batch: None,
                 cache: caches.then(|| wrapper.new_cache()),
                 logits_to_keep: job.logits.logits_to_keep,
                 // Liger leaves the model's own loss in place outside training mode.
@@ -159,6 +158,12 @@ fn micro_step(
     } else if let Some(loss) = &variables.loss {
         backward_pass(running, scaler, loss);
     }
+}
+
+/// transformers turns the cache off where layers are recomputed.
+fn uses_cache(job: &JobSpec) -> bool {
+    let recomputes = job.train_mode && job.gradient_checkpointing == CheckpointPolicy::EveryLayer;
+    job.use_cache && job.task == Task::CausalLm && !recomputes
 }
 
 fn backward_pass(running: &mut Pass, scaler: Option<&mut GradScaler>, loss: &Tensor) {

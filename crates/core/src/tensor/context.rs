@@ -37,6 +37,7 @@ pub struct Context {
     pub(super) thread: Cell<Thread>,
     pub(super) workspaces: Cell<[[bool; 2]; 2]>,
     padded_rows: Cell<bool>,
+    places_first: Cell<bool>,
     transformers: Cell<TransformersVersion>,
 }
 
@@ -68,6 +69,7 @@ impl Context {
             thread: Cell::new(Thread::Main),
             workspaces: Cell::default(),
             padded_rows: Cell::new(false),
+            places_first: Cell::new(false),
             transformers: Cell::default(),
         })
     }
@@ -100,6 +102,16 @@ impl Context {
     /// `torch.is_grad_enabled()`
     pub(crate) fn is_grad_enabled(&self) -> bool {
         self.grad_enabled.get()
+    }
+
+    /// Indexing by masks finds the places first (`nonzero_static`), as the reference measurements do.
+    pub(crate) fn find_places_first(&self, first: bool) {
+        self.places_first.set(first);
+    }
+
+    /// Whether it does.
+    pub(crate) fn finds_places_first(&self) -> bool {
+        self.places_first.get()
     }
 
     /// Says what attention masks hold, as tensors here have no numbers: some rows end in padding.

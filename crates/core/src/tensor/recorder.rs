@@ -1,6 +1,7 @@
 //! [`Recorder`]: the trace of a process as it is recorded: what is allocated and freed, in which phase, module and category.
 
-use std::cell::{Cell, RefCell};
+use std::cell::{Cell, Ref, RefCell};
+use std::collections::HashSet;
 use std::ops::Range;
 
 use super::counter::{Counter, Product};
@@ -151,6 +152,22 @@ impl Recorder {
         let (moved, mut events): (Vec<Event>, Vec<Event>) = trace.events.drain(..).partition(is_moved);
         events.extend(moved);
         trace.events = events;
+    }
+
+    /// Puts these allocations, of which all are still alive, in this order, where the first of them stands.
+    pub(crate) fn arrange_allocations(&self, ids: &[AllocationId]) {
+        let arranged: HashSet<AllocationId> = ids.iter().copied().collect();
+        let is_arranged = |event: &Event| matches!(event, Event::Alloc(id) if arranged.contains(id));
+        let mut trace = self.trace.borrow_mut();
+        let Some(first) = trace.events.iter().position(is_arranged) else { return };
+        let behind = trace.events.split_off(first);
+        trace.events.extend(ids.iter().map(|id| Event::Alloc(*id)));
+        trace.events.extend(behind.into_iter().filter(|event| !is_arranged(event)));
+    }
+
+    /// What was recorded so far.
+    pub(crate) fn trace_so_far(&self) -> Ref<'_, Trace> {
+        self.trace.borrow()
     }
 
     /// Lets two allocations change places, where everything is still alive.

@@ -33,6 +33,11 @@ impl Tensor {
         self.run(operator!("div", "Scalar"), [number.into()])
     }
 
+    /// `self / other`
+    pub(crate) fn div_by(&self, other: &Tensor) -> Tensor {
+        self.run(operator!("div", "Tensor"), [other.into()])
+    }
+
     /// `self ** number`
     pub(crate) fn pow_scalar(&self, number: f64) -> Tensor {
         self.run(operator!("pow", "Tensor_Scalar"), [number.into()])

@@ -14,6 +14,8 @@ pub(crate) enum Reduction {
     None = 0,
     /// `reduction="mean"`, by its number in PyTorch, as the others are.
     Mean = 1,
+    /// `reduction="sum"`
+    Sum = 2,
 }
 
 impl Tensor {

@@ -70,9 +70,12 @@ impl Builder {
         self.list(tensor.into_parameter())
     }
 
-    /// Adds the adapters now, to a model that was there without them: peft makes them in the base layers' dtype, and
+    /// Adds the adapters now, once, to a model that was there without them: peft makes them in the base layers' dtype, and
     /// casts each when all are there (peft 0.21, tuners_utils.py, `cast_adapter_dtype`).
     pub(crate) fn load_adapters_last(&self) {
+        if std::mem::replace(&mut self.built.borrow_mut().adapters_are_last, true) {
+            return;
+        }
         let built = self.built.borrow();
         let in_base_dtype: Vec<Option<Tensor>> = built
             .adapters

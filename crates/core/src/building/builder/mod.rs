@@ -2,6 +2,7 @@
 //! own buffers, in the order they are registered.
 
 mod adapters;
+mod checkpoint;
 
 use crate::job::keys;
 use std::cell::{Cell, RefCell};
@@ -73,16 +74,18 @@ pub(crate) enum PlacedKind {
 struct Built {
     placed: Vec<Placed>,
     parameters: Vec<Tensor>,
-    /// The parameters in the order they were made.
     created: Vec<Tensor>,
     buffers: Vec<Tensor>,
     parameter_count: u64,
     adapters: Vec<Tensor>,
+    adapters_are_last: bool,
     /// The weight that is cast to fp32 once the model is there.
     cast_head: Option<(AllocationId, Shape)>,
     /// Modules that LoRA targets by name, and those of them that have an adapter.
     targeted: Vec<String>,
     adapted: Vec<String>,
+    /// Parameters by their names in the checkpoint, where those decide when they come to the device.
+    named: Vec<(String, AllocationId)>,
 }
 
 /// Where in the module tree the next parameter goes, and what kind of model it is.
@@ -94,6 +97,7 @@ pub(crate) struct Builder {
     registered: Cell<Option<u32>>,
     dtype: DType,
     materialized: bool,
+    loads_by_name: bool,
     lora: Option<Rc<LoraSpec>>,
     sharding: Option<Sharding>,
     quantization: Option<Quantization>,
@@ -119,6 +123,7 @@ impl Builder {
             registered: Cell::new(None),
             dtype,
             materialized: false,
+            loads_by_name: false,
             lora: lora.map(Rc::new),
             sharding: None,
             quantization: None,
@@ -226,13 +231,13 @@ impl Builder {
     }
 
     /// A weight in the model's dtype; frozen when adapters are trained instead. It is called what this module is called, and `name`.
-    pub(crate) fn parameter(&self, _name: &str, sizes: &[u64], _init: Init) -> Tensor {
+    pub(crate) fn parameter(&self, name: &str, sizes: &[u64], _init: Init) -> Tensor {
         if let Some(tensor) = self.replicated_parameter() {
             return tensor;
         }
         match self.sharding {
             Some(sharding) => self.sharded_parameter(sizes, sharding),
-            None => self.count(self.load(sizes, self.dtype, Category::Parameter)),
+            None => self.count(self.note_name(name, self.load(sizes, self.dtype, Category::Parameter))),
         }
     }
 
@@ -261,7 +266,7 @@ impl Builder {
         if !self.mode.has_fp32_head() || self.dtype == DType::Float32 {
             return self.parameter(name, sizes, init);
         }
-        let tensor = self.load(sizes, DType::Float32, Category::Parameter);
+        let tensor = self.note_name(name, self.load(sizes, DType::Float32, Category::Parameter));
         self.built.borrow_mut().cast_head = tensor.allocation().map(|id| (id, *tensor.sizes()));
         self.count(tensor)
     }

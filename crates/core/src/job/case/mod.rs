@@ -138,6 +138,7 @@ fn plain_job(model: ModelSpec, task: Task) -> JobSpec {
         max_new_tokens: 0,
         gradient_accumulation_steps: 1,
         materialized: false,
+        places_first: true,
         device_map: false,
         precision: Precision::Fp32,
         attention: Attention::Sdpa,

@@ -28,8 +28,7 @@ pub(super) fn resolve_job(choose: &mut Chooser<'_>, model: Model, source: &JobSo
     let trains = !matches!(name, TaskName::InferenceForward | TaskName::Generate);
     let is_in_transformers = model.is_in_transformers();
     let liger_kernels = liger_kernels(choose, name);
-    let fuses =
-        liger_kernels && name == TaskName::CausalLm && framework != Framework::Trl && model.facts().liger.fuses_loss();
+    let fuses = liger_kernels && fuses_loss(name, framework, &model);
     let mut job = JobSpec {
         framework,
         micro_batch_size,
@@ -37,6 +36,7 @@ pub(super) fn resolve_job(choose: &mut Chooser<'_>, model: Model, source: &JobSo
         max_new_tokens: lengths.max_new_tokens,
         gradient_accumulation_steps: accumulation,
         materialized: false,
+        places_first: false,
         precision: choose.take_word(keys::PRECISION)?,
         attention: choose.take_word(keys::ATTENTION)?,
         gradient_checkpointing: checkpoint_policy(choose.take_switch(keys::GRADIENT_CHECKPOINTING)),
@@ -71,6 +71,11 @@ pub(super) fn resolve_job(choose: &mut Chooser<'_>, model: Model, source: &JobSo
     job.allocator = choose.take_allocator()?;
     job.micro_batch_size = job.task.swarm().map_or(micro_batch_size, |swarm| swarm.train_rows);
     Ok(job)
+}
+
+/// Whether Liger's kernels take the place of the model's own loss.
+fn fuses_loss(name: TaskName, framework: Framework, model: &ModelSpec) -> bool {
+    name == TaskName::CausalLm && framework != Framework::Trl && model.facts().liger.fuses_loss()
 }
 
 /// Whether the trainer applies Liger's kernels; where nothing does, a key that nothing reads is refused.

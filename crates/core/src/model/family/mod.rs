@@ -83,6 +83,7 @@ pub(crate) struct ForwardCall<'a> {
     pub attention_mask: Option<&'a Tensor>,
     pub position_ids: Option<&'a Tensor>,
     pub labels: Option<&'a Tensor>,
+    pub num_items_in_batch: Option<&'a Tensor>,
     pub cache: Option<Rc<KvCache>>,
     pub logits_to_keep: Option<u64>,
     /// Liger's loss in place of full logits.
@@ -92,7 +93,12 @@ pub(crate) struct ForwardCall<'a> {
 impl ForwardCall<'_> {
     /// What of it the head reads.
     pub(crate) fn head(&self) -> HeadCall<'_> {
-        HeadCall { labels: self.labels, logits_to_keep: self.logits_to_keep, fused_loss: self.fused_loss }
+        HeadCall {
+            labels: self.labels,
+            num_items_in_batch: self.num_items_in_batch,
+            logits_to_keep: self.logits_to_keep,
+            fused_loss: self.fused_loss,
+        }
     }
 
     /// The position ids it was given, or new ones after those in the cache for these embeddings.

@@ -29,6 +29,8 @@ pub(crate) struct HeadOutput {
 /// How a head is called.
 pub(crate) struct HeadCall<'a> {
     pub labels: Option<&'a Tensor>,
+    /// What the summed loss is divided by; `None` is a mean.
+    pub num_items_in_batch: Option<&'a Tensor>,
     /// Positions whose logits are wanted, counted from the end; `None` is all.
     pub logits_to_keep: Option<u64>,
     /// Liger's loss where there are labels.
@@ -69,7 +71,7 @@ impl LmHead {
     ) -> HeadOutput {
         match call.labels {
             Some(labels) if call.fused_loss => {
-                HeadOutput { loss: Some(self.liger_loss(hidden_states, labels)), logits: None }
+                HeadOutput { loss: Some(self.liger_loss(hidden_states, labels, call.num_items_in_batch)), logits: None }
             }
             labels => {
                 let form = hidden_states.context().transformers().causal_loss(self.file);
@@ -82,7 +84,7 @@ impl LmHead {
                         shifted_loss(&logits, labels)
                     }
                     CausalLoss::ShiftedLogits => shifted_causal_lm_loss(&logits, labels),
-                    CausalLoss::PaddedLabels => causal_lm_loss(&logits, labels),
+                    CausalLoss::PaddedLabels => causal_lm_loss(&logits, labels, call.num_items_in_batch),
                 });
                 HeadOutput { loss, logits: Some(logits) }
             }
@@ -109,7 +111,7 @@ impl LmHead {
     }
 
     /// `LigerForCausalLMLoss`: reads the head's weight and nothing else of it.
-    fn liger_loss(&self, hidden_states: &Tensor, labels: &Tensor) -> Tensor {
+    fn liger_loss(&self, hidden_states: &Tensor, labels: &Tensor, num_items_in_batch: Option<&Tensor>) -> Tensor {
         let context = hidden_states.context();
         context.phase(PhaseKind::Loss);
         let loss = {
@@ -117,7 +119,8 @@ impl LmHead {
             let shift_labels = padded.narrow(1, 1..1 + labels.size(1)).contiguous();
             let rows = shift_labels.numel();
             let flat = hidden_states.view(&[rows, hidden_states.size(-1)]);
-            fused_linear_cross_entropy(&flat, self.linear.weight(), &shift_labels.view(&[rows]))
+            let loss = fused_linear_cross_entropy(&flat, self.linear.weight(), &shift_labels.view(&[rows]));
+            divide_loss(loss, num_items_in_batch)
         };
         context.phase(PhaseKind::ForwardTail);
         loss
@@ -157,8 +160,16 @@ fn shifted(logits: &Tensor, labels: &Tensor) -> (Tensor, Tensor) {
     (shift_logits.view(&[rows, logits.size(-1)]), shift_labels.view(&[rows]))
 }
 
-/// `ForCausalLMLoss`: fp32 logits, labels shifted by padding, mean cross-entropy.
-fn causal_lm_loss(logits: &Tensor, labels: &Tensor) -> Tensor {
+/// What follows `reduction="sum"` in `fixed_cross_entropy` and in Liger's loss.
+fn divide_loss(loss: Tensor, num_items_in_batch: Option<&Tensor>) -> Tensor {
+    match num_items_in_batch {
+        Some(num_items_in_batch) => loss.div_by(num_items_in_batch),
+        None => loss,
+    }
+}
+
+/// `ForCausalLMLoss`: fp32 logits, labels shifted by padding, cross-entropy.
+fn causal_lm_loss(logits: &Tensor, labels: &Tensor, num_items_in_batch: Option<&Tensor>) -> Tensor {
     let context = logits.context();
     context.phase(PhaseKind::Loss);
     let loss = {
@@ -168,7 +179,8 @@ fn causal_lm_loss(logits: &Tensor, labels: &Tensor) -> Tensor {
         let rows = shift_labels.numel();
         let logits = logits.view(&[rows, logits.size(-1)]);
         let shift_labels = shift_labels.view(&[rows]);
-        logits.cross_entropy(&shift_labels, Reduction::Mean)
+        let reduction = if num_items_in_batch.is_some() { Reduction::Sum } else { Reduction::Mean };
+        divide_loss(logits.cross_entropy(&shift_labels, reduction), num_items_in_batch)
     };
     context.phase(PhaseKind::ForwardTail);
     loss

@@ -73,6 +73,30 @@ fn sort_passes(n: u64, passes: u64, index: DType, device: Device) -> u64 {
     storage(&[histograms, states, index.size() * n, index.size() * n, portions * passes * 4])
 }
 
+/// Elements that one block adds up, without storage.
+const REDUCE_ONE_TILE: u64 = 4096;
+
+/// `DeviceReduce::Sum` of `n` flags into int32: a number for each of the blocks that are resident five times over.
+pub(super) fn count_flags(n: u64, device: Device) -> u64 {
+    let resident = device.multiprocessors * (device.threads_per_multiprocessor() / 256);
+    if n <= REDUCE_ONE_TILE { 1 } else { storage(&[5 * resident * 4]) }
+}
+
+/// Elements per tile of a selection of int64 places by flags (tuning policies of CUB's select-if).
+const fn select_tile(device: Device) -> u64 {
+    match device.compute_capability {
+        (8, 0) => 2304,
+        (0..=8, _) => 640,
+        (9, _) => 4224,
+        _ => 3520,
+    }
+}
+
+/// `DeviceSelect::Flagged` of `n` places: a status and a count share a word a tile.
+pub(super) fn select_flagged(n: u64, device: Device) -> u64 {
+    storage(&[(n.div_ceil(select_tile(device)) + SCAN_TILE_PADDING) * 8, 1])
+}
+
 /// `unique_by_key` of `n` int64 or int32 keys.
 pub(super) fn unique(n: u64, index: DType, device: Device) -> u64 {
     scan_states(n.div_ceil(unique_tile(index, device)))

@@ -1,4 +1,4 @@
-//! Indexing by masks: `nonzero_static` (Nonzero.cu), `masked_scatter` (IndexKernel.cpp) and the accumulating `index_put`
+//! Indexing by masks: `nonzero` and `nonzero_static` (Nonzero.cu), `masked_scatter` (IndexKernel.cpp) and the accumulating `index_put`
 //! that is the gradient of an index (Indexing.cu).
 
 use super::{Device, Plan, Steps, cub};
@@ -34,9 +34,50 @@ pub fn masked_scatter(elements: u64, size: u64) -> Steps {
     plan.finish()
 }
 
+/// A mask of `elements` with `dims` dimensions, of which `found` are true.
+#[derive(Clone, Copy)]
+pub struct Mask {
+    pub elements: u64,
+    pub dims: u64,
+    pub found: u64,
+}
+
+/// `nonzero` inside another op: how many are true, then where.
+fn find_nonzero(plan: &mut Plan, mask: Mask, device: Device) -> Option<u32> {
+    let count = plan.alloc(4);
+    plan.touch(cub::count_flags(mask.elements, device));
+    let places = plan.alloc(mask.found * mask.dims * INDEX);
+    plan.touch(cub::select_flagged(mask.elements, device));
+    plan.free(count);
+    places
+}
+
+/// `x[mask]`; output 0 is the result, of so many bytes.
+pub fn index_by_mask(mask: Mask, bytes: u64, device: Device) -> Steps {
+    let mut plan = Plan::new();
+    let places = find_nonzero(&mut plan, mask, device);
+    plan.output(0, bytes);
+    plan.free(places);
+    plan.finish()
+}
+
+/// `index_put(accumulate=True)` into what a mask chooses.
+pub fn index_put_by_mask(mask: Mask, device: Device) -> Steps {
+    let mut plan = Plan::new();
+    let places = find_nonzero(&mut plan, mask, device);
+    put_accumulated(&mut plan, (mask.found, mask.dims, mask.elements), places, device);
+    plan.finish()
+}
+
 /// `index_put(accumulate=True)` into `rows` rows by `dims` lists of `count` indices each.
 pub fn index_put_accumulate(count: u64, dims: u64, rows: u64, device: Device) -> Steps {
     let mut plan = Plan::new();
+    put_accumulated(&mut plan, (count, dims, rows), None, device);
+    plan.finish()
+}
+
+/// `places` goes when one index is made of each list's.
+fn put_accumulated(plan: &mut Plan, (count, dims, rows): (u64, u64, u64), places: Option<u32>, device: Device) {
     let bytes = count * INDEX;
     let mut linear = None;
     for _ in 0..dims {
@@ -49,19 +90,47 @@ pub fn index_put_accumulate(count: u64, dims: u64, rows: u64, device: Device) ->
             None => linear = scaled,
         }
     }
+    plan.free(places);
     let sorted = plan.alloc(bytes);
     let original = plan.alloc(bytes);
     let range = plan.alloc(bytes);
     let largest = rows.saturating_sub(1).max(1);
     plan.touch(cub::sort_pairs_of(count, 64 - largest.leading_zeros(), device));
     plan.free_all([range, original, sorted, linear]);
-    plan.finish()
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::op::scratch::table::{self, Table};
+
+    #[test]
+    fn measured_masks_are_reproduced() {
+        for text in [
+            include_str!("../../../../../testdata/scratch/masks_sm75.json"),
+            include_str!("../../../../../testdata/scratch/masks_sm80.json"),
+            include_str!("../../../../../testdata/scratch/masks_sm89.json"),
+            include_str!("../../../../../testdata/scratch/masks_sm90.json"),
+            include_str!("../../../../../testdata/scratch/masks_sm100.json"),
+        ] {
+            Table::parse(text).replay(|case, device| {
+                let sizes = table::sizes(&case[1]);
+                let elements: u64 = sizes.iter().product();
+                let mask = Mask { elements, dims: sizes.len() as u64, found: table::number(&case[2]) };
+                let row = 4 * table::number(&case[3]);
+                match case[0].as_str() {
+                    Some("index") => index_by_mask(mask, mask.found * row, device),
+                    _ => {
+                        let mut plan = Plan::new();
+                        plan.output(0, elements * row);
+                        let mut steps = plan.finish();
+                        steps.extend(index_put_by_mask(mask, device));
+                        steps
+                    }
+                }
+            });
+        }
+    }
 
     #[test]
     fn measured_indexing_is_reproduced() {

@@ -15,7 +15,7 @@ const ENTRY: u64 = 8;
 /// Five lists: where each piece goes, comes from and how long it is, the piece of each block, and the blocks' prefix sums.
 pub fn split_copy_table(pieces: &[u64], chunks: u64, device: Device) -> u64 {
     let tiles = blocks(pieces, TILE);
-    let most_blocks = device.multiprocessors * threads_per_multiprocessor(device) / BLOCK_SIZE * 2;
+    let most_blocks = device.multiprocessors * device.threads_per_multiprocessor() / BLOCK_SIZE * 2;
     // More work than that is spread evenly between the rows of a block and its passes over a row.
     let factor = tiles.saturating_mul(chunks).div_ceil(most_blocks.max(1)).max(1);
     let rows = ceil_sqrt(factor).clamp(1, chunks.max(1));
@@ -34,15 +34,6 @@ pub fn chunk_cat_table(pieces: &[u64]) -> u64 {
 
 fn blocks(pieces: &[u64], bytes_per_block: u64) -> u64 {
     pieces.iter().map(|bytes| bytes.div_ceil(bytes_per_block)).fold(0, u64::saturating_add)
-}
-
-/// `maxThreadsPerMultiProcessor` (CUDA C++ Programming Guide, technical specifications per compute capability).
-const fn threads_per_multiprocessor(device: Device) -> u64 {
-    match device.compute_capability {
-        (7, 5) => 1024,
-        (8, 6 | 7 | 9) | (12, _) => 1536,
-        _ => 2048,
-    }
 }
 
 fn ceil_sqrt(number: u64) -> u64 {

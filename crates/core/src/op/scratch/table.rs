@@ -16,7 +16,7 @@ pub(super) struct Table {
 
 impl Table {
     /// A family's table, parsed from the embedded JSON.
-    fn parse(text: &str) -> Self {
+    pub(super) fn parse(text: &str) -> Self {
         serde_json::from_str(text).expect("a measured table is valid JSON")
     }
 

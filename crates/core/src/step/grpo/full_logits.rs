@@ -63,6 +63,7 @@ fn completion_logits(model: &Prepared, call: &LogpsCall, ids: &Tensor, rows: u64
         attention_mask: Some(&attention_mask),
         position_ids: None,
         labels: None,
+        num_items_in_batch: None,
         cache: None,
         logits_to_keep: Some(call.logits_to_keep + 1),
         fused_loss: false,

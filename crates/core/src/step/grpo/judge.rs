@@ -88,6 +88,7 @@ impl Judge {
             attention_mask: Some(&attention_mask),
             position_ids: None,
             labels: None,
+            num_items_in_batch: None,
             cache: Some(self.model.new_cache()),
             logits_to_keep: Some(1),
             fused_loss: false,

@@ -66,6 +66,6 @@ pub(super) fn train_grpo(
 /// The policy's twin that the divergence is measured from; adapters that can be switched off make one unnecessary.
 fn load_reference(job: &JobSpec, spec: &GrpoSpec, context: &Rc<Context>) -> Result<Option<Loaded>, BuildError> {
     let is_needed = spec.beta != 0.0 && job.lora.is_none();
-    let kind = Kind { fp32_head: spec.cast_lm_head_to_fp32, ..Kind::of(job.precision.weight_dtype()) };
+    let kind = Kind { fp32_head: spec.cast_lm_head_to_fp32, ..Kind::of(job.precision.weight_dtype()).by_trainer() };
     is_needed.then(|| load_model(job, context, ("reference", &job.model), kind)).transpose()
 }
