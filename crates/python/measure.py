@@ -1,8 +1,10 @@
 """What the module costs: its import, a call, and calls in threads. `python crates/python/measure.py` where it is installed.
 
-Times are of the processor where that is what is asked (other programs may run beside), the least of several tries.
+Times are of the processor where that is what is asked (other programs may run beside), the least of several tries. What threads gain by the
+clock stands beside what as many processes gain, which share nothing: a busy machine takes the same from both.
 """
 
+import multiprocessing
 import os
 import statistics
 import subprocess
@@ -47,9 +49,9 @@ def call_seconds(calls=100):
     return least(10, once)
 
 
-def in_threads(threads):
-    """Seconds of the clock for all calls."""
-    workers = [threading.Thread(target=estimate, args=(CALLS // threads,)) for _ in range(threads)]
+def clock_seconds(kind, count):
+    """Seconds of the clock for all calls, by so many threads or processes."""
+    workers = [kind(target=estimate, args=(CALLS // count,)) for _ in range(count)]
     began = time.perf_counter()
     for worker in workers:
         worker.start()
@@ -58,14 +60,30 @@ def in_threads(threads):
     return time.perf_counter() - began
 
 
+def processor_seconds(count):
+    """Seconds of all processors for all calls, by so many threads."""
+    began = time.process_time()
+    clock_seconds(threading.Thread, count)
+    return time.process_time() - began
+
+
 def main():
     estimate(20)
     print(f"import tonnage: {import_seconds() * 1e3:.1f} ms of a processor")
     print(f"estimate of GPT-2: {call_seconds() * 1e3:.3f} ms of a processor")
     cores = min(os.cpu_count() or 1, 8)
-    # One after the other, so that what else the machine does meets both.
-    ratios = [in_threads(1) / in_threads(cores) for _ in range(5)]
-    print(f"{CALLS} calls in {cores} threads: {statistics.median(ratios):.2f} times as fast as in one ({', '.join(f'{one:.2f}' for one in ratios)})")
+    process = multiprocessing.get_context("fork").Process
+    # One after the other, so that what else the machine does meets all.
+    rounds = [(clock_seconds(threading.Thread, 1), clock_seconds(threading.Thread, cores), clock_seconds(process, cores)) for _ in range(7)]
+    print(f"{CALLS} calls in {cores} threads: {median(one / threads for one, threads, _ in rounds)} times as fast as in one")
+    print(f"{CALLS} calls in {cores} processes: {median(one / processes for one, _, processes in rounds)} times as fast as in one")
+    more = median(processor_seconds(cores) / processor_seconds(1) for _ in range(7))
+    print(f"{CALLS} calls in {cores} threads: {more} times the processor time of one")
+
+
+def median(ratios):
+    ratios = sorted(ratios)
+    return f"{statistics.median(ratios):.2f} ({ratios[0]:.2f} to {ratios[-1]:.2f})"
 
 
 if __name__ == "__main__":

@@ -55,7 +55,9 @@ def compile_program():
     if built is None:
         # A source distribution lacks xtask, which the lock file has: cargo takes it out, and keeps every version.
         locked = [] if (ROOT / "PKG-INFO").exists() else ["--locked"]
-        subprocess.run(["cargo", "build", "--release", *locked, "--package", "tonnage", "--bin", "tonnage"], cwd=ROOT, check=True)
+        # With the module's package beside it, whose libraries have a feature more: maturin then finds them all compiled.
+        packages = ["--package", "tonnage", "--package", "tonnage-python"]
+        subprocess.run(["cargo", "build", "--release", *locked, *packages, "--bin", "tonnage"], cwd=ROOT, check=True)
         folder = Path(os.environ.get("CARGO_TARGET_DIR") or "target")
         built = ROOT / folder / "release" / name
     program = SCRIPTS / Path(built).name

@@ -9,6 +9,10 @@ mod value;
 
 use pyo3::prelude::*;
 
+#[cfg(target_os = "linux")]
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+
 #[pymodule(gil_used = false)]
 mod _native {
     #[pymodule_export]

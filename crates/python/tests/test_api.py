@@ -19,9 +19,11 @@ import tempfile
 import threading
 import types
 import unittest
+import unittest.mock
 from pathlib import Path
 
 import tonnage
+from tonnage import callbacks
 
 ROOT = Path(__file__).resolve().parents[3]
 # The program of the same wheel: what else lies on PATH may be another.
@@ -145,6 +147,32 @@ class Answers(unittest.TestCase):
         for thread in threads:
             thread.join()
         self.assertEqual(found, [expected] * 8)
+
+
+class Warns(unittest.TestCase):
+    """A callback on a GPU of 1,000 MiB, of which so many are in use."""
+
+    def said(self, used_mib):
+        mib = 1 << 20
+        facts = types.SimpleNamespace(total_memory=1000 * mib)
+        cuda = types.SimpleNamespace(
+            is_available=lambda: True,
+            current_device=lambda: 0,
+            get_device_properties=lambda _: facts,
+            mem_get_info=lambda: ((1000 - used_mib) * mib, 1000 * mib),
+            max_memory_allocated=lambda: 100 * mib,
+            max_memory_reserved=lambda: 200 * mib,
+        )
+        watch = callbacks.Watch(log=lambda *_: None)
+        with unittest.mock.patch.dict(sys.modules, torch=types.SimpleNamespace(cuda=cuda)), contextlib.redirect_stderr(io.StringIO()) as errors:
+            for step in range(1, 6):
+                watch.step(step)
+        return errors.getvalue().splitlines()
+
+    def test_where_the_limit_is_near_it_is_said_once(self):
+        self.assertEqual(self.said(used_mib=900), [])
+        (warning,) = self.said(used_mib=960)
+        self.assertIn("a longer batch may not fit", warning)
 
 
 @dataclasses.dataclass

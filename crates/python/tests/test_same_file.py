@@ -1,5 +1,4 @@
-"""The same file drives the real trainer over the phantom GPU and the estimate, and their peaks are equal to the byte; where they are not, the
-test says by how much and why. Needs PyTorch,
+"""The same file drives the real trainer over the phantom GPU and the estimate, and their peaks are equal to the byte. Needs PyTorch,
 transformers, TRL, peft and accelerate: `TONNAGE_TORCH_PYTHON` names a Python that has them."""
 
 import json
@@ -18,7 +17,12 @@ SCRIPT = str(HERE / "trainers.py")
 TOKENS = 192
 
 ALWAYS = {"report_to": "none", "save_strategy": "no", "max_steps": 3, "output_dir": "out", "disable_tqdm": True}
-SFT = {**ALWAYS, "model_name_or_path": "model", "dataset_name": "rows", "max_length": TOKENS}
+MODEL = {**ALWAYS, "model_name_or_path": "model"}
+SFT = {**MODEL, "dataset_name": "rows", "max_length": TOKENS}
+DPO = {**MODEL, "dataset_name": "pairs", "max_length": TOKENS}
+# No key says how long prompts are.
+PROMPT = TOKENS // 2
+GRPO = {**MODEL, "dataset_name": "prompts", "reward_funcs": ["rewards.constant"], "num_generations": 4, "per_device_train_batch_size": 4}
 CLM = {**ALWAYS, "model_name_or_path": "model", "block_size": TOKENS, "report_to": "none"}
 ACCELERATE = """compute_environment: LOCAL_MACHINE
 distributed_type: MULTI_GPU
@@ -45,6 +49,8 @@ class SameFile(unittest.TestCase):
         cls.folder = Path(folder.name)
         cls.environment = {**os.environ, "OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1", "HF_DATASETS_OFFLINE": "1", "VIRTUAL_ENV": sys.prefix}
         cls.environment["HF_HOME"] = str(cls.folder / "cache")
+        # transformers loads weights in four threads, whose order is another each time; without them it is that of the names.
+        cls.environment["HF_DEACTIVATE_ASYNC_LOAD"] = "1"
         cls.run_program(PYTHON, SCRIPT, "make", str(cls.folder), str(TOKENS))
 
     @classmethod
@@ -65,28 +71,23 @@ class SameFile(unittest.TestCase):
         devices = [device for process in document["processes"] for device in process["devices"]]
         return {(device["peak_allocated_bytes"], device["peak_reserved_bytes"]) for device in devices}
 
-    def estimated(self, *files):
+    def estimated(self, *files, words=()):
         named = [word for file in files for word in ("--from", *([file] if isinstance(file, str) else file))]
-        document = json.loads(self.run_program(PROGRAM, "estimate", *named, "--gpu", "h100", "--json"))
+        document = json.loads(self.run_program(PROGRAM, "estimate", *named, *words, "--gpu", "h100", "--json"))
         keys = [key["key"] for file in document["config"]["files"] for key in file["keys"] if key["became"] == "not_understood"]
         self.assertEqual(keys, [])
         return {(document["peak_allocated_bytes"], document["peak_reserved_bytes"])}
 
-    def check_equal(self, estimated, peaks, over_by_at_most=0, under_by_at_most=0, reserved_within=0):
-        """To the byte, but for a gap that is known and said where it stands: the estimate may be so much over, or under."""
-        ((ours, ours_reserved),) = estimated
-        for allocated, reserved in peaks:
-            self.assertTrue(-under_by_at_most <= ours - allocated <= over_by_at_most, (estimated, peaks))
-            self.assertLessEqual(abs(ours_reserved - reserved), reserved_within, (estimated, peaks))
+    def check_trl(self, trainer, config, words=(), **keys):
+        file = self.write(f"{trainer}.yaml", {**config, **keys})
+        peaks = self.peaks("-m", f"trl.scripts.{trainer}", "--config", file)
+        self.assertEqual(self.estimated((f"trl-{trainer}", file), words=words), peaks)
 
-    def check_sft(self, reserved_within=0, **keys):
-        file = self.write("sft.yaml", {**SFT, **keys})
-        peaks = self.peaks("-m", "trl.scripts.sft", "--config", file)
-        # TRL's head takes `hidden_states[mask]`. For the backward pass PyTorch keeps the mask (`grad_fn._saved_indices`) and finds the places
-        # anew; the estimate keeps the places, two int64 a token, as the reference that it is held to asks for them (`nonzero_static`).
-        places = 2 * 8 * keys["per_device_train_batch_size"] * (TOKENS - 1)
-        blocks = -(-places // 512) * 512
-        self.check_equal(self.estimated(("trl-sft", file)), peaks, over_by_at_most=blocks, reserved_within=reserved_within)
+    def check_sft(self, **keys):
+        self.check_trl("sft", SFT, **keys)
+
+    def check_grpo(self, **keys):
+        self.check_trl("grpo", GRPO, words=("--prompt-len", str(PROMPT)), max_completion_length=32, **keys)
 
     def test_trl_sft_as_it_is(self):
         self.check_sft(per_device_train_batch_size=2)
@@ -96,12 +97,24 @@ class SameFile(unittest.TestCase):
 
     def test_trl_sft_with_adapters_and_accumulation(self):
         lora = {"use_peft": True, "lora_r": 8, "lora_target_modules": ["q_proj", "v_proj"]}
-        # device_map loads in the order of the checkpoint's names, and the estimate in the model's: one segment of small blocks more.
-        self.check_sft(per_device_train_batch_size=2, gradient_accumulation_steps=2, dtype="bfloat16", reserved_within=2**21, **lora)
+        self.check_sft(per_device_train_batch_size=2, gradient_accumulation_steps=2, dtype="bfloat16", **lora)
 
-    def check_trainer(self, under_by_at_most=0, **keys):
+    def test_trl_dpo_beside_its_reference(self):
+        self.check_trl("dpo", DPO, per_device_train_batch_size=2)
+
+    def test_trl_dpo_with_adapters_and_accumulation(self):
+        lora = {"use_peft": True, "lora_r": 8, "gradient_checkpointing": False}
+        self.check_trl("dpo", DPO, per_device_train_batch_size=2, gradient_accumulation_steps=2, dtype="bfloat16", **lora)
+
+    def test_trl_grpo_as_it_is(self):
+        self.check_grpo()
+
+    def test_trl_grpo_with_adapters_and_a_divergence(self):
+        self.check_grpo(use_peft=True, lora_r=8, dtype="bfloat16", beta=0.04, gradient_accumulation_steps=2)
+
+    def check_trainer(self, **keys):
         file = self.write("clm.json", {**CLM, **keys})
-        self.check_equal(self.estimated(("trainer", file)), self.peaks(SCRIPT, "clm", file), under_by_at_most=under_by_at_most)
+        self.assertEqual(self.estimated(("trainer", file)), self.peaks(SCRIPT, "clm", file))
 
     def test_trainer_as_it_is(self):
         self.check_trainer(per_device_train_batch_size=4)
@@ -110,15 +123,14 @@ class SameFile(unittest.TestCase):
         self.check_trainer(per_device_train_batch_size=2, gradient_accumulation_steps=2, bf16=True)
 
     def test_trainer_with_checkpointing(self):
-        # One block of the smallest size more is alive than the estimate has; which, nobody has found yet.
-        self.check_trainer(per_device_train_batch_size=2, bf16=True, gradient_checkpointing=True, under_by_at_most=512)
+        self.check_trainer(per_device_train_batch_size=2, bf16=True, gradient_checkpointing=True)
 
     def test_accelerate_starts_two_ranks(self):
         file = self.write("clm.json", {**CLM, "per_device_train_batch_size": 2, "bf16": True})
         (self.folder / "accelerate.yaml").write_text(ACCELERATE)
         launch = ("-m", "accelerate.commands.launch", "--config_file", "accelerate.yaml", SCRIPT, "clm", file)
         peaks = self.peaks(*launch, gpus=2)
-        self.check_equal(self.estimated(("trainer", file), ("accelerate", "accelerate.yaml")), peaks)
+        self.assertEqual(self.estimated(("trainer", file), ("accelerate", "accelerate.yaml")), peaks)
 
 
 if __name__ == "__main__":

@@ -11,8 +11,8 @@ from pathlib import Path
 
 
 def make(folder, tokens):
-    from tokenizers import Tokenizer, models, pre_tokenizers
-    from transformers import AutoModelForCausalLM, PreTrainedTokenizerFast, Qwen2Config
+    from tokenizers.pre_tokenizers import ByteLevel
+    from transformers import AutoModelForCausalLM, Qwen2Config, Qwen2Tokenizer
 
     config = Qwen2Config(
         hidden_size=256,
@@ -26,17 +26,22 @@ def make(folder, tokens):
         eos_token_id=1,
     )
     AutoModelForCausalLM.from_config(config).save_pretrained(folder / "model")
-    words = Tokenizer(models.WordLevel({f"w{index}": index for index in range(3000)}, unk_token="w2"))
-    words.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
-    tokenizer = PreTrainedTokenizerFast(tokenizer_object=words, bos_token="w0", eos_token="w1", pad_token="w3")
+    # Of single letters, so that a text of so many letters is so many tokens.
+    words = {**{f"w{index}": index for index in range(4)}, **{sign: 4 + index for index, sign in enumerate(sorted(ByteLevel.alphabet()))}}
+    tokenizer = Qwen2Tokenizer(vocab=words, merges=[], bos_token="w0", eos_token="w1", unk_token="w2", pad_token="w3")
     tokenizer.chat_template = "{% for message in messages %}{{ message['content'] }}{% endfor %}"
     tokenizer.save_pretrained(folder / "model")
     row = {"input_ids": [5 + index % 2000 for index in range(tokens)]}
     (folder / "rows").mkdir()
     (folder / "rows" / "train.jsonl").write_text((json.dumps(row) + "\n") * 64)
-    pair = {"prompt": "w7 " * (tokens // 2), "chosen": "w8 " * (tokens // 2), "rejected": "w9 " * (tokens // 2)}
+    # TRL ends answers with a token.
+    answer = tokens - tokens // 2 - 1
+    pair = {"prompt": "a" * (tokens // 2), "chosen": "b" * answer, "rejected": "c" * answer}
     (folder / "pairs").mkdir()
     (folder / "pairs" / "train.jsonl").write_text((json.dumps(pair) + "\n") * 64)
+    (folder / "prompts").mkdir()
+    (folder / "prompts" / "train.jsonl").write_text((json.dumps({"prompt": "a" * (tokens // 2)}) + "\n") * 64)
+    (folder / "rewards.py").write_text("def constant(completions, **others):\n    return [0.0] * len(completions)\n")
 
 
 @dataclasses.dataclass
