@@ -180,7 +180,7 @@ impl RunArgs {
         Ok(exit_of(&result))
     }
 
-    /// A job that needs more is answered by the guard, which has smaller batches.
+    /// Refuses a tight job where `--fail-on` says so. One that does not fit is the guard's, which tries smaller batches.
     fn check_request(&self, run: &RunRecord) -> Result<(), Failure> {
         let (Some(_), Some(job)) = (self.fail_on, &run.job) else { return Ok(()) };
         let spec = recorded_source(job)?.resolve(&[])?.job;

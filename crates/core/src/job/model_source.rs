@@ -267,7 +267,7 @@ const HRM_FIELDS: [&str; 14] = [
 ];
 
 /// Fields of the config classes of the families (transformers 5.17) that shape tensors or choose code paths.
-const CONFIG_FIELDS: [&str; 65] = [
+const CONFIG_FIELDS: [&str; 67] = [
     "activation_function",
     "architectures",
     "attention_bias",
@@ -301,6 +301,8 @@ const CONFIG_FIELDS: [&str; 65] = [
     "n_inner",
     "n_layer",
     "n_positions",
+    "no_rope_layer_interval",
+    "no_rope_layers",
     "num_attention_heads",
     "num_hidden_layers",
     "num_key_value_heads",

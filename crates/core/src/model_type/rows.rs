@@ -62,6 +62,7 @@ pub(super) static ROWS: &[ModelType] = &[
     },
     ModelType { name: QWEN2, has_begin_token: false, layers_since: (4, 38), ..LLAMA_LIKE },
     ModelType { name: "qwen3", has_begin_token: false, since: Some((4, 51)), layers_since: (4, 51), ..LLAMA_LIKE },
+    ModelType { name: "smollm3", since: Some((4, 53)), layers_since: (4, 53), ..LLAMA_LIKE },
     ModelType { name: AGI2, in_transformers: false, beyond_positions: BeyondPositions::FollowRows, ..GPT2_LIKE },
     ModelType {
         name: HRM,

@@ -70,7 +70,6 @@ pub(super) static STAND_INS: &[ModelType] = &[
     ModelType { name: "qwen2_vl_text", ..FUSED },
     ModelType { name: "qwen3_vl_text", ..FUSED },
     ModelType { name: "seed_oss", dropout_keys: &["residual_dropout", "attention_dropout"], ..ModelType::DECODER },
-    ModelType { name: "smollm3", ..FUSED },
     ModelType { name: "stablelm", lora_targets: QUERY_VALUE, ..HIDDEN_DROPOUT },
     ModelType {
         name: "starcoder2",

@@ -193,7 +193,6 @@ pub(super) fn shape_of_type(model_type: &str, fields: &Fields) -> Result<Option<
             attention_dropout: ("attention_dropout", 0.1),
             ..biased_shape(false, flag("mlp_bias", false)?)
         },
-        "smollm3" => Shape { tied: true, ..biased_shape(attention_bias(false)?, flag("mlp_bias", false)?) },
         "ernie4_5" => {
             let bias = flag("use_bias", false)?;
             let rotary = Rotary { in_float32: true, interleaves: true, ..ROTARY };

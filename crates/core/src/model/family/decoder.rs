@@ -106,6 +106,8 @@ pub(crate) struct DecoderConfig {
     pub file: ModelingFile,
     /// Positions that rotary tables of older versions hold.
     pub positions: u64,
+    /// Whether each layer has rotary embeddings; all have where it is `None`.
+    pub turned_layers: Option<Rc<[bool]>>,
 }
 
 impl DecoderConfig {
@@ -144,6 +146,7 @@ impl DecoderConfig {
             sliding_window: 0,
             file: defaults.file,
             positions,
+            turned_layers: None,
         };
         config.check()?;
         Ok(config)
@@ -184,6 +187,11 @@ impl DecoderConfig {
         let window =
             |layer_type: &LayerType| (*layer_type == LayerType::SlidingAttention).then_some(self.sliding_window);
         self.layer_types.iter().map(window).collect()
+    }
+
+    /// Whether a layer turns its queries and keys by their positions.
+    pub(crate) fn turns_layer(&self, layer: usize) -> bool {
+        self.turned_layers.as_ref().is_none_or(|turned| turned.get(layer).copied().unwrap_or(true))
     }
 
     /// What scores are multiplied by: `head_dim ** -0.5`.

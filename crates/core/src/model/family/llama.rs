@@ -116,12 +116,9 @@ impl DecoderAttention {
         let mut query_states = heads_last(self.q_proj.forward(hidden_states), query_norm);
         let mut key_states = heads_last(self.k_proj.forward(hidden_states), key_norm);
         let mut value_states = heads_last(self.v_proj.forward(hidden_states), None);
-        (query_states, key_states) = if self.options.mode.liger_kernels() == LigerKernels::Off {
-            let rotary = RotaryCall { cos: &call.cos, sin: &call.sin, position_ids: &call.position_ids };
-            self.rotary_emb.turn(&query_states, &key_states, &value_states, &rotary)
-        } else {
-            liger_rope(&query_states, &key_states, &call.cos, &call.sin)
-        };
+        if self.config.turns_layer(layer) {
+            (query_states, key_states) = self.turn(&query_states, &key_states, &value_states, call);
+        }
         if let Some(cache) = &call.cache {
             (key_states, value_states) = cache.update(layer, &key_states, &value_states);
         }
@@ -134,6 +131,16 @@ impl DecoderAttention {
         let (mut attn_output, attn_weights) = self.attend(&query_states, &key_states, &value_states, call);
         attn_output = attn_output.reshape(&[batch, tokens, attn_output.size(2) * attn_output.size(3)]).contiguous();
         (self.o_proj.forward(&attn_output), attn_weights)
+    }
+
+    /// `apply_rotary_pos_emb`
+    fn turn(&self, query: &Tensor, key: &Tensor, value: &Tensor, call: &LayerCall) -> (Tensor, Tensor) {
+        if self.options.mode.liger_kernels() == LigerKernels::Off {
+            let rotary = RotaryCall { cos: &call.cos, sin: &call.sin, position_ids: &call.position_ids };
+            self.rotary_emb.turn(query, key, value, &rotary)
+        } else {
+            liger_rope(query, key, &call.cos, &call.sin)
+        }
     }
 
     fn groups(&self) -> u64 {

@@ -15,6 +15,7 @@ pub(crate) mod llama;
 pub(crate) mod mistral;
 pub(crate) mod phi3;
 pub(crate) mod qwen2;
+pub(crate) mod smollm3;
 
 use std::rc::Rc;
 
@@ -43,6 +44,7 @@ pub(crate) const LANGUAGE_MODELS: &[Family] = &[
     mistral::FAMILY,
     phi3::FAMILY,
     qwen2::FAMILY,
+    smollm3::FAMILY,
 ];
 
 /// How the model is run, beside its config.

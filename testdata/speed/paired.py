@@ -1,0 +1,49 @@
+#!/usr/bin/env python3
+"""Two builds of the library beside each other, in turn, so that a busy machine slows both: how many times as long the second takes, and
+how much more memory.
+
+    cargo bench -p tonnage-core --bench paired --no-run      # in a checkout of each; prints where the binary is
+    python testdata/speed/paired.py OLD NEW [JOB-QUESTION ...]
+
+A commit before the bench gets `crates/core/benches/paired.rs` and its `[[bench]]` first. Each figure is the best run of all rounds.
+"""
+
+import subprocess
+import sys
+
+ROUNDS = 9
+#: Job, question, runs a round: a few tenths of a second.
+ASKED = [
+    ("gpt2", "simulate", 200),
+    ("gpt2", "replay", 400),
+    ("gpt2", "estimate", 100),
+    ("7b", "simulate", 60),
+    ("7b", "replay", 100),
+    ("7b", "estimate", 40),
+    ("grpo", "simulate", 4),
+    ("grpo", "replay", 3),
+]
+
+
+def measure(binary, name, question, runs):
+    printed = subprocess.run([binary, name, question, str(runs)], capture_output=True, text=True, check=True).stdout
+    return [int(number) for number in printed.split()]
+
+
+def main():
+    old, new, *only = sys.argv[1:]
+    print(f"{'job, question':18}{'old, us':>10}{'new, us':>10}{'ratio':>8}{'old, KiB':>10}{'new, KiB':>10}{'ratio':>8}")
+    for name, question, runs in ASKED:
+        if only and f"{name}-{question}" not in only:
+            continue
+        rows = {old: [], new: []}
+        for turn in range(ROUNDS):
+            for binary in (old, new) if turn % 2 else (new, old):
+                rows[binary].append(measure(binary, name, question, runs))
+        (was, held), (now, holds) = ([min(column) for column in zip(*rows[binary])] for binary in (old, new))
+        times = f"{was / 1e3:>10.1f}{now / 1e3:>10.1f}{now / was:>8.3f}"
+        print(f"{name + ', ' + question:18}{times}{held:>10}{holds:>10}{holds / held:>8.3f}", flush=True)
+
+
+if __name__ == "__main__":
+    main()
