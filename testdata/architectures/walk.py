@@ -40,7 +40,7 @@ def compact(value, depth=0):
             item = compact(item, depth + 1) if key in READ else {}
             if key in ("vision_config", "audio_config"):
                 item = {name: number for name, number in item.items() if isinstance(number, (int, float)) and not isinstance(number, bool)}
-        if isinstance(item, list) and key != "layer_types":
+        if isinstance(item, list) and key not in ("layer_types", "no_rope_layers"):
             item = item[:2]
         kept[key] = item
     return kept

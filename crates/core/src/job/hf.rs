@@ -371,7 +371,7 @@ mod tests {
         let unknown = parse(r#"{"model_type": "lama"}"#).unwrap_err();
         let hint = unknown.hint.unwrap();
         assert!(
-            hint.starts_with("did you mean `llama`? known model types: bert, gemma2, gemma3_text, gpt2, llama, mistral, phi3, qwen2, qwen3, agi2, hrm, and"),
+            hint.starts_with("did you mean `llama`? known model types: bert, gemma2, gemma3_text, gpt2, llama, mistral, phi3, qwen2, qwen3, smollm3, agi2, hrm, and"),
             "{hint}"
         );
         assert!(hint.contains("tonnage rehearse") && !hint.contains("generic_decoder"), "{hint}");

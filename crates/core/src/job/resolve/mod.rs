@@ -337,7 +337,7 @@ mod tests {
             (
                 "[model]\nmodel_type = \"lama\"",
                 "job.toml:2:1: model type `lama` is not known: transformers 5.17 has none of this name | did you mean `llama`? \
-                 known model types: bert, gemma2, gemma3_text, gpt2, llama, mistral, phi3, qwen2, qwen3, agi2, hrm, and others by a generic decoder; for the rest \
+                 known model types: bert, gemma2, gemma3_text, gpt2, llama, mistral, phi3, qwen2, qwen3, smollm3, agi2, hrm, and others by a generic decoder; for the rest \
                  `tonnage rehearse --gpu h100 -- python your_script.py` runs your own script without a GPU and says what it takes",
             ),
             (
