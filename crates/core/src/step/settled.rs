@@ -20,7 +20,7 @@ const RUN_WHOLE: u64 = 8;
 /// A job with fewer events is run whole: the replay that follows it would cost more than it saves.
 const WORTH_FOLLOWING: usize = 1 << 14;
 /// The longest round of pieces after which blocks lie as before it.
-const LONGEST_ROUND: usize = 12;
+const LONGEST_ROUND: usize = 26;
 /// So many rounds must be alike: how blocks lie does not say which of two equal ones holds what, and had two changed places,
 /// they would be back after another round.
 const ROUNDS: usize = 3;
