@@ -79,6 +79,11 @@ impl Output {
         self.following.tracker().steps_made()
     }
 
+    /// Whether somebody may still write into a pipe.
+    pub(super) fn is_open(&self) -> bool {
+        self.readers.iter().any(|reader| !reader.is_finished())
+    }
+
     /// Waits until both pipes are closed.
     pub(super) fn finish_reading(&mut self) {
         for reader in self.readers.drain(..) {

@@ -20,6 +20,9 @@ use super::{evidence, guardian};
 use crate::RunError;
 use crate::os::OWN_PROGRAM;
 
+/// How often orphans are looked for that hold the output.
+const ORPHANS_POLL: Duration = Duration::from_millis(20);
+
 /// What is to be started.
 pub struct Start<'a> {
     /// Words of the command; no shell sees them.
@@ -122,9 +125,16 @@ impl Process {
         let _ = kill(Pid::from_raw(guardian), Signal::SIGKILL);
     }
 
-    /// Waits for the guardian and for what is left of the output.
-    pub fn finish_output(mut self) -> Output {
+    /// Waits for the guardian and for what is left of the output. As long as somebody may write, `end_orphans` is called again and
+    /// again: a process whose parents die at one blow is nobody's child for a moment, and one look may miss it.
+    pub fn finish_output(mut self, end_orphans: &dyn Fn()) -> Output {
         let _ = self.guardian.wait();
+        while self.output.is_open() {
+            thread::sleep(ORPHANS_POLL);
+            if self.output.is_open() {
+                end_orphans();
+            }
+        }
         self.output.finish_reading();
         self.output
     }

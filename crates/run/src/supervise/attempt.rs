@@ -140,7 +140,7 @@ impl Supervisor<'_> {
         if let Stage::Running(running) = std::mem::take(&mut self.nodes[index].stage) {
             let number = running.number;
             let exit = ExitRecord { code: Some(127), signal: None };
-            running.finish_attempt(exit, self.guard.policy);
+            running.finish_attempt(exit, self.guard.policy, &|| {});
             self.note_event(Event::AttemptEnded { node: index, number, exit, seconds: 0.0 });
             let (class, at_start) = (FailureClass::NotStarted, true);
             let failure = FailureRecord { class, at_start, evidence: vec![reason.clone()], ..FailureRecord::default() };
@@ -158,8 +158,9 @@ impl Supervisor<'_> {
         let Stage::Running(running) = std::mem::take(&mut node.stage) else { return };
         let (number, leader) = (running.number, running.pid);
         let keepers: Vec<i32> = running.process.keeper_pids().collect();
-        self.end_orphans(leader, &keepers);
-        let (tail, evidence) = running.finish_attempt(exit, self.guard.policy);
+        let end_orphans = || self.end_orphans(leader, &keepers);
+        end_orphans();
+        let (tail, evidence) = running.finish_attempt(exit, self.guard.policy, &end_orphans);
         let seconds = evidence.seconds;
         self.nodes[index].exit = exit;
         self.note_what_it_left(index, number, &evidence);

@@ -174,12 +174,17 @@ impl Running {
         Some(Sample { at_ms: now_ms(), node: self.node, cpu_seconds, resident_bytes, step })
     }
 
-    /// Waits for the last output; what is known of the end.
-    pub fn finish_attempt(mut self, exit: ExitRecord, policy: &Policy) -> (LogTail, ExitEvidence) {
+    /// Waits for the last output, and ends who holds it; what is known of the end.
+    pub fn finish_attempt(
+        mut self,
+        exit: ExitRecord,
+        policy: &Policy,
+        end_orphans: &dyn Fn(),
+    ) -> (LogTail, ExitEvidence) {
         let seconds = self.started.elapsed().as_secs_f64();
         let oom_kills = cgroup::oom_kills().saturating_sub(self.oom_kills);
         let (stalled, is_probed) = (self.stalled.clone(), self.is_probed);
-        let output = self.process.finish_output();
+        let output = self.process.finish_output(end_orphans);
         self.saved.look_for_saved();
         let progress = output.progress().or_else(|| self.saved.progress());
         let steps_made = output.steps_made().or_else(|| self.saved.steps_made());
