@@ -6,7 +6,9 @@ Fields of a case (kind `trainer`): id, framework (trainer | trl), model, task (c
 gradient_checkpointing (not reentrant), optimizer (adamw_torch | adamw_torch_fused | sgd | adafactor), lora {r, alpha, dropout,
 targets}, clip_grad_norm, attn, use_liger_kernel, loss (`liger`: of liger_kernel_config only the fused loss), keep_outputs (compute_loss keeps what the model
 returns until the next pass), use_cache, world (ranks of DDP as torchrun starts them, in one process, as in
-measure_parallel.py). Phases: load, between, forward, loss, forward_tail, backward, clip, optimizer.
+measure_parallel.py), quantization {weights (nf4 | fp4 | int8), double, compute, prepared} (a causal model loaded by from_pretrained from
+a folder, as bitsandbytes quantizes it; prepared: by peft's prepare_model_for_kbit_training; SFTTrainer loads it itself; needs
+bitsandbytes 0.50). Phases: load, between, forward, loss, forward_tail, backward, clip, optimizer.
 
     measure_trainer.py --stub --lib libtonnage_phantom.so --cases trainer_cases.json --out truth.json
 """
@@ -22,7 +24,8 @@ from measure_dpo import lora_config, note_phases
 DEFAULTS = dict(
     id="case", kind="trainer", framework="trainer", model={"family": "qwen2"}, task="causal_lm", precision="fp32", micro_batch=4,
     seq_len=128, steps=3, grad_accum=1, gradient_checkpointing=False, optimizer=None, lora=None, clip_grad_norm=1.0,
-    attn="sdpa", use_liger_kernel=False, loss="full", keep_outputs=False, use_cache=False, world=1)
+    attn="sdpa", use_liger_kernel=False, loss="full", keep_outputs=False, use_cache=False, world=1,
+    quantization=None)
 PRECISIONS = {"fp32": ("float32", {}), "amp_bf16": ("float32", {"bf16": True}), "amp_fp16": ("float32", {"fp16": True}),
               "bf16": ("bfloat16", {}), "bf16_amp": ("bfloat16", {"bf16": True})}
 
@@ -100,6 +103,44 @@ def start_ranks(world):
     ddp.DistributedDataParallel.__init__ = init
 
 
+def quantization_config(case):
+    import torch
+    from transformers import BitsAndBytesConfig
+    asked = {"double": False, "compute": "float32", **case["quantization"]}
+    if asked["weights"] == "int8":
+        return BitsAndBytesConfig(load_in_8bit=True)
+    return BitsAndBytesConfig(
+        load_in_4bit=True, bnb_4bit_quant_type=asked["weights"], bnb_4bit_use_double_quant=asked["double"],
+        bnb_4bit_compute_dtype=getattr(torch, asked["compute"]))
+
+
+def written(case, dtype, folder):
+    """The model with random weights in a folder, as a user has it; how many parameters it has."""
+    import torch
+    from transformers import AutoConfig, AutoModelForCausalLM
+    fields = dict(case["model"])
+    config = AutoConfig.for_model(fields.pop("family"), **fields)
+    model = AutoModelForCausalLM.from_config(config, dtype=getattr(torch, dtype))
+    model.save_pretrained(folder)
+    return harness.count(model)[0]
+
+
+def quantized(case, dtype, folder):
+    """What `from_pretrained` makes of it on the GPU, with adapters as peft's guide adds them."""
+    from peft import get_peft_model, prepare_model_for_kbit_training
+    from transformers import AutoModelForCausalLM
+    model = AutoModelForCausalLM.from_pretrained(
+        folder, quantization_config=quantization_config(case), dtype=dtype, attn_implementation=case["attn"])
+    if case["quantization"].get("prepared", True):
+        model = prepare_model_for_kbit_training(
+            model, use_gradient_checkpointing=case["gradient_checkpointing"],
+            gradient_checkpointing_kwargs={"use_reentrant": False} if case["gradient_checkpointing"] else None)
+    model = get_peft_model(model, lora_config(case))
+    if case["gradient_checkpointing"]:
+        model.enable_input_require_grads()
+    return model
+
+
 def build(case, dtype, stub):
     if case["task"] == "causal_lm":
         return harness.build(case["model"], dtype, real=not stub, attn=case["attn"])[0]
@@ -150,10 +191,14 @@ def made(case, phases, model, folder):
     if case["framework"] == "trl":
         from trl import SFTConfig, SFTTrainer
         config = SFTConfig(max_length=None, **{"bf16": False, **options})
+        if case["quantization"]:
+            config.model_init_kwargs = {"dtype": PRECISIONS[case["precision"]][0], "attn_implementation": case["attn"]}
+            return noted(SFTTrainer)(model=model, args=config, train_dataset=rows(case), peft_config=lora_config(case),
+                                     processing_class=harness.byte_tokenizer(), quantization_config=quantization_config(case))
         return noted(SFTTrainer)(model=model, args=config, train_dataset=rows(case), processing_class=harness.byte_tokenizer(),
                                  peft_config=lora_config(case))
     from transformers import Trainer, TrainingArguments, default_data_collator
-    if case["lora"]:
+    if case["lora"] and not case["quantization"]:
         from peft import get_peft_model
         model = get_peft_model(model, lora_config(case))
         if case["gradient_checkpointing"]:
@@ -170,11 +215,18 @@ def run_trainer(case, phases, stub):
     harness.EXPECT[(case["micro_batch"], case["seq_len"] - 1)] = case["micro_batch"] * (case["seq_len"] - 1)
     phases.set("load", 0)
     noted = answer(phases)
-    model = build(case, PRECISIONS[case["precision"]][0], stub)
-    if case["task"] == "causal_lm":
-        model.loss_function = noted(model.loss_function)
-    info = dict(param_count=harness.count(model)[0])
-    folder = tempfile.mkdtemp()
+    dtype, folder = PRECISIONS[case["precision"]][0], tempfile.mkdtemp()
+    if case["quantization"]:
+        info = dict(param_count=written(case, dtype, folder + "/model"))
+        model = folder + "/model"
+        if case["framework"] == "trainer":
+            model = quantized(case, dtype, model)
+            model.get_base_model().loss_function = noted(model.get_base_model().loss_function)
+    else:
+        model = build(case, dtype, stub)
+        if case["task"] == "causal_lm":
+            model.loss_function = noted(model.loss_function)
+        info = dict(param_count=harness.count(model)[0])
     trainer = made(case, phases, model, folder)
     info["trainable_params"] = harness.count(trainer.model)[1]
     info["after_load_bytes"] = torch.cuda.memory_allocated()
@@ -189,7 +241,10 @@ def run_trainer(case, phases, stub):
     return info
 
 
-def warm(_cases):
+def warm(cases):
+    if any(case["quantization"] for case in cases):
+        # bitsandbytes, which peft imports, asks for the GPU at once: no child could use it then.
+        return
     import datasets, peft, trl.trainer.sft_trainer, transformers.trainer  # noqa: shared by the children
     import torch.testing._internal.distributed.fake_pg, torch.nn.parallel.distributed  # noqa
 

@@ -40,8 +40,8 @@ fn trl_sft_is_fp32_weights_under_bf16_autocast_unless_it_says_otherwise() {
 fn errors_stand_where_the_key_stands() {
     let error = job(&[("sft.yaml", &format!("{SFT}lora_r: many\nuse_peft: true\n"))]).unwrap_err();
     assert_eq!((error.key(), error.place.as_ref().map(|place| place.line)), (Some("lora.r"), Some(5)));
-    let error = job(&[("sft.yaml", &format!("{SFT}load_in_4bit: true\n"))]).unwrap_err();
-    assert!(error.hint.unwrap().contains("tonnage rehearse"));
+    let error = job(&[("sft.yaml", &format!("{SFT}use_cpu: true\n"))]).unwrap_err();
+    assert!(error.hint.is_some());
     assert_eq!(error.place.unwrap().line, 5);
 }
 

@@ -107,6 +107,7 @@ fn jobs() -> impl Strategy<Value = JobSpec> {
             materialized: false,
             places_first: false,
             device_map: false,
+            quantization: None,
             precision,
             attention,
             gradient_checkpointing: if on[2] { CheckpointPolicy::EveryLayer } else { CheckpointPolicy::Off },

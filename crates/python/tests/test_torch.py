@@ -123,8 +123,8 @@ class OverThePhantom(unittest.TestCase):
                 found = said[name]["values"]
                 self.assertEqual({key: found.get(key) for key in keys}, keys)
         self.assertEqual(said["arguments"]["peak"], said["keywords"]["peak"])
-        self.assertIn("load_in_4bit", said["four_bits"]["error"])
-        self.assertIn("tonnage rehearse", said["four_bits"]["error"])
+        self.assertIn("quantization", said["four_bits"]["error"])
+        self.assertIn("lora", said["four_bits"]["error"])
         self.assertIn("no model", said["without_a_model"]["error"])
         for name in ("in_half", "with_a_head", "compiled"):
             self.assertEqual(said[name]["verdict"], "tight", "what is not known surely fits nowhere")

@@ -127,8 +127,8 @@ fn words_of_other_programs_are_taken_or_answered() {
     let twice = tonnage(same[3]);
     assert!(String::from_utf8_lossy(&twice.stderr).contains("is set twice"), "{twice:?}");
     let answered = [
-        (&["--load-in-4bit"][..], "tonnage rehearse"),
-        (&["--set", "load_in_8bit=true"], "tonnage rehearse"),
+        (&["--load-in-4bit"][..], "set lora.r"),
+        (&["--set", "load_in_8bit=true"], "set lora.r"),
         (&["--optimizer", "paged_adamw_8bit"], "paged optimizers are not simulated"),
         (&["--parallel", "fsdp"], "--parallel fsdp2"),
         (&["--gpu", "4xH100"], "--gpu h100 --world-size 4"),

@@ -61,7 +61,7 @@ fn configs_that_are_not_modelled() {
 
 #[test]
 fn jobs_that_are_not_modelled() {
-    let cases: [&[&str]; 16] = [
+    let cases: [&[&str]; 17] = [
         &["mixtral-8x7b"],
         &["gpt2", "--parallel", "tensor", "--world-size", "2"],
         &["llama-3.2-1b", "--parallel", "fsdp2", "--world-size", "2", "--lora-r", "8"],
@@ -72,7 +72,8 @@ fn jobs_that_are_not_modelled() {
         &["gpt2", "--attention", "flash_attention_2", "--precision", "bf16", "--gpu", "l4"],
         &["llama-3.2-1b", "--attention", "flash_attention_2", "--precision", "bf16", "--task", "grpo", "--gpu", "l4"],
         &["gpt2", "--loss", "liger"],
-        &["gpt2", "--load-in-4bit"],
+        &["llama-3.2-1b", "--load-in-4bit", "--lora-r", "8", "--task", "dpo"],
+        &["llama-3.2-1b", "--quantization", "int8", "--lora-r", "8", "--parallel", "ddp", "--world-size", "2"],
         &["gpt2", "--torch-compile"],
         &["gpt2", "--cpu-offload"],
         &["gpt2", "--task", "ppo"],

@@ -9,6 +9,7 @@ use super::axolotl_values::{
     sharded_model, sharded_version, switch_precision, task_kind, tf32,
 };
 use super::peft::{self, ONLY_QUANTIZED};
+use super::quantized;
 use super::trainer::{self, clip_norm};
 use super::words::{
     CODE, COMPILE, DATA, EVAL, HUB, LAUNCH, LOGS, LOSS, NAME, OFFLOAD, PACKING, QUANTIZED, SAMPLING, SAVES, SCALAR,
@@ -158,8 +159,8 @@ const ROWS_ROWS: &[Row] = &[
     ("peft_autocast_adapter_dtype", Reads(adapter_dtype)),
     ("peft", Rule::Free("how the adapters begin: no size")),
     ("qlora_sharded_model_loading", Rule::Free(ONLY_QUANTIZED)),
-    ("load_in_8bit", Refuses(QUANTIZED)),
-    ("load_in_4bit", Refuses(QUANTIZED)),
+    ("load_in_8bit", Reads(quantized::eight_bit_of_axolotl)),
+    ("load_in_4bit", Reads(quantized::four_bit_of_axolotl)),
     ("gptq", Refuses(QUANTIZED)),
     ("gptq_groupsize", Rule::Free(ONLY_QUANTIZED)),
     ("gptq_model_v1", Rule::Free(ONLY_QUANTIZED)),

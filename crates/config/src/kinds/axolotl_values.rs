@@ -67,14 +67,13 @@ pub(super) fn tf32(facts: &mut Facts, said: &Said<'_>) -> Became {
 }
 
 pub(super) fn has_adapter(said: &Said<'_>) -> bool {
-    said.other("adapter").is_some_and(|value| plain_text(&value).eq_ignore_ascii_case("lora"))
+    said.other("adapter").is_some_and(|value| matches!(plain_text(&value).to_lowercase().as_str(), "lora" | "qlora"))
 }
 
 pub(super) fn adapter_kind(_: &mut Facts, said: &Said<'_>) -> Became {
     match said.word().as_str() {
-        "lora" => Became::Used(keys::LORA_R),
+        "lora" | "qlora" => Became::Used(keys::LORA_R),
         "" | "null" => Became::NoMemory(OFF),
-        "qlora" => Became::Refused(QUANTIZED.to_owned()),
         other => Became::Refused(format!("`{}` adapters are not simulated", crate::text::brief_text(other))),
     }
 }

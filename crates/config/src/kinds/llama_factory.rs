@@ -4,6 +4,7 @@ use serde_json::Value;
 use tonnage_core::job::{Allowance, LeftOpen, keys};
 
 use super::peft::{self, ONLY_QUANTIZED};
+use super::quantized;
 use super::trainer::set_attention;
 use super::words::{
     CODE, DATA, EVAL, HUB, LAUNCH, LOGS, LOSS, NAME, OFFLOAD, PACKING, QUANTIZED, SAMPLING, SAVES, SCALAR, TOKENS,
@@ -87,10 +88,10 @@ const ROWS_ROWS: &[Row] = &[
     ("create_new_adapter", Rule::Free("as many adapters")),
     ("adapter_name_or_path", Rule::Free("where adapters are loaded from")),
     ("adapter_folder", Rule::Free("where adapters are loaded from")),
-    ("quantization_bit", Refuses(QUANTIZED)),
-    ("quantization_method", Rule::Free(ONLY_QUANTIZED)),
-    ("quantization_type", Rule::Free(ONLY_QUANTIZED)),
-    ("double_quantization", Rule::Free(ONLY_QUANTIZED)),
+    ("quantization_bit", Reads(quantized::bits_of_llama_factory)),
+    ("quantization_method", Rule::Free("`quantization_bit` reads it")),
+    ("quantization_type", Rule::Free("`quantization_bit` reads it")),
+    ("double_quantization", Rule::Free("`quantization_bit` reads it")),
     ("quantization_device_map", Rule::Free(ONLY_QUANTIZED)),
     ("quant_config", Refuses(SECOND_FORM)),
     ("pure_bf16", Reads(pure_bf16)),

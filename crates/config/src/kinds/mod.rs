@@ -12,6 +12,7 @@ pub mod openrlhf;
 pub mod optimizer;
 pub mod peft;
 pub mod python;
+pub mod quantized;
 pub mod torchtitan;
 pub mod trainer;
 pub mod trl;

@@ -3,7 +3,8 @@
 use serde_json::Value;
 use tonnage_core::job::{Allowance, keys};
 
-use super::words::{HUB, NAME, QUANTIZED, SCALAR};
+use super::quantized;
+use super::words::{HUB, NAME, SCALAR};
 use crate::facts::Facts;
 use crate::rule::Rule::{Free, Notes, Reads, Refuses, Sets};
 use crate::rule::{Became, OFF, Row, Said};
@@ -67,18 +68,18 @@ pub const LORA: &[Row] = &[
 
 /// `BitsAndBytesConfig` of transformers 5.17.
 pub const QUANTIZATION: &[Row] = &[
-    ("load_in_4bit", Refuses(QUANTIZED)),
-    ("load_in_8bit", Refuses(QUANTIZED)),
-    ("_load_in_4bit", Refuses(QUANTIZED)),
-    ("_load_in_8bit", Refuses(QUANTIZED)),
+    ("load_in_4bit", Reads(quantized::four_bit)),
+    ("load_in_8bit", Reads(quantized::eight_bit)),
+    ("_load_in_4bit", Free("`load_in_4bit` says it")),
+    ("_load_in_8bit", Free("`load_in_8bit` says it")),
     ("quant_method", Free("which package: `load_in_4bit` and `load_in_8bit` say whether")),
     ("llm_int8_threshold", Free(ONLY_QUANTIZED)),
     ("llm_int8_skip_modules", Free(ONLY_QUANTIZED)),
     ("llm_int8_enable_fp32_cpu_offload", Free(ONLY_QUANTIZED)),
     ("llm_int8_has_fp16_weight", Free(ONLY_QUANTIZED)),
-    ("bnb_4bit_compute_dtype", Free(ONLY_QUANTIZED)),
-    ("bnb_4bit_quant_type", Free(ONLY_QUANTIZED)),
-    ("bnb_4bit_use_double_quant", Free(ONLY_QUANTIZED)),
+    ("bnb_4bit_compute_dtype", Reads(quantized::compute_dtype)),
+    ("bnb_4bit_quant_type", Free("`load_in_4bit` reads it")),
+    ("bnb_4bit_use_double_quant", Reads(quantized::double)),
     ("bnb_4bit_quant_storage", Free(ONLY_QUANTIZED)),
 ];
 

@@ -4,6 +4,7 @@ use serde_json::Value;
 use tonnage_core::job::{Allowance, LeftOpen, keys};
 
 use super::peft::{self, ONLY_QUANTIZED};
+use super::quantized;
 use super::trainer::{attention, dtype};
 use super::words::{CODE, DATA, HUB, LOGS, LOSS, NAME, OFFLOAD, PACKING, QUANTIZED, SCALAR, TOKENS};
 use crate::facts::{Dtype, Facts};
@@ -142,10 +143,10 @@ const SHARED_ROWS: &[Row] = &[
     ("lora_target_parameters", Notes(peft::OTHER_TARGETS, Allowance::Unknown)),
     ("lora_modules_to_save", Reads(modules_to_save)),
     ("use_dora", Notes(peft::DORA, Allowance::Unknown)),
-    ("load_in_8bit", Refuses(QUANTIZED)),
-    ("load_in_4bit", Refuses(QUANTIZED)),
-    ("bnb_4bit_quant_type", Rule::Free(ONLY_QUANTIZED)),
-    ("use_bnb_nested_quant", Rule::Free(ONLY_QUANTIZED)),
+    ("load_in_8bit", Reads(quantized::eight_bit)),
+    ("load_in_4bit", Reads(quantized::four_bit_of_trl)),
+    ("bnb_4bit_quant_type", Rule::Free("`load_in_4bit` reads it")),
+    ("use_bnb_nested_quant", Reads(quantized::double)),
     ("bnb_4bit_quant_storage", Rule::Free(ONLY_QUANTIZED)),
     ("ignore_bias_buffers", Rule::Free("which buffers DDP sends")),
     (

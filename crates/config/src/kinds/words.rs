@@ -33,7 +33,7 @@ pub const TOKENS: &str = "how texts become tokens; rows are taken at their full 
 pub const COMPILE: &str = "torch.compile is not simulated: fused kernels keep other activations, as a rule fewer; `tonnage rehearse` \
                            runs the script";
 /// What is said of quantized weights.
-pub const QUANTIZED: &str = "weights of 4 or 8 bits (QLoRA) are not simulated";
+pub const QUANTIZED: &str = "these weights of 4 or 8 bits are not simulated";
 /// What is said of offloading.
 pub const OFFLOAD: &str = "what is offloaded to the host is counted on the GPU: it takes no more than that; `tonnage rehearse` runs the \
                            script";

@@ -21,5 +21,5 @@ pub(crate) use layer_copies::LayerCopies;
 pub(crate) use mode::{LigerKernels, Mode};
 pub(crate) use module::{ForwardHooks, Module, ModuleHooks};
 pub(crate) use older_masks::{OlderMask, update_causal_mask};
-pub(crate) use quantization::Quantization;
+pub(crate) use quantization::{FourBit, Quantization};
 pub(crate) use quantized::Quantized;

@@ -112,6 +112,7 @@ impl Default for JobSpec {
             materialized: false,
             places_first: false,
             device_map: false,
+            quantization: None,
             precision: Precision::Fp32,
             attention: Attention::Sdpa,
             gradient_checkpointing: CheckpointPolicy::Off,

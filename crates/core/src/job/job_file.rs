@@ -75,7 +75,7 @@ mod tests {
             ("a b", "job.toml:1:3: broken TOML: key with no value, expected `=`"),
             ("\nseq_lem = 4", "job.toml:2:1: unknown key `seq_lem`"),
             ("[lora]\nrang = 4", "job.toml:2:1: unknown key `lora.rang`"),
-            ("qlora = true", "job.toml:1:1: `qlora` is no key of a job"),
+            ("quantize = true", "job.toml:1:1: `quantize` is no key of a job"),
             ("lora = 8", "job.toml:1:8: `lora` must be a table"),
             ("seq_len = 1.5", "job.toml:1:11: `seq_len` must be a whole number from 1 to 16777216, found 1.5"),
             (

@@ -3,7 +3,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::{Fields, Framework, LeftOpen, Parallel, RowGrowth, RunSpec, Task, TransformersVersion};
+use super::{Fields, Framework, LeftOpen, Parallel, QuantizationSpec, RowGrowth, RunSpec, Task, TransformersVersion};
 use crate::alloc::AllocatorConfig;
 use crate::dtype::DType;
 use crate::gpu::Gpu;
@@ -257,6 +257,8 @@ pub struct JobSpec {
     pub row_growth: Option<RowGrowth>,
     /// LoRA adapters, `None` to train all weights.
     pub lora: Option<LoraSpec>,
+    /// How the frozen base is quantized, `None` where it is whole.
+    pub quantization: Option<QuantizationSpec>,
     /// Which logits are computed and kept.
     pub logits: LogitsPath,
     /// `use_cache` passed to the forward call.

@@ -45,6 +45,11 @@ names! {
     LORA_ALPHA = "lora.alpha",
     LORA_DROPOUT = "lora.dropout",
     LORA_TARGETS = "lora.targets",
+    // keys/quantization.rs
+    QUANTIZATION = "quantization",
+    BNB_4BIT_USE_DOUBLE_QUANT = "bnb_4bit_use_double_quant",
+    BNB_4BIT_COMPUTE_DTYPE = "bnb_4bit_compute_dtype",
+    PREPARE_FOR_KBIT_TRAINING = "prepare_for_kbit_training",
     // keys/rl.rs
     PROMPT_LEN = "prompt_len",
     COMPLETION_LEN = "completion_len",

@@ -344,7 +344,7 @@ mod tests {
     fn says_what_is_wrong() {
         let cases = [
             ("micro_batch_siz=8", "unknown key `micro_batch_siz`", "did you mean `micro_batch_size`?"),
-            ("load_in_4bit=true", "`load_in_4bit` is no key of a job", "4-bit and 8-bit weights"),
+            ("quantization_bit=4", "`quantization_bit` is no key of a job", "quantized weights"),
             ("wombat=8", "unknown key `wombat`", "`tonnage keys` lists the "),
             (
                 "micro_batch_size=0",

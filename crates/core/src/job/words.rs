@@ -21,8 +21,8 @@ use Meaning::{Key, Says, Sentence};
 /// What answers where nothing is simulated.
 const REHEARSE: &str =
     "is not simulated: `tonnage rehearse --gpu GPU -- python train.py` runs your script and tells its peak";
-const FOUR_BIT: &str = "4-bit and 8-bit weights of the trained model (QLoRA) are not simulated: `tonnage rehearse --gpu GPU -- \
-                        python train.py` runs such a script and tells its peak";
+const FOUR_BIT: &str = "quantized weights that adapters are trained on (QLoRA) are --quantization nf4 or int8 with --lora-r; --precision \
+                        is what all else is stored and computed in";
 const BF16: &str = "bf16=True is autocast: write --precision amp-bf16 (over fp32 weights) or bf16-amp (over bf16 weights, as \
                     from_pretrained of transformers 5 loads most models); --precision bf16 has no autocast";
 const FP16: &str = "fp16=True is autocast with loss scaling: write --precision amp-fp16; --precision fp16 is fp16 weights and \
@@ -99,16 +99,15 @@ const NAMES: &[(&str, Meaning)] = &[
     ("model_dtype", Sentence(DTYPE)),
     ("tf32", Key(keys::ALLOW_TF32)),
     ("fp8", Sentence(REHEARSE)),
-    ("load_in_4bit", Sentence(FOUR_BIT)),
-    ("load_in_8bit", Sentence(FOUR_BIT)),
-    ("qlora", Sentence(FOUR_BIT)),
-    ("use_qlora", Sentence(FOUR_BIT)),
+    ("load_in_4bit", Says(&[(keys::QUANTIZATION, "nf4")])),
+    ("load_in_8bit", Says(&[(keys::QUANTIZATION, "int8")])),
+    ("qlora", Says(&[(keys::QUANTIZATION, "nf4")])),
+    ("use_qlora", Says(&[(keys::QUANTIZATION, "nf4")])),
     ("quantization_bit", Sentence(FOUR_BIT)),
-    ("quantization", Sentence(FOUR_BIT)),
     ("quantize", Sentence(FOUR_BIT)),
-    ("bnb_4bit_quant_type", Sentence(FOUR_BIT)),
-    ("bnb_4bit_compute_dtype", Sentence(FOUR_BIT)),
-    ("bnb_4bit_use_double_quant", Sentence(FOUR_BIT)),
+    ("bnb_4bit_quant_type", Key(keys::QUANTIZATION)),
+    ("use_bnb_nested_quant", Key(keys::BNB_4BIT_USE_DOUBLE_QUANT)),
+    ("double_quantization", Key(keys::BNB_4BIT_USE_DOUBLE_QUANT)),
     // Attention, checkpointing, compilation.
     ("attn_implementation", Key(keys::ATTENTION)),
     ("attn_impl", Key(keys::ATTENTION)),
@@ -266,6 +265,9 @@ const VALUES: &[(&str, &str, Meaning)] = &[
     (keys::OPTIMIZER, "paged_adamw_8bit", Sentence(PAGED)),
     (keys::OPTIMIZER, "paged_lion_8bit", Sentence(PAGED)),
     (keys::OPTIMIZER, "paged_lion_32bit", Sentence(PAGED)),
+    (keys::BNB_4BIT_COMPUTE_DTYPE, "float32", Says(&[(keys::BNB_4BIT_COMPUTE_DTYPE, "fp32")])),
+    (keys::BNB_4BIT_COMPUTE_DTYPE, "bfloat16", Says(&[(keys::BNB_4BIT_COMPUTE_DTYPE, "bf16")])),
+    (keys::BNB_4BIT_COMPUTE_DTYPE, "float16", Says(&[(keys::BNB_4BIT_COMPUTE_DTYPE, "fp16")])),
     (keys::PRECISION, "float32", Says(&[(keys::PRECISION, "fp32")])),
     (keys::PRECISION, "32", Says(&[(keys::PRECISION, "fp32")])),
     (keys::PRECISION, "32-true", Says(&[(keys::PRECISION, "fp32")])),

@@ -66,7 +66,7 @@ pub(crate) fn training_loop(job: &JobSpec) -> TrainingLoop {
 
 /// Trains as the framework's trainer does; what was run of the steps.
 pub(super) fn run_fine_tune(job: &JobSpec, context: &Rc<Context>, builder: &Builder, loaded: Loaded) -> Repetition {
-    if job.framework == Framework::Trl {
+    if job.framework == Framework::Trl && job.quantization.is_none() {
         builder.load_adapters_last();
     }
     apply_liger_kernels(job, &builder.mode());

@@ -3,10 +3,10 @@
 use std::rc::Rc;
 
 use crate::alloc::{CachingAllocator, replay_trace};
-use crate::building::{BuildError, Builder, Mode};
+use crate::building::{BuildError, Builder, FourBit, Mode, Quantization};
 use crate::dtype::DType;
 use crate::family::Family;
-use crate::job::{CheckpointPolicy, Framework, JobSpec, ModelSpec};
+use crate::job::{CheckpointPolicy, Framework, JobSpec, ModelSpec, QuantizedWeights};
 use crate::model::family::RunOptions;
 use crate::op::full;
 use crate::tensor::{Context, Tensor};
@@ -27,6 +27,19 @@ pub(super) fn is_by_name(job: &JobSpec) -> bool {
     is_by_device_map(job) && job.transformers.loads_by_name()
 }
 
+/// The builder of the job's model, whose base may be quantized.
+pub(super) fn quantized(builder: Builder, job: &JobSpec) -> Builder {
+    let Some(spec) = job.quantization else { return builder };
+    let form = match spec.weights {
+        QuantizedWeights::Int8 => Quantization::Int8,
+        QuantizedWeights::Nf4 | QuantizedWeights::Fp4 => {
+            Quantization::FourBit(FourBit { double: spec.double, compute: spec.compute.dtype() })
+        }
+    };
+    let adapters = (job.framework == Framework::Trl).then_some(DType::Bfloat16);
+    builder.quantized(Some(form)).prepared(spec.prepared).adapters_in(adapters)
+}
+
 /// `caching_allocator_warmup`: one block of the size of all parameters, without what the allocator has unused, given back to it at
 /// once.
 pub(super) fn warm_up(
@@ -41,6 +54,7 @@ pub(super) fn warm_up(
     let elsewhere = Context::new(job.gpu.device());
     elsewhere.install_transformers(job.transformers);
     let builder = Builder::new(&elsewhere, dtype, None, Mode::new(false, CheckpointPolicy::Off));
+    let builder = quantized(builder, job).prepared(false);
     let options = RunOptions { attention: job.attention, mode: builder.mode(), frozen_base: false };
     family.build_language_model(model, &builder, &options)?;
     let bytes: u64 = builder.parameters().iter().map(Tensor::bytes).sum();

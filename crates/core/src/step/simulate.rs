@@ -6,7 +6,7 @@ use crate::building::{Builder, Mode};
 use crate::dtype::DType;
 use crate::family::{self, Build, Family};
 use crate::gpu::Device;
-use crate::job::{CheckpointPolicy, JobSpec, Task, check};
+use crate::job::{CheckpointPolicy, Framework, JobSpec, Task, check};
 use crate::model::family::{Model, RunOptions};
 use crate::parallel::{self, Loaded, Rebuild};
 use crate::tensor::{Context, Tensor};
@@ -79,7 +79,7 @@ fn language_model(job: &JobSpec, context: &Rc<Context>, family: Family) -> Resul
     let mode = Mode::new(job.train_mode && job.task.trains(), job.gradient_checkpointing).with_fp32_head(fp32_head);
     let builder = Builder::new(context, job.precision.weight_dtype(), job.lora.clone(), mode);
     let builder = builder.materialized(job.materialized).sharded(parallel::sharding_of(job));
-    let builder = builder.loading_by_name(loading::is_by_name(job));
+    let builder = loading::quantized(builder.loading_by_name(loading::is_by_name(job)), job);
     let options = RunOptions { attention: job.attention, mode: builder.mode(), frozen_base: job.lora.is_some() };
     let spec = parallel::share_of_rank(job)?;
     if loading::is_by_device_map(job) {
@@ -87,6 +87,16 @@ fn language_model(job: &JobSpec, context: &Rc<Context>, family: Family) -> Resul
     }
     let model = family.build_language_model(&spec, &builder, &options)?;
     builder.check_targets()?;
+    if let Some(quantization) = job.quantization {
+        builder.load_in_checkpoint_order();
+        if quantization.prepared {
+            builder.prepare_for_kbit_training();
+        }
+        builder.load_adapters_last();
+        if job.framework == Framework::Trl {
+            builder.cast_adapters();
+        }
+    }
     builder.materialize_buffers();
     builder.load_by_name();
     if loading::is_by_device_map(job) {

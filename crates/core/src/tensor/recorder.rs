@@ -170,6 +170,24 @@ impl Recorder {
         self.trace.borrow()
     }
 
+    /// Puts these parts of the trace, which follow one another, in another order.
+    pub(crate) fn reorder_events(&self, parts: impl Iterator<Item = Range<usize>>) {
+        let mut trace = self.trace.borrow_mut();
+        let parts: Vec<Range<usize>> = parts.collect();
+        let Some(first) = parts.iter().map(|part| part.start).min() else { return };
+        let reordered: Vec<Event> = parts.into_iter().flat_map(|part| trace.events[part].to_vec()).collect();
+        trace.events.splice(first..first + reordered.len(), reordered);
+    }
+
+    /// Puts an allocation of what stays alive in another place of the trace, before or where it is.
+    pub(crate) fn move_allocation(&self, id: AllocationId, to: usize) {
+        let mut trace = self.trace.borrow_mut();
+        if let Some(from) = trace.events.iter().position(|event| matches!(event, Event::Alloc(made) if *made == id)) {
+            let event = trace.events.remove(from);
+            trace.events.insert(to.min(from), event);
+        }
+    }
+
     /// Lets two allocations change places, where everything is still alive.
     pub(crate) fn swap_allocations(&self, a: AllocationId, b: AllocationId) {
         for event in &mut self.trace.borrow_mut().events {

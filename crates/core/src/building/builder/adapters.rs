@@ -5,10 +5,10 @@ use std::rc::Rc;
 
 use crate::dtype::DType;
 use crate::job::{JobError, LoraSpec};
-use crate::tensor::Tensor;
+use crate::tensor::{Shape, Tensor};
 use crate::trace::Category;
 
-use super::{Builder, Init};
+use super::{Builder, Init, Quantization};
 
 impl Builder {
     /// The adapter of this linear layer, if LoRA targets it.
@@ -62,7 +62,13 @@ impl Builder {
         if let Some(tensor) = self.replicated_parameter() {
             return tensor;
         }
-        let tensor = self.load(sizes, DType::Float32, Category::Parameter);
+        self.begin_adapter();
+        let mut tensor = self.load(sizes, DType::Float32, Category::Parameter);
+        if let Some(dtype) = self.adapter_dtype {
+            let cast_later = Tensor::nowhere(&self.context, Shape::new(sizes), dtype);
+            cast_later.set_data(&tensor);
+            tensor = cast_later;
+        }
         let mut built = self.built.borrow_mut();
         built.parameter_count += tensor.numel();
         built.adapters.push(tensor.clone());
@@ -77,15 +83,35 @@ impl Builder {
             return;
         }
         let built = self.built.borrow();
+        let made_in = self.dtype_of_new_adapters().filter(|dtype| *dtype != DType::Float32);
         let in_base_dtype: Vec<Option<Tensor>> = built
             .adapters
             .iter()
-            .map(|adapter| (self.dtype != adapter.dtype()).then(|| adapter.unary("_to_copy.default", self.dtype)))
+            .map(|adapter| made_in.map(|dtype| adapter.unary("_to_copy.default", dtype)))
             .collect();
         for (adapter, uncast) in built.adapters.iter().zip(in_base_dtype) {
             let id = adapter.allocation();
             self.context.move_to_end(id.as_slice());
             drop(uncast);
+        }
+    }
+
+    /// The dtype of a base layer as peft sees it (`_get_base_layer_device_and_dtype`): weights in int8 have none that an adapter could
+    /// take.
+    fn dtype_of_new_adapters(&self) -> Option<DType> {
+        match self.quantization {
+            None => Some(self.dtype),
+            Some(Quantization::FourBit(form)) => Some(form.compute),
+            Some(Quantization::Int8) => None,
+        }
+    }
+
+    /// Casts the adapters of a quantized model to bf16, as SFTTrainer does (trl 1.16, trainer/sft_trainer.py).
+    pub(crate) fn cast_adapters(&self) {
+        let _category = self.context.enter_category(Category::Parameter);
+        for adapter in self.built.borrow().adapters.iter().filter(|adapter| adapter.dtype() != DType::Float32) {
+            let cast = Tensor::empty(&self.context, "_to_copy.default", *adapter.sizes(), adapter.dtype());
+            adapter.set_data(&cast);
         }
     }
 

@@ -33,17 +33,24 @@ impl Builder {
         let order: Vec<AllocationId> = named.into_iter().map(|(_, id)| id).chain(buffers).collect();
         self.context.arrange_allocations(&order);
     }
+
+    /// Makes the model one that was put on the device without weights: all parameters first, then all buffers.
+    pub(crate) fn load_buffers_last(&self) {
+        let built = self.built.borrow();
+        let buffers: Vec<AllocationId> = built.buffers.iter().filter_map(Tensor::allocation).collect();
+        self.context.move_to_end(&buffers);
+    }
 }
 
 /// A part of a name between dots: numbers before texts, and texts by the number that they end with.
 #[derive(PartialEq, Eq, PartialOrd, Ord)]
-enum Part<'a> {
+pub(super) enum Part<'a> {
     Number(u64),
     Text(&'a str, Option<u64>),
 }
 
 /// `dot_natural_key`
-fn natural_key(name: &str) -> Vec<Part<'_>> {
+pub(super) fn natural_key(name: &str) -> Vec<Part<'_>> {
     name.split('.').map(natural_part).collect()
 }
 

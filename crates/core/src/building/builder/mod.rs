@@ -3,6 +3,7 @@
 
 mod adapters;
 mod checkpoint;
+mod kbit;
 
 use crate::job::keys;
 use std::cell::{Cell, RefCell};
@@ -20,6 +21,8 @@ use super::init::Init;
 use super::mode::Mode;
 use super::module::{Module, ModuleHooks};
 use super::quantization::Quantization;
+
+use kbit::Load;
 
 /// Why a model cannot be built from its config.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
@@ -81,6 +84,10 @@ struct Built {
     adapters_are_last: bool,
     /// The weight that is cast to fp32 once the model is there.
     cast_head: Option<(AllocationId, Shape)>,
+    /// Where in the trace each tensor of a quantized model begins to come to the device.
+    loads: Vec<Load>,
+    /// The table that bitsandbytes keeps for the process, and where in the trace it was made.
+    table: Option<(Tensor, usize)>,
     /// Modules that LoRA targets by name, and those of them that have an adapter.
     targeted: Vec<String>,
     adapted: Vec<String>,
@@ -101,6 +108,10 @@ pub(crate) struct Builder {
     lora: Option<Rc<LoraSpec>>,
     sharding: Option<Sharding>,
     quantization: Option<Quantization>,
+    /// Whether peft prepares the quantized model for training.
+    is_prepared: bool,
+    /// What adapters are cast to once the model is there, where that is not fp32.
+    adapter_dtype: Option<DType>,
     unit: Option<u32>,
     mode: Rc<Mode>,
     hooks: Rc<ModuleHooks>,
@@ -127,6 +138,8 @@ impl Builder {
             lora: lora.map(Rc::new),
             sharding: None,
             quantization: None,
+            is_prepared: false,
+            adapter_dtype: None,
             unit: None,
             mode: Rc::new(mode),
             hooks: Rc::default(),
@@ -184,16 +197,6 @@ impl Builder {
         Self { sharding, ..self }
     }
 
-    /// The same model with its linear layers quantized, or not.
-    pub(crate) fn quantized(self, quantization: Option<Quantization>) -> Self {
-        Self { quantization, ..self }
-    }
-
-    /// How linear layers are stored, where they are quantized.
-    pub(super) const fn quantization(&self) -> Option<Quantization> {
-        self.quantization
-    }
-
     /// The builder of an element of a list of layers.
     pub(crate) fn element(&self, index: u64) -> Self {
         let element = self.at(&index.to_string());
@@ -237,7 +240,10 @@ impl Builder {
         }
         match self.sharding {
             Some(sharding) => self.sharded_parameter(sizes, sharding),
-            None => self.count(self.note_name(name, self.load(sizes, self.dtype, Category::Parameter))),
+            None => {
+                self.begin_load(name);
+                self.count(self.note_name(name, self.load_weight(sizes)))
+            }
         }
     }
 
@@ -253,12 +259,6 @@ impl Builder {
     fn count(&self, tensor: Tensor) -> Tensor {
         self.built.borrow_mut().parameter_count += tensor.numel();
         self.list(if self.lora.is_some() { tensor } else { tensor.into_parameter() })
-    }
-
-    /// A frozen weight that stands for so many parameters.
-    pub(super) fn count_quantized(&self, weight: &Tensor, parameters: u64) {
-        self.built.borrow_mut().parameter_count += parameters;
-        self.list(weight.clone());
     }
 
     /// The head's weight, or the embedding's that is tied to it: cast to fp32 where the model's switches say so.
@@ -340,6 +340,7 @@ impl Builder {
             self.note(&buffer, PlacedKind::Buffer);
             return buffer;
         }
+        self.begin_buffer();
         let buffer = if self.materialized {
             Tensor::nowhere(&self.context, Shape::new(sizes), dtype)
         } else {
@@ -352,13 +353,6 @@ impl Builder {
     fn note(&self, tensor: &Tensor, kind: PlacedKind) {
         let placed = Placed { tensor: tensor.clone(), unit: self.unit, kind };
         self.built.borrow_mut().placed.push(placed);
-    }
-
-    /// Makes the model one that was put on the device without weights: all parameters first, then all buffers.
-    pub(crate) fn load_buffers_last(&self) {
-        let built = self.built.borrow();
-        let buffers: Vec<AllocationId> = built.buffers.iter().filter_map(Tensor::allocation).collect();
-        self.context.move_to_end(&buffers);
     }
 
     /// A tensor of this module that comes to the device.

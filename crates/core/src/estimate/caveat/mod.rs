@@ -13,8 +13,8 @@ use of_model::{
     liger_caveat, loop_of_shards, loss_scaling, math_attention, plain_loop, prefers_cudnn, towers_caveat,
 };
 use of_setup::{
-    engine_caveat, flash_attn_package, left_open, nccl_caveat, quantized_judge, repeats_caveat, replayed_tokens,
-    silicon_caveat, split_caveat, transformers_caveat,
+    engine_caveat, flash_attn_package, left_open, nccl_caveat, quantized_base, quantized_judge, repeats_caveat,
+    replayed_tokens, silicon_caveat, split_caveat, transformers_caveat,
 };
 
 /// Something the reader must know about a figure.
@@ -106,6 +106,7 @@ pub(super) fn all_caveats(
         split_caveat(job, reserved),
         transformers_caveat(job, reserved),
         silicon_caveat(job, reserved),
+        quantized_base(job, reserved),
         quantized_judge(job, trace),
         engine_caveat(job),
         replayed_tokens(trace, reserved),

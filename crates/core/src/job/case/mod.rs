@@ -140,6 +140,7 @@ fn plain_job(model: ModelSpec, task: Task) -> JobSpec {
         materialized: false,
         places_first: true,
         device_map: false,
+        quantization: None,
         precision: Precision::Fp32,
         attention: Attention::Sdpa,
         gradient_checkpointing: CheckpointPolicy::Off,

@@ -6,8 +6,8 @@ use serde_json::{Map, Value};
 use super::rl::OptimizerName;
 use super::{CaseLora, CasePrecision, checkpoint_policy, clip_spec, model_of_case, plain_job};
 use crate::job::{
-    Attention, Ddp, Framework, JobError, JobSpec, LogitsPath, LossKernel, OptimizerKind, Parallel, Strategy, Task,
-    TaskName,
+    Attention, ComputeDtype, Ddp, Framework, JobError, JobSpec, LogitsPath, LossKernel, OptimizerKind, Parallel,
+    QuantizationSpec, QuantizedWeights, Strategy, Task, TaskName,
 };
 use crate::model_type::QWEN2;
 
@@ -36,8 +36,48 @@ pub(super) struct TrainerCase {
     keep_outputs: bool,
     use_cache: bool,
     world: u64,
+    quantization: Option<CaseQuantization>,
     #[serde(rename = "note")]
     _note: String,
+}
+
+/// `BitsAndBytesConfig` of a case.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct CaseQuantization {
+    weights: QuantizedWeights,
+    #[serde(default)]
+    double: bool,
+    #[serde(default)]
+    compute: CaseDtype,
+    #[serde(default = "yes")]
+    prepared: bool,
+}
+
+/// A dtype as torch calls it.
+#[derive(Clone, Copy, Default, Deserialize)]
+#[serde(rename_all = "lowercase")]
+enum CaseDtype {
+    #[default]
+    Float32,
+    Bfloat16,
+    Float16,
+}
+
+const fn yes() -> bool {
+    true
+}
+
+impl CaseQuantization {
+    fn spec(&self, framework: Framework) -> QuantizationSpec {
+        let compute = match self.compute {
+            CaseDtype::Float32 => ComputeDtype::Fp32,
+            CaseDtype::Bfloat16 => ComputeDtype::Bf16,
+            CaseDtype::Float16 => ComputeDtype::Fp16,
+        };
+        let prepared = self.prepared && framework != Framework::Trl;
+        QuantizationSpec { weights: self.weights, double: self.double, compute, prepared }
+    }
 }
 
 impl Default for TrainerCase {
@@ -63,6 +103,7 @@ impl Default for TrainerCase {
             keep_outputs: false,
             use_cache: false,
             world: 1,
+            quantization: None,
             _note: String::new(),
         }
     }
@@ -90,6 +131,8 @@ pub(super) fn job_of_case(case: TrainerCase) -> Result<JobSpec, JobError> {
         liger_kernels: case.use_liger_kernel,
         logits: LogitsPath { keep_outputs: case.keep_outputs, logits_to_keep: None, loss },
         use_cache: case.use_cache,
+        device_map: case.quantization.is_some(),
+        quantization: case.quantization.map(|quantization| quantization.spec(case.framework)),
         steps: case.steps,
         parallel: Parallel { world_size: case.world, rank: 0, strategy },
         ..plain_job(model, task)

@@ -2,6 +2,7 @@
 
 mod agi2;
 mod flash_attn;
+mod quantization;
 mod task;
 pub(super) mod trainer;
 
@@ -45,6 +46,7 @@ pub(crate) fn check_possible(job: &JobSpec) -> Result<(), JobError> {
     agi2::check_agi2(job)?;
     fits_loss(job)?;
     fits_liger_layers(job)?;
+    quantization::check_quantization(job)?;
     fits_lora(job)
 }
 

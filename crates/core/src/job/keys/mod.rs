@@ -4,6 +4,7 @@
 mod allocator;
 mod judge;
 mod lora;
+mod quantization;
 mod ranks;
 mod rl;
 mod run;
@@ -91,6 +92,7 @@ const MOST_NEW_TOKENS: u64 = 1 << 17;
 /// How many keys there are.
 const COUNT: usize = step::KEYS.len()
     + lora::KEYS.len()
+    + quantization::KEYS.len()
     + rl::KEYS.len()
     + judge::KEYS.len()
     + swarm::KEYS.len()
@@ -101,9 +103,10 @@ const COUNT: usize = step::KEYS.len()
 
 /// All keys, in the order in which people are told of them.
 pub static KEYS: [Key; COUNT] = {
-    let tables: [&[Key]; 9] = [
+    let tables: [&[Key]; 10] = [
         &step::KEYS,
         &lora::KEYS,
+        &quantization::KEYS,
         &rl::KEYS,
         &judge::KEYS,
         &swarm::KEYS,
@@ -132,8 +135,8 @@ mod tests {
     use super::super::key_names::ALL;
     use super::*;
     use crate::job::{
-        Attention, Framework, Init, JudgePhase, JudgePlace, JudgeWeights, LearningRateSchedule, LogProbs, LossKernel,
-        OptimizerKind, Precision, Schedule, ShardInit, TaskName, TrlVersion,
+        Attention, ComputeDtype, Framework, Init, JudgePhase, JudgePlace, JudgeWeights, LearningRateSchedule, LogProbs,
+        LossKernel, OptimizerKind, Precision, QuantizedWeights, Schedule, ShardInit, TaskName, TrlVersion,
     };
 
     #[test]
@@ -169,6 +172,8 @@ mod tests {
         reads_all::<TrlVersion>(rl::TRL_VERSIONS);
         reads_all::<LogProbs>(rl::LOG_PROBS);
         reads_all::<JudgeWeights>(judge::WEIGHTS);
+        reads_all::<QuantizedWeights>(quantization::WEIGHTS);
+        reads_all::<ComputeDtype>(quantization::COMPUTE_DTYPES);
         reads_all::<JudgePhase>(judge::PHASES);
         reads_all::<JudgePlace>(judge::PLACES);
         reads_all::<ShardInit>(ranks::INITS);

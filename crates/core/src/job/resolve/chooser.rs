@@ -97,6 +97,11 @@ impl<'a> Chooser<'a> {
         parse_variant(name, word)
     }
 
+    /// A word, if one was said.
+    pub fn word_if_said<T: DeserializeOwned>(&mut self, name: &str) -> Result<Option<T>, JobError> {
+        if self.is_said(name) { self.take_word(name).map(Some) } else { Ok(None) }
+    }
+
     /// What was said, else the installed version, else the default.
     pub fn take_transformers(&mut self) -> Result<TransformersVersion, JobError> {
         let name = keys::TRANSFORMERS;

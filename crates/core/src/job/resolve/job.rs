@@ -1,6 +1,7 @@
 //! Decides the keys of a job one after the other, in the order of the table.
 
 use super::chooser::Chooser;
+use super::quantization::resolve_quantization;
 use super::{data, ranks, trainer};
 use crate::alloc::AllocatorConfig;
 use crate::job::keys;
@@ -59,6 +60,7 @@ pub(super) fn resolve_job(choose: &mut Chooser<'_>, model: Model, source: &JobSo
         device_map: is_in_transformers && choose.take_switch(keys::DEVICE_MAP),
         gpu: choose.take_gpu()?,
         lora: choose.take_lora(&model_type)?,
+        quantization: None,
         task: resolve_task(choose, name, &lengths, accumulation, source)?,
         liger_kernels,
         parallel: Parallel::default(),
@@ -66,11 +68,20 @@ pub(super) fn resolve_job(choose: &mut Chooser<'_>, model: Model, source: &JobSo
         left_open: source.left_open.clone(),
         allocator: AllocatorConfig::default(),
     };
-    job.parallel = ranks::resolve_parallel(choose, name, looks_for_unused(&job))?;
+    resolve_rest(choose, &mut job, name, micro_batch_size)?;
+    Ok(job)
+}
+
+/// What follows from values that are decided already.
+fn resolve_rest(choose: &mut Chooser<'_>, job: &mut JobSpec, name: TaskName, rows: u64) -> Result<(), JobError> {
+    job.quantization = resolve_quantization(choose, job.framework, job.precision)?;
+    // bitsandbytes' quantizer loads to the GPU whatever was asked for.
+    job.device_map |= job.quantization.is_some();
+    job.parallel = ranks::resolve_parallel(choose, name, looks_for_unused(job))?;
     job.run = choose.take_run()?;
     job.allocator = choose.take_allocator()?;
-    job.micro_batch_size = job.task.swarm().map_or(micro_batch_size, |swarm| swarm.train_rows);
-    Ok(job)
+    job.micro_batch_size = job.task.swarm().map_or(rows, |swarm| swarm.train_rows);
+    Ok(())
 }
 
 /// Whether Liger's kernels take the place of the model's own loss.

@@ -70,7 +70,7 @@ impl Linear {
             Weight::Plain(weight) => input.linear(weight, self.bias.as_ref()),
             Weight::Quantized(quantized) => quantized.forward(input, self.bias.as_ref()),
         };
-        Adapter::apply(self.adapter.as_ref(), result, input)
+        Adapter::apply(self.adapter.as_ref(), &self.weight, result, input)
     }
 }
 
@@ -98,10 +98,13 @@ impl Adapter {
     }
 
     /// The base layer's result with the adapter's part, if there is an adapter and it is active.
-    fn apply(adapter: Option<&Self>, result: Tensor, input: &Tensor) -> Tensor {
-        match adapter.filter(|adapter| adapter.mode.has_active_adapters()) {
-            Some(adapter) => adapter.forward(result, input),
-            None => result,
+    fn apply(adapter: Option<&Self>, weight: &Weight, result: Tensor, input: &Tensor) -> Tensor {
+        let Some(adapter) = adapter.filter(|adapter| adapter.mode.has_active_adapters()) else { return result };
+        match weight {
+            Weight::Plain(_) => adapter.forward(result, input),
+            Weight::Quantized(quantized) => {
+                quantized.add_adapter(result, input, adapter.down.dtype(), |x| adapter.update(x))
+            }
         }
     }
 
@@ -115,8 +118,13 @@ impl Adapter {
 
     /// `result + lora_B(lora_A(dropout(x))) * scaling`
     fn add_to(&self, result: &Tensor, x: &Tensor) -> Tensor {
-        let update = self.up_projection(x).mul_scalar(self.scaling);
+        let update = self.update(x);
         result + &update
+    }
+
+    /// `lora_B(lora_A(dropout(x))) * scaling`
+    fn update(&self, x: &Tensor) -> Tensor {
+        self.up_projection(x).mul_scalar(self.scaling)
     }
 
     fn up_projection(&self, x: &Tensor) -> Tensor {
@@ -152,7 +160,7 @@ impl Conv1d {
             Weight::Plain(weight) => x.conv1d(weight, &self.bias),
             Weight::Quantized(quantized) => quantized.forward(x, Some(&self.bias)),
         };
-        Adapter::apply(self.adapter.as_ref(), result, x)
+        Adapter::apply(self.adapter.as_ref(), &self.weight, result, x)
     }
 }
 

@@ -2,7 +2,7 @@
 
 use std::rc::Rc;
 
-use crate::building::{BuildError, Quantization};
+use crate::building::{BuildError, FourBit, Quantization};
 use crate::dtype::DType;
 use crate::job::{GrpoSpec, JobSpec, JudgePhase, JudgePlace, JudgeSpec, JudgeWeights, Task};
 use crate::model::family::{ForwardCall, Model};
@@ -39,7 +39,9 @@ impl Judge {
             JudgeWeights::Fp32 => Kind::of(DType::Float32),
             JudgeWeights::Bf16 => Kind::of(DType::Bfloat16),
             JudgeWeights::Int8 => Kind::quantized(Quantization::Int8),
-            JudgeWeights::Nf4 => Kind::quantized(Quantization::Nf4),
+            JudgeWeights::Nf4 => {
+                Kind::quantized(Quantization::FourBit(FourBit { double: false, compute: DType::Bfloat16 }))
+            }
         };
         let (model, builder) = load_model(job, context, ("judge", &judge.model), kind)?;
         let has_begin_token = has_begin_token(&judge.model);

@@ -1,0 +1,28 @@
+//! What a quantized base can be trained with, as far as it is simulated.
+
+use crate::job::{JobError, JobSpec, Strategy, Task, keys};
+
+/// Refuses what transformers refuses, and what of quantized training is not simulated.
+pub(super) fn check_quantization(job: &JobSpec) -> Result<(), JobError> {
+    if job.quantization.is_none() {
+        return Ok(());
+    }
+    let refused = |problem: &str| JobError::new(format!("`quantization`: {problem}")).about(&[keys::QUANTIZATION]);
+    if job.task != Task::CausalLm {
+        return Err(refused("quantized models are simulated in task = \"causal_lm\" alone").or_rehearse());
+    }
+    if job.lora.is_none() {
+        return Err(refused("transformers does not train quantized weights themselves")
+            .hint("train adapters on them: set lora.r, or lora.targets = \"all-linear\""));
+    }
+    if job.parallel.strategy != Strategy::None {
+        return Err(refused("quantized training on several ranks is not simulated").or_rehearse());
+    }
+    if job.liger_kernels {
+        return Err(refused("Liger's layers round quantized ones are not simulated")
+            .about(&[keys::QUANTIZATION, keys::USE_LIGER_KERNEL])
+            .hint("leave use_liger_kernel out")
+            .or_rehearse());
+    }
+    Ok(())
+}

@@ -1,0 +1,43 @@
+//! Keys of quantized training: the base as bitsandbytes stores it, adapters as `[lora]` says.
+
+use super::super::kind::Kind;
+use super::{Default, Key, names};
+
+pub(super) const WEIGHTS: Kind = Kind::Choice(&[
+    ("nf4", "bitsandbytes, 4 bits, values of a normal distribution (QLoRA)"),
+    ("fp4", "bitsandbytes, 4 bits, floating point"),
+    ("int8", "bitsandbytes LLM.int8()"),
+]);
+pub(super) const COMPUTE_DTYPES: Kind =
+    Kind::Choice(&[("fp32", "torch.float32"), ("bf16", "torch.bfloat16"), ("fp16", "torch.float16")]);
+
+pub(super) const KEYS: [Key; 4] = [
+    Key {
+        name: names::QUANTIZATION,
+        kind: WEIGHTS,
+        default: Default::Unset,
+        doc: "how the frozen linear layers are stored that adapters are trained on; the head and the embeddings stay whole",
+        example: "\"nf4\"",
+    },
+    Key {
+        name: names::BNB_4BIT_USE_DOUBLE_QUANT,
+        kind: Kind::Switch,
+        default: Default::Fixed("false", "BitsAndBytesConfig's default"),
+        doc: "4 bits: the scales of the blocks are quantized too",
+        example: "true",
+    },
+    Key {
+        name: names::BNB_4BIT_COMPUTE_DTYPE,
+        kind: COMPUTE_DTYPES,
+        default: Default::Rule("fp32, BitsAndBytesConfig's default; the weights' dtype with framework = \"trl\""),
+        doc: "4 bits: what the quantized layers compute in, and are unpacked to",
+        example: "\"bf16\"",
+    },
+    Key {
+        name: names::PREPARE_FOR_KBIT_TRAINING,
+        kind: Kind::Switch,
+        default: Default::Rule("true, as peft's guide does it; false with framework = \"trl\""),
+        doc: "peft's prepare_model_for_kbit_training: what is not quantized is cast to fp32",
+        example: "false",
+    },
+];

@@ -1,0 +1,59 @@
+//! [`QuantizationSpec`]: how bitsandbytes stores the frozen base that adapters are trained on.
+
+use serde::{Deserialize, Serialize};
+
+use crate::dtype::DType;
+
+/// `BitsAndBytesConfig`, as far as memory goes, and what peft does to the model then.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct QuantizationSpec {
+    /// How linear layers are stored.
+    pub weights: QuantizedWeights,
+    /// `bnb_4bit_use_double_quant`: in 4 bits, the scales are quantized too.
+    pub double: bool,
+    /// `bnb_4bit_compute_dtype`: in 4 bits, what the layers compute in.
+    pub compute: ComputeDtype,
+    /// Whether `prepare_model_for_kbit_training` casts what is not quantized to fp32.
+    pub prepared: bool,
+}
+
+/// How the linear layers of a quantized model are stored.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum QuantizedWeights {
+    /// 4 bits, the values of a normal distribution.
+    Nf4,
+    /// 4 bits, floating point.
+    Fp4,
+    /// 8 bits, `LLM.int8()`.
+    Int8,
+}
+
+impl QuantizedWeights {
+    /// Whether a weight takes half a byte.
+    pub const fn is_four_bit(self) -> bool {
+        matches!(self, Self::Nf4 | Self::Fp4)
+    }
+}
+
+/// What layers in 4 bits compute in.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum ComputeDtype {
+    /// `torch.float32`
+    Fp32,
+    /// `torch.bfloat16`
+    Bf16,
+    /// `torch.float16`
+    Fp16,
+}
+
+impl ComputeDtype {
+    pub(crate) const fn dtype(self) -> DType {
+        match self {
+            Self::Fp32 => DType::Float32,
+            Self::Bf16 => DType::Bfloat16,
+            Self::Fp16 => DType::Float16,
+        }
+    }
+}

@@ -1,0 +1,33 @@
+//! Decides how a frozen base is quantized.
+
+use super::chooser::Chooser;
+use crate::dtype::DType;
+use crate::job::{Framework, JobError, Precision, QuantizationSpec, QuantizedWeights, keys};
+
+/// The quantization of the base, if somebody asked for one.
+pub(super) fn resolve_quantization(
+    choose: &mut Chooser<'_>,
+    framework: Framework,
+    precision: Precision,
+) -> Result<Option<QuantizationSpec>, JobError> {
+    let Some(weights) = choose.word_if_said::<QuantizedWeights>(keys::QUANTIZATION)? else { return Ok(None) };
+    let is_trl = framework == Framework::Trl;
+    let (compute, why) = match precision.weight_dtype() {
+        _ if !is_trl => ("fp32", "BitsAndBytesConfig's default"),
+        DType::Bfloat16 => ("bf16", "the weights' dtype, as TRL's get_quantization_config has it"),
+        DType::Float16 => ("fp16", "the weights' dtype, as TRL's get_quantization_config has it"),
+        _ => ("fp32", "the weights' dtype, as TRL's get_quantization_config has it"),
+    };
+    let is_four_bit = weights.is_four_bit();
+    let why_prepared = if is_trl { "SFTTrainer does not" } else { "as peft's guide does it" };
+    Ok(Some(QuantizationSpec {
+        weights,
+        double: is_four_bit && choose.take_switch(keys::BNB_4BIT_USE_DOUBLE_QUANT),
+        compute: if is_four_bit {
+            choose.word_or(keys::BNB_4BIT_COMPUTE_DTYPE, compute, why)?
+        } else {
+            crate::job::ComputeDtype::Bf16
+        },
+        prepared: choose.switch_or(keys::PREPARE_FOR_KBIT_TRAINING, !is_trl, why_prepared),
+    }))
+}
