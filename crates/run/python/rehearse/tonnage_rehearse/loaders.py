@@ -76,7 +76,8 @@ def _longest_rows(loader):
 def _look(loader):
     data = loader.dataset
     if not hasattr(data, "__len__") or not hasattr(data, "__getitem__"):
-        caveats.tell_of_run("longest_unknown", f"--longest: {type(data).__name__} gives its rows one after another, so that the longest cannot be found; they came in their own order")
+        text = "gives its rows one after another, so that the longest cannot be found; they came in their own order"
+        caveats.tell_of_run("longest_unknown", f"--longest: {type(data).__name__} {text}")
         return []
     lengths, whole = row_lengths(data)
     if not lengths:
