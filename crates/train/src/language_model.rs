@@ -141,7 +141,7 @@ impl LanguageModel {
     /// Builds the model on a device.
     ///
     /// # Errors
-    /// Those of [`LanguageModel::check`], a config that its family cannot read (the error names the key), weights that are missing or
+    /// Those of [`LanguageModel::check_job`], a config that its family cannot read (the error names the key), weights that are missing or
     /// of other sizes, and a device without room.
     pub fn build_model(
         torch: &'static Torch,

@@ -85,7 +85,7 @@ impl Board {
         self.samples = 0;
     }
 
-    /// Remembers a sample, the newest; what it means is told by [`crate::observe`].
+    /// Remembers a sample, the newest; what it means is told by [`crate::observe_sample`].
     pub fn remember(&mut self, sample: Sample) {
         if self.samples == 0 {
             self.began = sample.time;

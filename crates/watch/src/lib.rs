@@ -1,5 +1,5 @@
 //! Reads GPUs through NVML and says what is going on: `nvml` (the only part that knows the library) makes a [`Sample`],
-//! `host` adds what the kernel knows of the processes, [`Board`] keeps history and trends, [`observe`] says
+//! `host` adds what the kernel knows of the processes, [`Board`] keeps history and trends, [`observe_sample`] says
 //! what somebody should be told, and `format`,
 //! `screen` and `web` show it. `replay` makes samples of a recording instead.
 

@@ -11,7 +11,7 @@ pub struct PuzzleTable {
     pub weights: Tensor,
     /// [rows, width]: the batch's rows, the leaf that gradients flow into
     pub local_weights: Tensor,
-    /// [rows], int32: the batch's puzzles
+    /// `[rows]`, int32: the batch's puzzles
     pub local_ids: Tensor,
 }
 

@@ -20,7 +20,7 @@ pub struct Puzzles {
     pub inputs: Tensor,
     /// [rows, tokens]; -100 where no answer is wanted
     pub labels: Tensor,
-    /// [rows]: which row of the puzzle table each has
+    /// `[rows]`: which row of the puzzle table each has
     pub puzzle_identifiers: Tensor,
 }
 

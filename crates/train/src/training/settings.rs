@@ -82,7 +82,7 @@ impl Settings {
     /// The optimizer over `parameters`.
     ///
     /// # Errors
-    /// Never for settings that [`Settings::of`] made.
+    /// Never for settings that [`Settings::of_job`] made.
     pub fn optimizer(&self, torch: &'static Torch, parameters: Vec<Tensor>) -> Result<Box<dyn Optimizer>, TrainError> {
         let adam = |decoupled, implementation| {
             let options = AdamOptions {
