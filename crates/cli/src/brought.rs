@@ -139,8 +139,7 @@ mod tests {
     #[test]
     fn words_that_mean_something_else_are_answered() {
         let cases = [
-            ("--load-in-4bit", "tonnage rehearse"),
-            ("--qlora", "tonnage rehearse"),
+            ("--quantization_bit 4", "--quantization nf4"),
             ("--bf16", "--precision amp-bf16"),
             ("--fp16 True", "--precision amp-fp16"),
             ("--torch-compile", "tonnage rehearse"),
