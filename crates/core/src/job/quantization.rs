@@ -30,6 +30,15 @@ pub enum QuantizedWeights {
 }
 
 impl QuantizedWeights {
+    /// The word of the key's value.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Nf4 => "nf4",
+            Self::Fp4 => "fp4",
+            Self::Int8 => "int8",
+        }
+    }
+
     /// Whether a weight takes half a byte.
     pub const fn is_four_bit(self) -> bool {
         matches!(self, Self::Nf4 | Self::Fp4)

@@ -105,7 +105,8 @@ fn job_extras(job: &JobSpec) -> Vec<String> {
     if job.gradient_accumulation_steps > 1 {
         extras.push(format!("{} micro-batches a step", job.gradient_accumulation_steps));
     }
-    extras.extend(job.lora.as_ref().map(|lora| format!("LoRA r={}", lora.r)));
+    let base = job.quantization.map_or_else(String::new, |base| format!(" on {}", base.weights.name()));
+    extras.extend(job.lora.as_ref().map(|lora| format!("LoRA r={}{base}", lora.r)));
     extras.extend(job.allocator.expandable_segments.then(|| "expandable segments".to_owned()));
     extras
 }
