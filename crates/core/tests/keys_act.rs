@@ -70,6 +70,7 @@ gpu = "h100"
 world_size = 2
 "#;
 const JUDGE: &[&str] = &["judge.model=distilgpt2"];
+const QLORA: &[&str] = &["lora.r=8", "quantization=nf4", "precision=bf16"];
 const FSDP2: &[&str] = &["parallel=fsdp2"];
 
 /// Rows of: the key, the job, what both sides set, the value that must change the trace.
@@ -127,6 +128,13 @@ const TRACES: &[(&str, &str, &[&str], &str)] = &[
     ("lora.targets", LLAMA, &["lora.r=8"], "lora.targets=q_proj"),
     ("lora.targets", LLAMA, &["lora.r=8"], "lora.targets=all-linear"),
     ("lora.targets", GPT2, &["lora.r=8"], "lora.targets=c_attn,c_fc"),
+    ("quantization", LLAMA, &["lora.r=8"], "quantization=nf4"),
+    ("quantization", LLAMA, &["lora.r=8", "quantization=nf4"], "quantization=int8"),
+    ("quantization", GPT2, &["lora.r=8"], "quantization=fp4"),
+    ("bnb_4bit_use_double_quant", LLAMA, QLORA, "bnb_4bit_use_double_quant=true"),
+    ("bnb_4bit_compute_dtype", LLAMA, QLORA, "bnb_4bit_compute_dtype=bf16"),
+    ("bnb_4bit_compute_dtype", LLAMA, QLORA, "bnb_4bit_compute_dtype=fp16"),
+    ("prepare_for_kbit_training", LLAMA, QLORA, "prepare_for_kbit_training=false"),
     ("model", GPT2, &[], "model=distilgpt2"),
     ("task", BARE, &[], "task=grpo"),
     ("task", BARE, &[], "task=dpo"),
