@@ -125,7 +125,7 @@ impl Optimizer for AdamAtan2 {
         name: &str,
         tensor: Tensor,
     ) -> Result<(), TorchError> {
-        let unknown = || TorchError::of_program(format!("AdamATan2 has no state `{name}` of parameter {parameter}"));
+        let unknown = || TorchError::unknown_state("AdamATan2", parameter, name);
         let device = self.parameters.get(parameter).ok_or_else(unknown)?.device();
         let moments = self.moments_of(parameter)?;
         let slot = match name {

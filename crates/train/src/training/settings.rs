@@ -190,6 +190,9 @@ fn refuse_job(job: &JobSpec) -> Result<(), TrainError> {
     if job.logits.loss == LossKernel::Liger || job.liger_kernels {
         return refused("Liger's kernels are Triton's, which only Python runs".to_owned(), ELSEWHERE);
     }
+    if job.quantization.is_some() {
+        return refused("`quantization`: quantized weights are estimated, not trained here".to_owned(), ELSEWHERE);
+    }
     if job.device_map || job.materialized {
         let problem = "`device_map`: weights are not loaded as from_pretrained(device_map=...) does";
         return refused(problem.to_owned(), "leave it out: what it adds to memory is one block");
@@ -321,5 +324,7 @@ mod tests {
             let error = settings(&[(key, value), ("world_size", if spreads { "2" } else { "1" })]).unwrap_err();
             assert!(error.to_string().contains(wanted), "{key}: {error}");
         }
+        let error = settings(&[("quantization", "nf4"), ("lora.r", "4")]).unwrap_err().to_string();
+        assert!(error.contains("`quantization`") && error.contains("tonnage run"), "{error}");
     }
 }
