@@ -26,7 +26,19 @@ pub(crate) fn choose_cause<'a>(causes: &[Located<'a>], named: Option<u32>) -> Op
     if candidates.iter().any(of_rank) {
         candidates.retain(of_rank);
     }
-    candidates.into_iter().reduce(|first, other| if is_first(&other, &first) { other } else { first })
+    let root = candidates.into_iter().reduce(|first, other| if is_first(&other, &first) { other } else { first })?;
+    Some(who_sent_it(&root, causes).unwrap_or(root))
+}
+
+/// Of a signal that ends a job, what the scheduler says of it, in the same log.
+fn who_sent_it<'a>(root: &Located<'a>, causes: &[Located<'a>]) -> Option<Located<'a>> {
+    let is_scheduler = |found: &&Located<'a>| {
+        matches!(found.class(), Class::Cancelled | Class::TimeLimit | Class::Preempted | Class::Requeued)
+    };
+    let near = |found: &&Located<'a>| {
+        std::ptr::eq(found.source, root.source) && found.finding.line.abs_diff(root.finding.line) <= SAME_EVENT
+    };
+    causes.iter().filter(|_| root.class() == Class::Terminated).filter(near).find(is_scheduler).copied()
 }
 
 /// Whether an exception stands in a chain of tracebacks that a signal ended: it was being handled, or is the signal's.

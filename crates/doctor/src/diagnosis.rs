@@ -2,29 +2,17 @@
 //! was.
 
 use crate::cause::FailureCause;
-use crate::choice::{causes_since, choose_cause, last_events, raises_exception};
-use crate::exception::Raiser;
+use crate::choice::{causes_since, choose_cause, last_events};
 use crate::finding::{Finding, Scan, Tone};
 use crate::phase::Phase;
 use crate::progress::Progress;
 use crate::ranks::{self, Ranks};
 use crate::setting::Setting;
+use crate::text::has_phrase;
 use tonnage_core::failure::{Class, Strength};
 
-/// Steps that must be seen to rise after a finding for it to have been survived.
-const RISING: usize = 3;
-
-/// Lines that a shell writes when a program has ended: a blank one, its prompt.
-const PROMPT: u64 = 2;
-
-/// So many lines after a new start are a run that got on.
-const OF_A_RUN: u64 = 100;
-
-/// Seconds after a failure from which on a log's first line is another run's; ranks write theirs within moments.
-const NEW_RUN: u32 = 5;
-
 /// Lines behind a log's last words: a shell's, a blank one.
-const LAST_WORDS: u64 = 3;
+pub(crate) const LAST_WORDS: u64 = 3;
 
 /// A log with what was found in it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -66,91 +54,6 @@ impl Located<'_> {
     fn is(&self, other: &Self) -> bool {
         std::ptr::eq(self.finding, other.finding)
     }
-
-    /// Whether the program raised this again and again, and wrote more after the last time.
-    fn is_habit(&self) -> bool {
-        let (scan, own) = (&self.source.scan, self.finding);
-        let alike = |it: &&Finding| it.signature == own.signature && it.rank == own.rank && it.cause == own.cause;
-        let often = scan.findings.iter().filter(alike).find(|it| it.count > HABIT);
-        let several = scan.findings.iter().filter(alike).count() > 1;
-        own.class() == Class::Raised && several && often.is_some_and(|it| it.last_line + LAST_WORDS < scan.lines)
-    }
-
-    /// Whether the job is seen to go on after it: a good end, a new start that gets somewhere, steps that rise.
-    fn is_survived(&self) -> bool {
-        let (scan, line) = (&self.source.scan, self.finding.last_line);
-        if self.finding.line == 0 {
-            return false;
-        }
-        let ended_well = scan.successes.iter().any(|success| *success > line);
-        let same = |step: &&Progress| {
-            step.line > line && (step.rank == self.rank() || step.rank.is_none() || self.rank().is_none())
-        };
-        let steps = scan.steps.iter().filter(same);
-        let restarted = scan.restarts.iter().any(|restart| {
-            let later = |other: &Finding| other.line > *restart && other.strength() > Strength::Warning;
-            let is_last = scan.lines <= *restart + PROMPT;
-            let is_long = scan.lines > *restart + OF_A_RUN;
-            let got_on =
-                is_last || is_long || steps.clone().any(|step| step.line > *restart) || scan.findings.iter().any(later);
-            *restart > line && got_on
-        });
-        let is_earlier_run = scan.new_runs.iter().any(|(run, stamp)| {
-            let apart = self.finding.stamp.is_some_and(|then| then.seconds_to(*stamp) >= NEW_RUN);
-            *run > line && apart && scan.lines > *run + PROMPT
-        });
-        // Who warned of it, or raised it in a thread of its own, did not end the program: any step shows that it goes on.
-        let of_thread = matches!(&self.finding.cause, FailureCause::Raised(it) if it.raiser == Raiser::Aside);
-        let aside = of_thread || matches!(self.finding.tone, Tone::Warned);
-        let goes_on = of_thread && scan.lines > line + PROMPT;
-        // A job that had ended well before a destructor raised has ended well.
-        let after_the_end = of_thread && !scan.successes.is_empty();
-        // What is fatal as an exception alone was caught where a line without a traceback says it.
-        let caught = matches!(self.finding.tone, Tone::Said) && raises_exception(self.class());
-        let needed = if aside { 1 } else { RISING - usize::from(caught) };
-        ended_well
-            || after_the_end
-            || restarted
-            || is_earlier_run
-            || goes_on
-            || self.is_habit()
-            || self.is_outlived()
-            || rising_steps(steps) >= needed
-    }
-
-    /// Whether the only process of the log wrote on and on for minutes after it, and of nothing worse: who raised it
-    /// caught it.
-    fn is_outlived(&self) -> bool {
-        let (scan, own) = (&self.source.scan, self.finding);
-        let is_exception = matches!(own.tone, Tone::Raised { .. }) || raises_exception(self.class());
-        let alone = scan.findings.iter().all(|it| it.rank.is_none());
-        let later = scan.findings.iter().any(|it| it.last_line > own.last_line && it.strength() > Strength::Warning);
-        let time = own.stamp.zip(scan.last_stamp).map_or(0, |(then, last)| then.seconds_to(last));
-        is_exception && alone && !later && scan.lines > own.last_line + OUTLIVED_LINES && time >= OUTLIVED_SECONDS
-    }
-}
-
-/// Who wrote so many lines, for so many seconds, after an exception went on; where a rank dies the others wait in
-/// silence.
-const OUTLIVED_LINES: u64 = 300;
-const OUTLIVED_SECONDS: u32 = 120;
-
-/// Exceptions of one rank, all alike, after which it is one that the program goes on after; fewer may be of workers that
-/// it started, each of which died of it.
-const HABIT: u64 = 64;
-
-/// How many of the steps are larger than those before; one of less than half begins another epoch.
-fn rising_steps<'a>(steps: impl Iterator<Item = &'a Progress>) -> usize {
-    let (mut steps_seen, mut epochs_seen, mut count) = (None, None, (0, 0));
-    for step in steps {
-        let (seen, count) =
-            if step.is_epoch { (&mut epochs_seen, &mut count.0) } else { (&mut steps_seen, &mut count.1) };
-        if seen.is_none_or(|last| step.step > last || (!step.is_epoch && step.step < last / 2)) {
-            *seen = Some(step.step);
-            *count += 1;
-        }
-    }
-    count.0.max(count.1)
 }
 
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -235,7 +138,7 @@ fn failed_node(root: &Located<'_>, causes: &[Located<'_>]) -> Option<String> {
         let text = root.finding.text.as_str();
         let slurm = crate::text::text_after(text, " ON ").and_then(|rest| rest.split(' ').next());
         let srun = crate::text::text_after(text, "srun: error: ").and_then(|rest| rest.split(':').next());
-        slurm.filter(|_| crate::text::has_phrase(text, "CANCELLED AT")).or(srun).map(str::to_owned)
+        slurm.filter(|_| has_phrase(text, "CANCELLED AT")).or(srun).map(str::to_owned)
     };
     host(root).or_else(of_line).or_else(|| causes.iter().find_map(host)).filter(|node| !node.is_empty())
 }

@@ -123,6 +123,7 @@ impl Exception {
             "RuntimeError" | "Exception" | "SystemExit" | "Exit" | "CalledProcessError" | "error"
         ) || has_phrase(&self.message, "aught ")
             || has_phrase(&self.message, "root error(s) found")
+            || self.message.starts_with("Graph execution error")
     }
 }
 
@@ -209,6 +210,9 @@ const ENDS: &[&str] =
 /// Of those, the ones that are words of their own in other lines too (`Iteration: 4000`): no name without more before them.
 const WORDS: &[&str] = &["Interrupt", "Iteration", "Failure", "NotFound", "Expired", "Quit"];
 
+/// Words before a colon that are no exceptions' names, though they begin with a capital.
+const LABELS: &[&str] = &["Node", "Hint", "Note", "Info", "Usage", "Example", "Details", "Message", "Arguments"];
+
 /// The exception that a line states: its name and what it says. `strict` where nothing but its form says that it is
 /// one: then only names that end as exceptions' do.
 pub(crate) fn exception_stated(text: &str, strict: bool) -> Option<(&str, &str)> {
@@ -232,7 +236,7 @@ pub(crate) fn exception_stated(text: &str, strict: bool) -> Option<(&str, &str)>
         return None;
     }
     let last = plain.rsplit('.').next().unwrap_or(plain);
-    if last.ends_with("Warning") || WORDS.contains(&plain) {
+    if last.ends_with("Warning") || WORDS.contains(&plain) || LABELS.contains(&plain) {
         return None;
     }
     let known = ENDS.iter().any(|end| last.ends_with(end)) || matches!(last, "KilledWorker" | "gaierror" | "herror");
@@ -309,6 +313,7 @@ mod tests {
             ("ray.exceptions.RayTaskError(KeyError): ray::f()", true, true),
             ("MyShape: x is wrong", false, true),
             ("Epoch: 3", false, false),
+            ("Node: 'model/dense/MatMul'", false, false),
             ("Done", true, false),
             ("two words: x", false, false),
             ("http://host", false, false),

@@ -82,6 +82,12 @@ pub struct Scan {
     pub new_runs: Vec<(u64, Stamp)>,
     /// Lines that say that it ended well.
     pub successes: Vec<u64>,
+    /// Lines that begin by saying that the program goes on without what it has just failed to do.
+    pub passed_over: Vec<u64>,
+    /// Lines in which a progress bar begins.
+    pub begun: Vec<u64>,
+    /// Lines that a program says when it begins.
+    pub programs: Vec<u64>,
     /// The last of its closing lines that calls itself an error.
     pub last_error: Option<LastError>,
     /// The last time that its closing lines state.
@@ -192,7 +198,8 @@ impl Tone {
         ]
         .iter()
         .any(|word| has_phrase(text, word))
-            && !has_phrase(text, " in DataLoader worker");
+            && !has_phrase(text, " in DataLoader worker")
+            && !has_phrase(text, "Watchdog caught");
         // These warn of what they die of.
         let means_it =
             ["NCCL WARN", "tensorflow/", "_bfc) ran out", "tsl/", "Killed", "ran out of memory with exception"]

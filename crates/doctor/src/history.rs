@@ -5,7 +5,7 @@ use std::borrow::Cow;
 use crate::line::without_codes;
 use crate::phase::Phase;
 use crate::prefix;
-use crate::progress::Progress;
+use crate::progress::{Progress, may_be_row};
 use crate::stamp::Stamp;
 use crate::text::has_phrase;
 
@@ -108,7 +108,8 @@ fn progress_at(text: &str, line: u64) -> Option<Progress> {
             || has_phrase(text, "oss")
             || has_phrase(text, "tep")
             || has_phrase(text, "poch")
-            || has_phrase(text, "iter"));
+            || has_phrase(text, "iter")
+            || may_be_row(text));
     let stripped = may.then(|| prefix::strip_prefixes(text))?;
     Progress::of_line(stripped.text, line, stripped.rank.or_else(|| prefix::named_rank(stripped.text)))
 }

@@ -6,14 +6,13 @@
 use tonnage_core::failure::Class;
 
 use crate::cause::FailureCause;
+use crate::error_words::{LONGEST, is_error, is_setting};
 use crate::exception::exception_stated as exception;
-use crate::text::{has_phrase, text_after, text_before};
+use crate::text::has_phrase;
 use crate::wording;
 
 /// Lines of a log's end that are read; what follows them is a launcher's or a shell's.
 pub(crate) const READ: usize = 8;
-/// A longer line is no shell's, scheduler's or loader's.
-const LONGEST: usize = 2000;
 /// Lines of a log's end whose words need no level to be grave.
 pub(crate) const VERY_LAST: usize = 3;
 /// Words of lines that tell of what is well, what may be done, or what is left out.
@@ -65,6 +64,12 @@ const ROWS: &[Row] = &[
     row(Class::HostMemory, "Your session crashed after using all available RAM", "", ""),
     row(Class::HostMemory, "terminate called after throwing an instance of 'std::bad_alloc'", "", ""),
     row(Class::HostMemory, "", "Memory cgroup out of memory: Kill", ""),
+    // SLURM's seff.
+    row(Class::HostMemory, "State: OUT_OF_MEMORY", "", ""),
+    row(Class::TimeLimit, "State: TIMEOUT", "", ""),
+    row(Class::Cancelled, "State: CANCELLED", "", ""),
+    row(Class::Preempted, "State: PREEMPTED", "", ""),
+    row(Class::NodeFailure, "State: NODE_FAIL", "", ""),
     row(Class::DiskFull, "", ": No space left on device (28)", ""),
     row(Class::DiskFull, "", "[errno 28] No space left on device", ""),
     row(Class::IoError, "", "", ": Stale file handle"),
@@ -149,7 +154,8 @@ pub(crate) fn spoken_cause(text: &str, at: usize) -> Option<FailureCause> {
     // NCCL warns of what it dies of.
     let is_talk = text.contains('`')
         || (TALKS.iter().any(|words| has_phrase(text, words)) && !has_phrase(text, "NCCL WARN"))
-        || text.ends_with('?');
+        || text.ends_with('?')
+        || is_setting(text);
     let is_error = is_error(text);
     let is_grave = is_error || at < VERY_LAST;
     if is_grave && !is_talk && text.len() <= LONGEST { wording::of_line(text, is_error) } else { None }
@@ -162,58 +168,6 @@ pub(crate) fn goes_on(text: &str) -> bool {
     LIVES.iter().any(|words| has_phrase(text, words))
 }
 
-/// Lines that call themselves errors and mean nothing, or are a launcher's report of what others say.
-pub(crate) fn is_noise(text: &str) -> bool {
-    const NOISE: &[&str] = &[
-        "torch/distributed/elastic",
-        "torch.distributed.elastic",
-        "sigkill_handler",
-        "closing signal",
-        "Failures:",
-        "observed failure",
-        "NO_OTHER_FAILURES",
-        "exitcode ",
-        "error_file",
-        "traceback :",
-        "(local_rank: ",
-        "bfc_allocator",
-        "cuda_allocator",
-        // absl's handler of a signal, after the signal's own line.
-        "coredump_hook.cc",
-        "] RAW: ",
-        "wandb: ",
-        "Unable to register",
-        "dependency resolver",
-        "ld.so: ",
-        "cuInit",
-        "destroy_process_group",
-        "Nothing to sync",
-        "already completing or completed",
-    ];
-    text.ends_with(" FAILED") || NOISE.iter().any(|words| has_phrase(text, words))
-}
-
-/// Whether a line that calls itself an error says only that another one stands elsewhere.
-pub(crate) fn is_empty_error(text: &str) -> bool {
-    const EMPTY: &[&str] = &[
-        "exit code",
-        "exit status",
-        "exited with",
-        "error above",
-        "errors above",
-        "for details",
-        "more information",
-        "subprocess-exited",
-        "Command failed",
-        "ob failed",
-        "job failed",
-        "UserScriptError",
-        "Error executing job with overrides",
-        "containerExitType",
-    ];
-    EMPTY.iter().any(|words| has_phrase(text, words))
-}
-
 /// What a logger says of an exception behind its own words: `CRITICAL [root] Uncaught ValueError: x`.
 pub(crate) fn logged_words(text: &str) -> Option<(&str, &str)> {
     const LEVELS: &[&str] = &["CRITICAL", "FATAL", "ERROR", "Uncaught ", "Unhandled exception"];
@@ -221,69 +175,6 @@ pub(crate) fn logged_words(text: &str) -> Option<(&str, &str)> {
     let level = LEVELS.iter().any(|level| has_phrase(text, level));
     let behind = |words: &&str| exception(text.rsplit_once(*words)?.1, true).filter(|(_, said)| !said.is_empty());
     if level && text.len() <= LONGEST { BEFORE.iter().find_map(behind) } else { None }
-}
-
-/// Whether the line calls itself an error, as loggers, compilers and package managers do.
-pub(crate) fn is_error(text: &str) -> bool {
-    const LEVELS: &[&str] = &[
-        "ERROR",
-        "FATAL",
-        "CRITICAL",
-        "fatal error",
-        "panic: ",
-        "***  Error",
-        "panicked at ",
-        "Check failed: ",
-        "[E ",
-        "[F ",
-        "] E ",
-        "rror! ",
-        "terminate called",
-    ];
-    const ANSWERS: &[&str] = &["0 errors", "no error", "No error", "ignored", "gnoring", "retry", "etrying", "Warning"];
-    // Losses are errors too, and numbers.
-    let stated = ["Error: ", "error: ", "fatal: "].iter().any(|words| {
-        let own =
-            words.starts_with('E') || text_before(text, words).is_some_and(|head| !head.ends_with(char::is_alphabetic));
-        let words = text_after(text, words).filter(|_| own);
-        words.is_some_and(|said| said.starts_with(|c: char| !c.is_ascii_digit() && !"-+.[(".contains(c)))
-    });
-    // `hipErrorNoDevice: text`
-    let named = text.split_once(": ").is_some_and(|(name, _)| has_phrase(name, "rror") && !name.contains(' '));
-    text.len() <= LONGEST
-        && (stated
-            || named
-            || (text.starts_with("Error ") && has_phrase(text, " at line "))
-            || has_level(text)
-            || LEVELS.iter().any(|level| has_phrase(text, level)))
-        && !ANSWERS.iter().any(|answer| has_phrase(text, answer))
-        && !begins_line(text)
-}
-
-/// Whether a line says that something begins; some write so at any level.
-fn begins_line(text: &str) -> bool {
-    let said = text.rsplit_once(':').map_or(text, |(_, said)| said).trim_start();
-    ["Starting ", "Loading ", "Running ", "Beginning ", "Started ", "Using "].iter().any(|word| said.starts_with(word))
-}
-
-/// `E0224 22:35:53.165575  26868 a.cc:31] text` (glog), `2021-12-26 14:31:20.360912: E external/a.cc:20] text`.
-fn has_level(text: &str) -> bool {
-    let glog = text.starts_with(['E', 'F'])
-        && text
-            .get(1..6)
-            .is_some_and(|day| day.ends_with(' ') && day.bytes().take(4).all(|byte| byte.is_ascii_digit()));
-    glog || [": E ", ": F "].iter().any(|level| text.get(..40).is_some_and(|head| has_phrase(head, level)))
-}
-
-/// Whether a line speaks of an error though it has no level: enough for the very last.
-pub(crate) fn may_be_error(text: &str) -> bool {
-    const WORDS: &[&str] =
-        &[" error,", "rror code", " failed", "ailed to ", "FAILED: ", " aborted", "borting", "timed out", "times out"];
-    const ANSWERS: &[&str] =
-        &["0 failed", "no fail", "0 error", "no error", "ignored", "gnoring", "retry", "etrying", "Warning", "WARN"];
-    text.len() <= LONGEST
-        && WORDS.iter().any(|word| has_phrase(text, word))
-        && !ANSWERS.iter().any(|answer| has_phrase(text, answer))
 }
 
 #[cfg(test)]

@@ -1,10 +1,11 @@
 //! [`Life`]: signs that a job lives: steps around findings and at the end; good ends and new starts wherever they stand.
 
+use crate::error_words::is_error;
 use crate::history::steps_before;
-use crate::last_words::is_error;
 use crate::line::Line;
 use crate::progress::{Progress, is_restart, is_success, is_tests_end};
 use crate::stamp::Stamp;
+use crate::text::has_phrase;
 
 /// Lines after a finding that are read for steps.
 const WATCHED: usize = 400;
@@ -12,6 +13,9 @@ const WATCHED: usize = 400;
 const MOST_STEPS: usize = 512;
 /// New starts and good ends that are kept; of more, the last takes the place of the one before.
 const MOST_WORDS: usize = 512;
+
+/// What a program says once, when it begins: Keras, TensorFlow.
+const OPENINGS: &[&str] = &["Using TensorFlow backend.", "Successfully opened dynamic library libcudart"];
 
 /// Letters of a line by which it is known again, and how many characters are looked at.
 const SHORTEST_OPENING: usize = 12;
@@ -26,6 +30,9 @@ pub(crate) struct Life {
     restarts: Vec<u64>,
     successes: Vec<u64>,
     new_runs: Vec<(u64, Stamp)>,
+    passed_over: Vec<u64>,
+    begun: Vec<u64>,
+    programs: Vec<u64>,
     /// The letters of the log's first line that has a time; empty where it has none.
     opening: Option<String>,
 }
@@ -36,6 +43,9 @@ pub(crate) struct Seen {
     pub(crate) restarts: Vec<u64>,
     pub(crate) successes: Vec<u64>,
     pub(crate) new_runs: Vec<(u64, Stamp)>,
+    pub(crate) passed_over: Vec<u64>,
+    pub(crate) begun: Vec<u64>,
+    pub(crate) programs: Vec<u64>,
 }
 
 impl Life {
@@ -66,6 +76,16 @@ impl Life {
             self.watched -= 1;
             Progress::of_line(&line.text, number, line.rank).into_iter().for_each(|step| self.step(step));
             self.begins_again(line, number);
+            if has_phrase(&line.text, " 0%|") && has_phrase(&line.text, "[00:00<?") {
+                keep_first(&mut self.begun, number);
+            }
+            let may_open = line.text.starts_with(|c: char| c.is_ascii_digit() || c == 'U' || c == 'I');
+            if may_open && OPENINGS.iter().any(|words| has_phrase(&line.text, words)) {
+                keep_first(&mut self.programs, number);
+            }
+            if is_passing_over(&line.text) {
+                keep_first(&mut self.passed_over, number);
+            }
             // Tests may print tracebacks.
             if is_tests_end(&line.text) {
                 keep_first(&mut self.successes, number);
@@ -108,8 +128,16 @@ impl Life {
             numbered.for_each(|(text, number)| self.begins_again(&Line::new(text.as_bytes()), number));
         }
         self.steps.sort_by_key(|step| step.line);
-        Seen { steps: self.steps, restarts: self.restarts, successes: self.successes, new_runs: self.new_runs }
+        let Self { steps, restarts, successes, new_runs, passed_over, begun, programs, .. } = self;
+        Seen { steps, restarts, successes, new_runs, passed_over, begun, programs }
     }
+}
+
+/// Whether a line begins by saying that the program goes on without what it has just failed to do.
+fn is_passing_over(text: &str) -> bool {
+    const WORDS: &[&str] = &["kipping ", "kipped ", "ontinuing", "alling back", "etrying", "rying again"];
+    let start = text.get(..24).unwrap_or(text);
+    WORDS.iter().any(|words| has_phrase(start, words))
 }
 
 /// The letters of a log's first line that says anything, where it states a time and is no error.

@@ -1,8 +1,9 @@
 //! A line of a log made readable: terminal codes gone, invalid bytes replaced, the launcher's prefix read and removed.
 
 use std::borrow::Cow;
+use std::sync::OnceLock;
 
-use memchr::{memchr, memchr_iter};
+use memchr::{memchr, memchr_iter, memmem};
 
 use crate::prefix;
 use crate::stamp::Stamp;
@@ -45,6 +46,38 @@ pub(crate) fn behind_bar(clean: &[u8]) -> Option<(&[u8], &[u8])> {
     let end = rate + memchr(b']', clean.get(rate..)?)? + 1;
     let (bar, rest) = clean.split_at_checked(end)?;
     rest.iter().any(|byte| !byte.is_ascii_whitespace()).then_some((bar, rest))
+}
+
+/// How SLURM's own lines begin: each task's and node's is written at once, and may lack the end of the line before.
+const OF_SLURM: &[&str] = &["slurmstepd: error: ", "srun: error: ", "srun: Terminating ", "srun: Job step "];
+
+/// Where SLURM's lines begin in a line without a line's end before them.
+pub(crate) fn glued_starts(clean: &[u8]) -> Vec<usize> {
+    let begins = |at: &usize| {
+        let is_own =
+            OF_SLURM.iter().any(|start| clean.get(*at..).is_some_and(|rest| rest.starts_with(start.as_bytes())));
+        let before = clean.get(..*at).unwrap_or_default();
+        // Behind a blank or a colon stands what a label or a logger's prefix is put before, or talk.
+        let is_glued = !before.ends_with(b" ") && !before.ends_with(b"`") && !before.ends_with(b":");
+        let follows = OF_SLURM.iter().any(|start| memmem::find(before, start.as_bytes()).is_some());
+        is_own && *at > 0 && (is_glued || follows)
+    };
+    // Most lines have none of the two, and cost no more than the search.
+    let found = finders().iter().flat_map(|finder| finder.find_iter(clean)).filter(begins);
+    let mut starts: Vec<usize> = found.collect();
+    starts.sort_unstable();
+    starts
+}
+
+/// The pieces of a line between such places.
+pub(crate) fn cut_at<'a>(clean: &'a [u8], starts: &[usize]) -> Vec<&'a [u8]> {
+    let ends = starts.iter().copied().chain([clean.len()]);
+    std::iter::once(0).chain(starts.iter().copied()).zip(ends).filter_map(|(from, to)| clean.get(from..to)).collect()
+}
+
+fn finders() -> &'static [memmem::Finder<'static>; 2] {
+    static FINDERS: OnceLock<[memmem::Finder<'static>; 2]> = OnceLock::new();
+    FINDERS.get_or_init(|| [memmem::Finder::new("slurmstepd: "), memmem::Finder::new("srun: ")])
 }
 
 /// The bytes without ANSI escape sequences.

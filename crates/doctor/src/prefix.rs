@@ -256,6 +256,11 @@ pub(crate) fn named_rank(text: &str) -> Option<u32> {
     if text.starts_with("srun: error: ") {
         return u32::try_from(integer_after(text, ": task ")?).ok();
     }
+    // torch.multiprocessing.spawn joins all of its processes and names the first that ended.
+    if let Some((head, _)) = text.split_once(" terminated with signal SIG") {
+        let process = head.rsplit_once("rocess ").map(|(_, number)| number.parse().ok());
+        return process.flatten();
+    }
     let text = text.get(find_phrase(text, "ank")?.saturating_sub(6)..).unwrap_or(text);
     let number = |phrase| integer_after(text, phrase);
     let rank = number("[rank").or_else(|| number("[Rank ")).or_else(|| number(" Rank "));

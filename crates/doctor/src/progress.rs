@@ -82,11 +82,18 @@ const EPOCHS: &[&str] =
 const METRICS: &[&str] =
     &["loss", "Loss", "it/s", "s/it", "lr", "acc", "reward", "tokens/s", "perplexity", "ppl", "elapsed", "grad_norm"];
 
+/// Bytes of a row, and figures with a fraction in it.
+const LONGEST_ROW: usize = 240;
+const FRACTIONS: usize = 3;
+
 impl Progress {
     /// The progress that a line states.
     pub(crate) fn of_line(text: &str, line: u64, rank: Option<u32>) -> Option<Self> {
         if let Some((step, of)) = read_bar(text) {
             return Some(Self { line, rank, step, of: Some(of), is_epoch: false });
+        }
+        if let Some(step) = read_row(text) {
+            return Some(Self { line, rank, step, of: None, is_epoch: true });
         }
         if !METRICS.iter().any(|metric| has_phrase(text, metric)) {
             return None;
@@ -115,6 +122,25 @@ fn read_bar(text: &str) -> Option<(u64, u64)> {
     Some((done.trim().parse().ok()?, of))
 }
 
+/// Whether a line may be a row of a table of epochs.
+pub(crate) fn may_be_row(text: &str) -> bool {
+    text.len() < LONGEST_ROW
+        && text.starts_with(|c: char| c.is_ascii_alphabetic())
+        && text.ends_with(|c: char| c.is_ascii_digit())
+}
+
+/// `trn   12   13.1619   558.4405   0.1284   0.1109`: a set's name, the epoch, figures; the epoch in thousandths.
+fn read_row(text: &str) -> Option<u64> {
+    let mut words = text.split_whitespace().filter(|_| may_be_row(text));
+    let is_name = words.next()?.chars().all(|c| c.is_ascii_alphabetic());
+    let epoch: u64 = words.next()?.parse().ok()?;
+    let figures: Vec<&str> = words.collect();
+    let all = figures.iter().all(|word| word.parse::<f64>().is_ok());
+    let fractions = figures.iter().filter(|word| word.contains('.')).count();
+    let is_row = is_name && all && fractions >= FRACTIONS;
+    epoch.checked_mul(1000).filter(|_| is_row)
+}
+
 /// `step 12/500`: the number behind `word`, and what it is of.
 fn numbered_step(text: &str, word: &str) -> Option<(u64, Option<u64>)> {
     let at = find_phrase(text, word)?;
@@ -136,6 +162,10 @@ fn thousandths(text: &str) -> Option<u64> {
 /// Whether the line says that the training ended well.
 pub(crate) fn is_success(line: &Line) -> bool {
     let text = line.text.as_str();
+    // seff's, whose exit code is 0 whatever became of the job.
+    let other_state = text.starts_with("State: ") && !has_phrase(text, "COMPLETED");
+    // detectron2's hooks say how long it took, however it ended.
+    let other_state = other_state || text.ends_with(" on hooks)");
     let quoted = text.contains('`') && !has_phrase(text, "`Trainer.fit` stopped: `max_");
     let denied = [
         "not ", "if ", "after ", "until ", "when ", "before ", "will ", "n't ", "Failed", "failed", "FAILED", "Error",
@@ -145,6 +175,7 @@ pub(crate) fn is_success(line: &Line) -> bool {
     .any(|word| has_phrase(text, word));
     SUCCESSES.iter().any(|words| has_phrase(text, words))
         && !quoted
+        && !other_state
         && (!denied || has_phrase(text, "'train_runtime':"))
 }
 
@@ -154,7 +185,7 @@ pub(crate) fn is_tests_end(text: &str) -> bool {
     let passed = has_phrase(inside, " passed") && has_phrase(inside, " in ") && inside.ends_with(['s', ')']);
     text == "OK"
         || text.starts_with("OK (skipped=")
-        || (passed && !has_phrase(inside, "failed") && !has_phrase(inside, " error"))
+        || (passed && !has_phrase(inside, " failed") && !inside.starts_with("failed") && !has_phrase(inside, " error"))
 }
 
 /// What trainers and launchers say when all went well.
@@ -177,9 +208,13 @@ pub(crate) const SUCCESSES: &[&str] = &[
     "Total training time",
     "done training in",
     "End of training",
+    "End training",
     "SUCCESS: all ranks",
     "SUCCEEDED",
     "HTTP/1.1\" 200",
+    // Optuna's trials, Sphinx.
+    "finished with value",
+    "build succeeded",
 ];
 
 /// Whether the line says that the job was started again.
@@ -222,6 +257,8 @@ mod tests {
             ("iteration      120/     500 | elapsed time per iteration", Some((120, Some(500)))),
             ("Epoch: [3]  [ 20/500]  eta: 0:10 lr: 0.1 loss: 2.1", Some((3000, None))),
             ("Loading checkpoint shards: 50%|##  | 1/2 [00:01<00:01, 1.0s/it]", None),
+            ("trn   12       13.1619   558.4405     0.1284     0.1109    88.9100", Some((12000, None))),
+            ("dset  epoch      mcost      mtime       cerr       werr       wacc", None),
             ("Step 1: loading the model", None),
             ("RuntimeError: loss is 3", None),
         ];

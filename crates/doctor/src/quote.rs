@@ -141,7 +141,11 @@ fn is_grep(text: &str) -> bool {
     let ends = [".md", ".py", ".rst", ".cpp", ".cu", ".h", ".rs", ".ipynb", ".html", ".jsonl", ".json", ".yaml"];
     let number = rest.split([':', '-']).next().unwrap_or_default();
     let is_file = ends.iter().any(|end| file.ends_with(end)) && !file.contains(' ');
+    // Compilers begin so too, with a column: `ops.cu:12:3: error: text`.
+    let behind = rest.splitn(3, ':').nth(2).unwrap_or_default().trim_start();
+    let is_compiler = ["error: ", "fatal error: "].iter().any(|words| behind.starts_with(words));
     is_file
+        && !is_compiler
         && !number.is_empty()
         && number.bytes().all(|byte| byte.is_ascii_digit())
         && !rest.contains("Warning: ")
@@ -212,6 +216,7 @@ mod tests {
             "| WARNING: ran out of memory with exception: CUDA out of memory.",
             "{\"message\": \"RuntimeError: CUDA error: out of memory\", \"level\": \"error\"}",
             "train.py:12: UserWarning: x",
+            "ops.cu:12:3: fatal error: torch/torch.h: No such file or directory",
             "RuntimeError: CUDA error: out of memory",
         ];
         for text in said {

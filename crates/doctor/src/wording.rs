@@ -65,7 +65,10 @@ const ROWS: &[Row] = &[
     raised(Class::GpuMemory, &[SHORT, DEVICES]),
     raised(Class::HostMemory, &[&["oom when allocating tensor"], &["device:cpu"]]),
     raised(Class::GpuMemory, &[&["oom when allocating tensor"]]),
-    raised(Class::GpuMemory, &[&["resourceexhausted", "resource_exhausted", "resource exhausted"], &["oom", "alloca"]]),
+    raised(
+        Class::GpuMemory,
+        &[&["resourceexhausted", "resource_exhausted", "resource exhausted"], &["oom", "alloca", "exhausted: out"]],
+    ),
     raised(
         Class::SharedMemory,
         &[

@@ -1,6 +1,13 @@
 //! Exceptions that a program goes on after: in threads and destructors, retried, or passed over.
 
 use crate::text::has_phrase;
+use crate::traceback::HEAD;
+
+/// Whether the exception is one that Python itself says it ignores: of a destructor, or of what is left at the end.
+pub(super) fn is_ignored(history: &str, back: u64) -> bool {
+    let back = usize::try_from(back).unwrap_or(usize::MAX);
+    history.lines().rev().skip(back).take(3).any(|text| has_phrase(text, "Exception ignored in"))
+}
 
 /// Whether the lines before a traceback's head, `back` lines ago, say that the program goes on after it.
 pub(super) fn is_aside(history: &str, back: u64) -> bool {
@@ -19,10 +26,16 @@ pub(super) fn is_aside(history: &str, back: u64) -> bool {
         "will retry",
         "Will retry",
         "entering retry loop",
+        // scikit-learn's search, of the parameters that did not work.
+        "fits failed with the following error",
+        // Optuna, which goes on to the next trial.
+        "because of the following error",
     ];
     let back = usize::try_from(back).unwrap_or(usize::MAX);
-    let mut before = history.lines().rev().skip(back);
+    let before = history.lines().rev().skip(back);
     const HANDLED: &[&str] = &["kipping", "gnoring ", "alling back", "fallback", ", trying "];
     let passed_over = before.clone().take(2).any(|text| HANDLED.iter().any(|words| has_phrase(text, words)));
+    // Threads write at once: heads and blank lines of others stand between.
+    let mut before = before.filter(|text| !text.trim().is_empty() && !has_phrase(text, HEAD));
     passed_over || before.by_ref().take(3).any(|text| ASIDES.iter().any(|aside| has_phrase(text, aside)))
 }

@@ -4,6 +4,7 @@ use tonnage_core::failure::{Class, Strength};
 
 use super::Scanner;
 use crate::cause::{FailureCause, Worker};
+use crate::error_words;
 use crate::exception::{Exception, Files, Raiser, exception_stated as stated_exception};
 use crate::fences::is_document;
 use crate::finding::{Finding, LastError, Tone};
@@ -12,7 +13,7 @@ use crate::last_words;
 use crate::line::Line;
 use crate::progress::{Progress, is_success, is_tests_end};
 use crate::quote::{self, Wrapped};
-use crate::text::has_phrase;
+use crate::text::{has_phrase, integer_after};
 use crate::traceback::{Ended, HEAD, cut_text, is_frame};
 use crate::waiting::LONGEST_EVIDENCE;
 
@@ -26,6 +27,8 @@ const SAME_END: u64 = 200;
 const APART: u64 = 8;
 /// Lines of something else behind the error that a log ends with.
 const MOST_OTHERS: usize = 3;
+/// The same exception so few lines later is another thread's, whose traceback was written between the lines of the first.
+const ECHO: u64 = 3;
 /// Bytes of an error's own words that are kept beside the line.
 const LONGEST_DETAIL: usize = 200;
 
@@ -34,7 +37,7 @@ impl Scanner {
     /// or an error in words of a program's own.
     pub(super) fn last_words(&mut self, tail: &str) {
         let closing = closing_lines(tail, self.lines, self.around());
-        let error = closing.iter().find(|(line, _)| last_words::is_error(&line.text) && !quote::by_itself(line));
+        let error = closing.iter().find(|(line, _)| error_words::is_error(&line.text) && !quote::by_itself(line));
         self.last_error = error
             .map(|(line, number)| LastError { line: *number, text: cut_text(&line.text, LONGEST_EVIDENCE).to_owned() });
         if !self.states_its_end(&closing) && !is_document(&self.head) {
@@ -45,7 +48,8 @@ impl Scanner {
     /// The last line of what explains the log's end so far.
     fn known_up_to(&self, least: Strength) -> u64 {
         let explains = |finding: &&Finding| finding.strength() >= least;
-        self.kept.findings().iter().filter(explains).map(|finding| finding.last_line).max().unwrap_or(0)
+        let found = self.kept.findings().iter().filter(explains).map(|finding| finding.last_line).max();
+        found.unwrap_or(0).max(self.ignored)
     }
 
     /// An exception or fixed words; whether there were any.
@@ -55,9 +59,9 @@ impl Scanner {
         let own = |(line, _): &&(Line, u64)| {
             let text = line.text.as_str();
             line.indent <= 1
-                && last_words::is_error(text)
-                && !last_words::is_noise(text)
-                && !last_words::is_empty_error(text)
+                && error_words::is_error(text)
+                && !error_words::is_noise(text)
+                && !error_words::is_empty_error(text)
         };
         let last_error = closing.iter().find(own).map(|(_, number)| *number);
         for (at, (line, number)) in closing.iter().enumerate() {
@@ -75,11 +79,18 @@ impl Scanner {
                 return true;
             }
             let Some((name, message)) = stated_exception(line.text.trim_start_matches('*'), true)
-                .filter(|_| line.text.contains(':'))
+                .filter(|(name, _)| line.text.contains(':') || (at == 0 && name.ends_with("Error")))
                 .or_else(|| last_words::logged_words(&line.text))
             else {
                 continue;
             };
+            if is_passed_over(closing, at) {
+                return false;
+            }
+            let near = |it: &Finding| it.last_line < *number && it.last_line + ECHO >= *number;
+            if self.kept.findings().iter().any(|it| it.text == line.text && near(it)) {
+                return true;
+            }
             let exception = Exception::new(name, cut_text(message, 400), &Files::default());
             // What was written long before another error did not end it.
             if last_error.is_some_and(|error| error > *number + APART) {
@@ -89,7 +100,9 @@ impl Scanner {
             if exception.raiser == Raiser::Launcher && !self.kept.findings().is_empty() {
                 continue;
             }
-            self.raised(Ended::without_traceback(exception, line, *number), b"");
+            let mut ended = Ended::without_traceback(exception, line, *number);
+            ended.rank = ended.rank.or_else(|| spawned_rank(closing, at));
+            self.raised(ended, b"");
             return true;
         }
         false
@@ -118,14 +131,14 @@ impl Scanner {
             let bare = line.text.strip_prefix('"').and_then(|text| text.strip_suffix('"'));
             let text = bare.unwrap_or(&line.text);
             let is_quoted = quote::by_itself(&Line { text: text.to_owned(), ..line.clone() });
-            if Tone::of_line(text) == Tone::Warned || is_quoted || last_words::is_noise(text) {
+            if Tone::of_line(text) == Tone::Warned || is_quoted || error_words::is_noise(text) {
                 continue;
             }
             if let Some(cause) = last_words::spoken_cause(text, at) {
                 return self.keep_last_words(line, *number, cause);
             }
-            let may_be = found.is_empty() && at < last_words::VERY_LAST && last_words::may_be_error(text);
-            if may_be || last_words::is_error(text) {
+            let may_be = found.is_empty() && at < last_words::VERY_LAST && error_words::may_be_error(text);
+            if may_be || error_words::is_error(text) {
                 errors.push((line, *number));
             } else {
                 others += 1;
@@ -135,7 +148,7 @@ impl Scanner {
                 break;
             }
         }
-        let full = errors.iter().find(|(line, _)| !last_words::is_empty_error(&line.text));
+        let full = errors.iter().find(|(line, _)| !error_words::is_empty_error(&line.text));
         if let Some((line, number)) = full {
             let detail = Some(cut_text(&line.text, LONGEST_DETAIL).to_owned());
             self.keep_last_words(line, *number, FailureCause::Stated { class: Class::Reported, detail });
@@ -146,6 +159,9 @@ impl Scanner {
 
     fn keep_last_words(&mut self, line: &Line, number: u64, cause: FailureCause) {
         let history = self.history.text(b"");
+        if quote::by_context(&history, line.indent, &line.text) {
+            return;
+        }
         let mut draft = self.draft(number, line.rank, &line.text, Tone::of_line(&line.text));
         draft.around = lines_around(&history, number, &line.text);
         self.keep_finding(draft.into_finding(cause, LAST_WORDS));
@@ -154,7 +170,15 @@ impl Scanner {
 
 /// Whether the line says that all ended well: a training, or a run of tests.
 fn is_good_end(line: &Line) -> bool {
-    is_tests_end(&line.text) || is_success(line)
+    // nbconvert's last words.
+    let written = has_phrase(&line.text, "[NbConvertApp] Writing ");
+    is_tests_end(&line.text) || is_success(line) || written
+}
+
+/// The rank that torch.multiprocessing.spawn names above the exception in closing line `at`.
+fn spawned_rank(closing: &[(Line, u64)], at: usize) -> Option<u32> {
+    let head = |(line, _): &(Line, u64)| integer_after(line.text.strip_prefix("-- Process ")?, "");
+    u32::try_from(closing.iter().skip(at).find_map(head)?).ok()
 }
 
 /// The closing lines that say anything, the last first, with their numbers.
@@ -163,6 +187,21 @@ fn closing_lines(tail: &str, lines: u64, around: Wrapped) -> Vec<(Line, u64)> {
     let last = |text: &str| text.rsplit('\r').find(|part| !part.is_empty()).unwrap_or_default().to_owned();
     let read = numbered.map(|(text, number)| (Line::new(around.inside(last(text).as_bytes())), number));
     read.filter(|(line, _)| !line.text.is_empty()).collect()
+}
+
+/// Whether what follows the exception in closing line `at` says that the program went on: it tries again or passes over
+/// it in the next line, its bar gets to the end, or two steps are stated.
+fn is_passed_over(closing: &[(Line, u64)], at: usize) -> bool {
+    const HANDLED: &[&str] = &["etry", "rying again", "kipping", "alling back", "fallback"];
+    let next = at.checked_sub(1).and_then(|next| closing.get(next));
+    let is_handled = next.is_some_and(|(line, _)| HANDLED.iter().any(|words| has_phrase(&line.text, words)));
+    let steps = closing.iter().take(at).filter_map(|(line, number)| Progress::of_line(&line.text, *number, line.rank));
+    let (mut count, mut is_full) = (0, false);
+    for step in steps {
+        count += 1;
+        is_full |= step.of == Some(step.step);
+    }
+    is_handled || is_full || count > 1
 }
 
 /// Whether a program, not a launcher that ends others, writes after the closing line `at`.

@@ -7,28 +7,25 @@
 mod aside;
 mod closing;
 mod prose;
+mod raised;
 
 use memchr::{memchr, memrchr};
 
-use self::aside::is_aside;
 use self::closing::CLOSING;
 use crate::block::Block;
-use crate::cause::FailureCause;
-use crate::exception::Raiser;
 use crate::fences::Fences;
 use crate::finding::{Finding, Kept, LastError, Scan, Tone};
 use crate::history::{Around, History, lines_around};
 use crate::life::Life;
-use crate::line::{Line, behind_bar, without_codes};
+use crate::line::{Line, behind_bar, cut_at, glued_starts, without_codes};
 use crate::mark::{CHAINS, Kind, MARKS};
 use crate::needles::Needles;
 use crate::quote::{self, Wrapped};
 use crate::setting::Setting;
 use crate::signature::{Reading, SIGNATURES};
 use crate::stamp::Stamp;
-use crate::traceback::{Ended, Tracebacks, cut_text};
+use crate::traceback::{Tracebacks, cut_text};
 use crate::waiting::{Draft, LONGEST_EVIDENCE, Waiting};
-use crate::wording;
 
 /// Marks of lines that may say something beside signatures.
 const MARKED: [Kind; 3] = [Kind::Traceback, Kind::Chain, Kind::Life];
@@ -63,6 +60,8 @@ pub struct Scanner {
     tracebacks: Tracebacks,
     /// The rank and the first line of the last chain of tracebacks, and whether the next one belongs to it.
     chain: (Option<u32>, u64, bool),
+    /// The last line of the last exception that Python itself ignored.
+    ignored: u64,
     life: Life,
     fences: Fences,
     kept: Kept,
@@ -90,6 +89,7 @@ impl Scanner {
             waiting: Vec::new(),
             tracebacks: Tracebacks::default(),
             chain: (None, 0, false),
+            ignored: 0,
             life: Life::default(),
             fences: Fences::default(),
             kept: Kept::default(),
@@ -163,6 +163,9 @@ impl Scanner {
             restarts: seen.restarts,
             successes: seen.successes,
             new_runs: seen.new_runs,
+            passed_over: seen.passed_over,
+            begun: seen.begun,
+            programs: seen.programs,
             last_error: self.last_error,
             last_stamp: tail.lines().rev().take(CLOSING).find_map(Stamp::of_line),
             setting: self.setting,
@@ -189,7 +192,7 @@ impl Scanner {
     fn whole_lines(&mut self, lines: &[u8]) {
         let mut block = Block::new(lines, LONGEST_LINE);
         loop {
-            let found = !self.kept.findings().is_empty();
+            let found = !self.kept.findings().is_empty() || !self.waiting.is_empty();
             if !self.is_attentive() && !block.skip_to_candidate(self.needles, &mut self.lines, found) {
                 break;
             }
@@ -224,20 +227,37 @@ impl Scanner {
             if candidates == 0 && !self.is_attentive() {
                 continue;
             }
-            // What is written behind a progress bar without a line's end is a line of its own.
-            match behind_bar(&clean) {
-                Some((bar, rest)) => {
-                    self.part(bar, 0, before);
-                    self.part(rest, candidates, before);
-                }
-                None => self.part(&clean, candidates, before),
+            let starts = glued_starts(&clean);
+            if starts.is_empty() {
+                self.behind_bar(&clean, candidates, before, None);
+                continue;
+            }
+            let pieces = cut_at(&clean, &starts);
+            let labelled = pieces.first().and_then(|first| Line::new(first).rank);
+            for piece in pieces {
+                // What ends a line counts for some needles.
+                let candidates = self.needles.signatures(piece);
+                self.behind_bar(piece, candidates, before, labelled);
             }
         }
     }
 
-    /// Shows what a line says to the messages that wait, and to the signatures that are `candidates`.
-    fn part(&mut self, clean: &[u8], candidates: u128, before: &[u8]) {
-        let line = Line::new(self.around().inside(clean));
+    /// A line: what is written behind a progress bar without a line's end is a line of its own.
+    fn behind_bar(&mut self, clean: &[u8], candidates: u128, before: &[u8], labelled: Option<u32>) {
+        match behind_bar(clean) {
+            Some((bar, rest)) => {
+                self.part(bar, 0, before, labelled);
+                self.part(rest, candidates, before, labelled);
+            }
+            None => self.part(clean, candidates, before, labelled),
+        }
+    }
+
+    /// Shows what a line says to the messages that wait, and to the signatures that are `candidates`; `labelled` is the
+    /// rank that the whole of it is labelled with.
+    fn part(&mut self, clean: &[u8], candidates: u128, before: &[u8], labelled: Option<u32>) {
+        let mut line = Line::new(self.around().inside(clean));
+        line.rank = line.rank.or(labelled);
         self.go_on(&line);
         self.life.line(&line, self.lines + 1);
         // Most lines with a needle say nothing: only of the others it matters whether they are quoted.
@@ -309,6 +329,8 @@ impl Scanner {
         if waiting.is_over() || self.waiting.len() >= MOST_WAITING {
             self.keep(waiting);
         } else {
+            // Its last lines may be the first that say that the job lives.
+            self.life.watch(&self.head);
             self.waiting.push(waiting);
         }
     }
@@ -341,49 +363,6 @@ impl Scanner {
             self.life.watch(&self.head);
             steps.into_iter().for_each(|step| self.life.step(step));
         }
-    }
-
-    /// A traceback has ended: where a signature knew its last line, that gains its place; else it is a finding.
-    fn raised(&mut self, ended: Ended, before: &[u8]) {
-        let chained = std::mem::take(&mut self.chain.2) && self.chain.0 == ended.rank;
-        let chain = if chained { self.chain.1 } else { ended.head };
-        self.chain = (ended.rank, chain, false);
-        // Of many alike only the first are told apart: to read what stood before each is slow.
-        let is_full = self.kept.is_full(RAISED, ended.rank);
-        let history = if is_full { String::new() } else { self.history.text(before) };
-        let is_aside = ended.is_warned
-            || is_aside(&history, self.lines.saturating_sub(ended.head))
-            || (is_full && self.kept.is_aside(RAISED, &ended));
-        if is_aside && !is_full {
-            self.life.remember(&history, self.lines);
-        }
-        let tone = match is_aside {
-            true => Tone::Warned,
-            false => Tone::Raised { place: ended.place.clone(), phase: ended.phase, chain },
-        };
-        let lines = ended.line..=ended.last_line;
-        if let Some(waiting) = self.waiting.iter_mut().find(|waiting| lines.contains(&waiting.finding.line)) {
-            waiting.finding.tone = tone;
-            return;
-        }
-        if self.kept.at_line(&ended, &tone) {
-            return;
-        }
-        let place = Tone::Raised { place: ended.place, phase: ended.phase, chain };
-        let mut draft = self.draft(ended.line, ended.rank, &ended.text, place);
-        let mut cause = ended.exception;
-        if is_aside {
-            cause.raiser = Raiser::Aside;
-        }
-        if !is_full {
-            if quote::by_context(&history, 0, &ended.text) {
-                return;
-            }
-            draft.around = lines_around(&history, self.lines + 1, "");
-            self.setting.learn(&history);
-        }
-        let spoken = (cause.raiser == Raiser::Program).then(|| wording::of_exception(&cause.name, &cause.message));
-        self.keep_finding(draft.into_finding(spoken.flatten().unwrap_or(FailureCause::Raised(cause)), RAISED));
     }
 }
 

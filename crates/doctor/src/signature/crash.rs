@@ -14,6 +14,8 @@ pub(super) const SEGMENTATION: Signature = Signature {
         "segmentation fault (core",
         "*** Error in `",
         "*** SIG",
+        "received signal SIGSEGV",
+        "段错误",
         "crash data gathering hook invoked",
         "RAW: Dumping core locally",
     ],
@@ -37,7 +39,10 @@ pub(super) const SEGMENTATION: Signature = Signature {
         // glibc before 2.26.
         let heap = text.starts_with("*** Error in `") && text.ends_with(" ***");
         let pid = reported_pid(text);
-        if signal || hook || heap || alone || python || worker || srun || zsh || pid.is_some() {
+        // gdb; bash in Chinese, `run.sh: 行 3:  4711 段错误  python`.
+        let debugged = has_phrase(text, " received signal SIGSEGV, Segmentation fault");
+        let chinese = has_phrase(text, ": 行 ") && has_phrase(text, " 段错误 ");
+        if signal || debugged || chinese || hook || heap || alone || python || worker || srun || zsh || pid.is_some() {
             return Reading::whole(FailureCause::Crash { pid, aborted: false });
         }
         None

@@ -139,7 +139,9 @@ pub(super) const TRITON: Signature = Signature {
     also: &[],
     follow: 0,
     read: |text| {
-        let said = has_phrase(text, "OutOfResources: out of resource: ") && has_phrase(text, "Required: ");
+        // Autotuning tries configurations that do not fit, and takes another (torch/_inductor/select_algorithm.py).
+        let is_tried = has_phrase(text, "select_algorithm.py");
+        let said = has_phrase(text, "OutOfResources: out of resource: ") && has_phrase(text, "Required: ") && !is_tried;
         if said { Reading::whole(FailureCause::KernelLimit) } else { None }
     },
 };

@@ -17,7 +17,6 @@ const NONE: &[&str] = &[
     "Torch not compiled with CUDA enabled",
     "Attempting to deserialize object on a CUDA device but torch.cuda.is_available() is False",
     "Failed to infer device type",
-    "Your setup doesn't support bf16/gpu",
     "NVIDIA-SMI has failed because it couldn't communicate with the NVIDIA driver",
 ];
 
@@ -33,7 +32,6 @@ pub(super) const NO_GPU: Signature = Signature {
         "not compiled with CUDA enabled",
         "Attempting to deserialize object on a CUDA device",
         "Failed to infer device type",
-        "setup doesn't support bf16/gpu",
         "couldn't communicate with the NVIDIA driver",
         "could not select device driver",
         "Error 802: system not yet initialized",

@@ -35,7 +35,7 @@ pub(super) const PYTHON: Signature = Signature {
             text.strip_prefix("numpy.core._exceptions.").or_else(|| text.strip_prefix("numpy._core._exceptions."));
         let name = name.unwrap_or(text);
         let rest = name.strip_prefix("MemoryError").or_else(|| name.strip_prefix("_ArrayMemoryError"))?;
-        let device = has_phrase(rest, "out_of_memory: CUDA") || has_phrase(rest, "cuMem");
+        let device = ["out_of_memory: CUDA", "cuMem", " of device memory"].iter().any(|words| has_phrase(rest, words));
         if (rest.is_empty() || rest.starts_with(": ")) && !device {
             host(size_after(rest, "Unable to allocate "))
         } else {

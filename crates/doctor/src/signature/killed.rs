@@ -42,12 +42,16 @@ pub(super) const WORKER: Signature = Signature {
 /// A shell's report: `Killed`, `line 3: 4711 Killed  python train.py`, `[1]    4711 killed     python train.py`.
 pub(super) const SHELL: Signature = Signature {
     name: "shell_killed",
-    needles: &["Killed", " killed  "],
-    also: &[": line ", "]  ", "zsh: killed ", "Killed\n", "Killed\r"],
+    needles: &["Killed", " killed  ", " 已杀死 "],
+    also: &[": line ", "]  ", "zsh: killed ", "Killed\n", "Killed\r", ": 行 "],
     follow: 0,
     read: |text| {
         let srun = has_phrase(text, "srun: error: ") && has_phrase(text, ": task") && text.ends_with(": Killed");
         if text == "Killed" || text.starts_with("zsh: killed ") || srun {
+            return killed(None, false);
+        }
+        // `run.sh: 行 3:  4711 已杀死  python`.
+        if has_phrase(text, ": 行 ") && has_phrase(text, " 已杀死 ") {
             return killed(None, false);
         }
         let words: Vec<&str> = text.split_whitespace().take(8).collect();
@@ -101,7 +105,7 @@ pub(super) const SIGNAL: Signature = Signature {
 
 /// `mpirun noticed that process rank 3 with PID 4711 on node n7 exited on signal 9 (Killed).`: the first that it saw.
 fn of_mpi(text: &str) -> Option<Worker> {
-    let process = text_after(text, "run noticed that process rank ")?;
+    let process = text_after(text, " noticed that process rank ")?;
     let signal = integer_after(process, " exited on signal ").filter(|signal| *signal < 64)?;
     let host = text_after(process, " on node ").and_then(|node| node.split(' ').next()).map(str::to_owned);
     let pid = integer_after(process, " with PID ").filter(|pid| *pid > 0);
@@ -200,6 +204,8 @@ pub(super) const RAY: Signature = Signature {
         let said = has_phrase(text, "was killed due to the node running low on memory")
             || has_phrase(text, "Workers (tasks / actors) killed due to memory pressure (OOM)");
         let cause = FailureCause::HostMemory { requested: None, resident: None, pid: None };
-        if said && !super::is_talk(text) { Reading::whole(cause) } else { None }
+        // Behind it Ray names its own commands in backticks.
+        let head = text.split(" killed due to ").next().unwrap_or(text);
+        if said && !super::is_talk(head) { Reading::whole(cause) } else { None }
     },
 };

@@ -1,0 +1,177 @@
+//! Lines that call themselves errors: which they are, and which of them say nothing.
+
+use crate::text::{has_phrase, text_after, text_before};
+
+/// A longer line is no shell's, scheduler's or loader's.
+pub(crate) const LONGEST: usize = 2000;
+
+/// Lines that call themselves errors and mean nothing, or are a launcher's report of what others say.
+pub(crate) fn is_noise(text: &str) -> bool {
+    const NOISE: &[&str] = &[
+        "torch/distributed/elastic",
+        "torch.distributed.elastic",
+        "sigkill_handler",
+        "closing signal",
+        "Failures:",
+        "observed failure",
+        "NO_OTHER_FAILURES",
+        "exitcode ",
+        "error_file",
+        "traceback :",
+        "(local_rank: ",
+        "bfc_allocator",
+        "cuda_allocator",
+        // absl's handler of a signal, after the signal's own line.
+        "coredump_hook.cc",
+        "] RAW: ",
+        "wandb: ",
+        "wandb_internal()",
+        "Unable to register",
+        "dependency resolver",
+        "ld.so: ",
+        "cuInit",
+        "destroy_process_group",
+        "Nothing to sync",
+        "already completing or completed",
+        "ACPI ",
+        // Lists of files.
+        "rw-r-",
+        "rwxr-",
+        "rw-rw-",
+        "_inductor/select_algorithm.py",
+    ];
+    // Tasks that SLURM ends after another one.
+    let is_torn_down = text.starts_with("srun: ") && text.ends_with(": Terminated");
+    text.ends_with(" FAILED") || is_torn_down || NOISE.iter().any(|words| has_phrase(text, words))
+}
+
+/// Whether a line that calls itself an error says only that another one stands elsewhere.
+pub(crate) fn is_empty_error(text: &str) -> bool {
+    const EMPTY: &[&str] = &[
+        "exit code",
+        "exit status",
+        "exited with",
+        "error above",
+        "errors above",
+        "for details",
+        "more information",
+        "subprocess-exited",
+        "Command failed",
+        "ob failed",
+        "job failed",
+        "UserScriptError",
+        "Error executing job with overrides",
+        "containerExitType",
+        "make: *** [",
+    ];
+    EMPTY.iter().any(|words| has_phrase(text, words))
+}
+
+/// Whether the line calls itself an error, as loggers, compilers and package managers do.
+pub(crate) fn is_error(text: &str) -> bool {
+    const LEVELS: &[&str] = &[
+        "ERROR",
+        "FATAL",
+        "CRITICAL",
+        "fatal error",
+        "panic: ",
+        "***  Error",
+        "panicked at ",
+        "Check failed: ",
+        "[E ",
+        "[F ",
+        "] E ",
+        "rror! ",
+        "terminate called",
+        "make: *** [",
+    ];
+    const ANSWERS: &[&str] = &["0 errors", "no error", "No error", "ignored", "gnoring", "retry", "etrying", "Warning"];
+    // Losses are errors too, and numbers; what stands in backticks is talked of.
+    let stated = ["Error: ", "error: ", "fatal: "].iter().any(|words| {
+        let head = text_before(text, words).unwrap_or_default();
+        let own = words.starts_with('E') || !head.ends_with(char::is_alphabetic);
+        let is_code = head.bytes().filter(|byte| *byte == b'`').count() % 2 == 1;
+        text_after(text, words).is_some_and(|said| own && !is_code && !is_value(said))
+    });
+    // `hipErrorNoDevice: text`
+    let named = text
+        .split_once(": ")
+        .is_some_and(|(name, said)| has_phrase(name, "Error") && !name.contains([' ', '`']) && !is_value(said));
+    text.len() <= LONGEST
+        && (stated
+            || named
+            || (text.starts_with("Error ") && has_phrase(text, " at line "))
+            || has_level(text)
+            || LEVELS.iter().any(|level| has_phrase(text, level)))
+        && !ANSWERS.iter().any(|answer| has_phrase(text, answer))
+        && !begins_line(text)
+        && !is_setting(text)
+}
+
+/// What a key has in a table of figures or settings: a number, a switch, nothing.
+fn is_value(said: &str) -> bool {
+    let word = said.split([' ', ',', ';']).next().unwrap_or_default();
+    let is_switch =
+        ["true", "false", "none", "null", "nan", "off", "on"].iter().any(|it| word.eq_ignore_ascii_case(it));
+    said.is_empty() || is_switch || said.starts_with(|c: char| c.is_ascii_digit() || "-+.[(".contains(c))
+}
+
+/// A variable of the environment, as `env` and `export -p` print it: `NCCL_ASYNC_ERROR_HANDLING=1`.
+pub(crate) fn is_setting(text: &str) -> bool {
+    let bare = ["export ", "declare -x "].iter().find_map(|start| text.strip_prefix(start)).unwrap_or(text);
+    let is_name = |name: &str| !name.is_empty() && name.chars().all(|c| c.is_ascii_alphanumeric() || c == '_');
+    bare.split_once('=').is_some_and(|(name, value)| is_name(name) && !value.contains(' '))
+}
+
+/// Whether a line says that something begins; some write so at any level.
+fn begins_line(text: &str) -> bool {
+    let said = text.rsplit_once(':').map_or(text, |(_, said)| said).trim_start();
+    ["Starting ", "Loading ", "Running ", "Beginning ", "Started ", "Using "].iter().any(|word| said.starts_with(word))
+}
+
+/// `E0224 22:35:53.165575  26868 a.cc:31] text` (glog), `2021-12-26 14:31:20.360912: E external/a.cc:20] text`.
+fn has_level(text: &str) -> bool {
+    let glog = text.starts_with(['E', 'F'])
+        && text
+            .get(1..6)
+            .is_some_and(|day| day.ends_with(' ') && day.bytes().take(4).all(|byte| byte.is_ascii_digit()));
+    // PyTorch's: `[E624 04:14:29.2 a.cpp:1] text`.
+    let torch = text.strip_prefix("[E").or_else(|| text.strip_prefix("[F")).is_some_and(|rest| {
+        let digits = rest.bytes().take_while(u8::is_ascii_digit).count();
+        (3..=4).contains(&digits) && rest.get(digits..).is_some_and(|rest| rest.starts_with(' '))
+    });
+    glog || torch || [": E ", ": F "].iter().any(|level| text.get(..40).is_some_and(|head| has_phrase(head, level)))
+}
+
+/// Whether a line speaks of an error though it has no level: enough for the very last.
+pub(crate) fn may_be_error(text: &str) -> bool {
+    const WORDS: &[&str] =
+        &[" error,", "rror code", " failed", "ailed to ", "FAILED: ", " aborted", "borting", "timed out", "times out"];
+    const ANSWERS: &[&str] = &[
+        "0 failed",
+        "failed: 0",
+        "no fail",
+        "0 error",
+        "no error",
+        "ignored",
+        "gnoring",
+        "retry",
+        "etrying",
+        "Warning",
+        "WARN",
+        "inished",
+        "omplete",
+        "uccess",
+        // Training that stops because nothing gets better.
+        "early",
+        "arly stop",
+        "not improve",
+    ];
+    // `failed requests: 3`
+    let is_number = |(_, said): (&str, &str)| said.trim_end_matches('%').parse::<f64>().is_ok();
+    let is_figure = text.rsplit_once(": ").is_some_and(is_number) && !has_phrase(text, "rror code");
+    text.len() <= LONGEST
+        && !is_figure
+        && WORDS.iter().any(|word| has_phrase(text, word))
+        && !ANSWERS.iter().any(|answer| has_phrase(text, answer))
+}

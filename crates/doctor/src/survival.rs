@@ -1,0 +1,144 @@
+//! Whether a job went on after what was found in its log: a good end, a new start, steps that rise, another program.
+
+use crate::cause::FailureCause;
+use crate::choice::raises_exception;
+use crate::diagnosis::{LAST_WORDS, Located};
+use crate::exception::Raiser;
+use crate::finding::{Finding, Tone};
+use crate::progress::Progress;
+use crate::text::has_phrase;
+use tonnage_core::failure::{Class, Strength};
+
+/// Steps that must be seen to rise after a finding for it to have been survived.
+const RISING: usize = 3;
+
+/// Lines that a shell writes when a program has ended: a blank one, its prompt.
+const PROMPT: u64 = 2;
+
+/// So many lines after a new start are a run that got on.
+const OF_A_RUN: u64 = 100;
+
+/// Seconds after a failure from which on a log's first line is another run's; ranks write theirs within moments.
+const NEW_RUN: u32 = 5;
+
+/// Who goes on without what failed says so within so many lines.
+const PASSED_OVER: u64 = 2;
+
+/// Bars that begin after an exception are those of nested loops, shown once more; of more, it was survived.
+const BEGUN: usize = 3;
+
+/// Who wrote so many lines, for so many seconds, after an exception went on; where a rank dies the others wait in
+/// silence.
+const OUTLIVED_LINES: u64 = 300;
+const OUTLIVED_SECONDS: u32 = 120;
+
+/// Exceptions of one rank, all alike, after which it is one that the program goes on after; fewer may be of workers that
+/// it started, each of which died of it.
+const HABIT: u64 = 64;
+
+/// How many of the steps are larger than those before; one of less than half begins another epoch.
+fn rising_steps<'a>(steps: impl Iterator<Item = &'a Progress>) -> usize {
+    let (mut steps_seen, mut epochs_seen, mut count) = (None, None, (0, 0));
+    for step in steps {
+        let (seen, count) =
+            if step.is_epoch { (&mut epochs_seen, &mut count.0) } else { (&mut steps_seen, &mut count.1) };
+        if seen.is_none_or(|last| step.step > last || (!step.is_epoch && step.step < last / 2)) {
+            *seen = Some(step.step);
+            *count += 1;
+        }
+    }
+    count.0.max(count.1)
+}
+
+impl Located<'_> {
+    /// Whether the program raised this again and again, and wrote more after the last time.
+    fn is_habit(&self) -> bool {
+        let (scan, own) = (&self.source.scan, self.finding);
+        let alike = |it: &&Finding| it.signature == own.signature && it.rank == own.rank && it.cause == own.cause;
+        let often = scan.findings.iter().filter(alike).find(|it| it.count > HABIT);
+        let several = scan.findings.iter().filter(alike).count() > 1;
+        own.class() == Class::Raised && several && often.is_some_and(|it| it.last_line + LAST_WORDS < scan.lines)
+    }
+
+    /// Whether the job is seen to go on after it: a good end, a new start that gets somewhere, steps that rise.
+    pub(crate) fn is_survived(&self) -> bool {
+        let (scan, line) = (&self.source.scan, self.finding.last_line);
+        if self.finding.line == 0 {
+            return false;
+        }
+        let ended_well = scan.successes.iter().any(|success| *success > line);
+        let same = |step: &&Progress| {
+            step.line > line && (step.rank == self.rank() || step.rank.is_none() || self.rank().is_none())
+        };
+        let steps = scan.steps.iter().filter(same);
+        let restarted = scan.restarts.iter().any(|restart| {
+            let later = |other: &Finding| other.line > *restart && other.strength() > Strength::Warning;
+            let is_last = scan.lines <= *restart + PROMPT;
+            let is_long = scan.lines > *restart + OF_A_RUN;
+            let got_on =
+                is_last || is_long || steps.clone().any(|step| step.line > *restart) || scan.findings.iter().any(later);
+            *restart > line && got_on
+        });
+        let is_earlier_run = scan.new_runs.iter().any(|(run, stamp)| {
+            let apart = self.finding.stamp.is_some_and(|then| then.seconds_to(*stamp) >= NEW_RUN);
+            *run > line && apart && scan.lines > *run + PROMPT
+        });
+        // Who warned of it, or raised it in a thread of its own, did not end the program: any step shows that it goes on.
+        let of_thread = matches!(&self.finding.cause, FailureCause::Raised(it) if it.raiser == Raiser::Aside);
+        let aside = of_thread || matches!(self.finding.tone, Tone::Warned);
+        let goes_on = of_thread && scan.lines > line + PROMPT;
+        // A job that had ended well before a destructor raised has ended well.
+        let after_the_end = of_thread && !scan.successes.is_empty();
+        let is_exception = matches!(self.finding.tone, Tone::Raised { .. }) || raises_exception(self.class());
+        let near = |passed: &u64| *passed > line && *passed <= line + PASSED_OVER;
+        let is_passed_over = is_exception && scan.passed_over.iter().any(near);
+        // What is fatal as an exception alone was caught where a line without a traceback says it.
+        let caught = matches!(self.finding.tone, Tone::Said) && raises_exception(self.class());
+        let needed = if aside { 1 } else { RISING - usize::from(caught) };
+        ended_well
+            || after_the_end
+            || restarted
+            || is_earlier_run
+            || goes_on
+            || is_passed_over
+            || self.is_of_an_ended_job()
+            || self.has_more_work()
+            || self.is_habit()
+            || self.is_outlived()
+            || rising_steps(steps) >= needed
+    }
+
+    /// Whether another program began after it where the log is of one process at a time, or the same one began several
+    /// pieces of work; those under way at its end are shown once more by their bars.
+    fn has_more_work(&self) -> bool {
+        let scan = &self.source.scan;
+        let alone = scan.findings.iter().all(|it| it.rank.is_none());
+        let is_exception = matches!(self.finding.tone, Tone::Raised { .. }) || raises_exception(self.class());
+        let last = self.finding.last_line;
+        let bars = scan.begun.iter().filter(|line| **line > last).count();
+        let other = scan.programs.iter().any(|line| *line > last && scan.lines > *line + OF_A_RUN);
+        let is_death = is_exception || matches!(self.class(), Class::Killed | Class::Crash);
+        alone && ((is_exception && bars >= BEGUN) || (is_death && other))
+    }
+
+    /// Whether the scheduler ended the whole job after it, and a log that is appended to goes on with another.
+    fn is_of_an_ended_job(&self) -> bool {
+        let scan = &self.source.scan;
+        let ends_all = |it: &&Finding| it.line >= self.finding.last_line && has_phrase(&it.text, "error: *** JOB ");
+        scan.findings.iter().filter(ends_all).any(|it| scan.lines > it.last_line + OF_A_RUN)
+    }
+
+    /// Whether the only process of the log wrote on and on for minutes after it, and of nothing worse: who raised it
+    /// caught it.
+    fn is_outlived(&self) -> bool {
+        let (scan, own) = (&self.source.scan, self.finding);
+        let is_exception = matches!(own.tone, Tone::Raised { .. }) || raises_exception(self.class());
+        let alone = scan.findings.iter().all(|it| it.rank.is_none());
+        let later = scan.findings.iter().any(|it| it.last_line > own.last_line && it.strength() > Strength::Warning);
+        // Who does not know its arguments ends at once: the lines are another program's.
+        let is_other = self.class() == Class::Usage;
+        let time = own.stamp.zip(scan.last_stamp).map_or(0, |(then, last)| then.seconds_to(last));
+        let is_long = alone && scan.lines > own.last_line + OUTLIVED_LINES;
+        is_long && (is_other || (is_exception && !later && time >= OUTLIVED_SECONDS))
+    }
+}
