@@ -22,7 +22,11 @@ pub enum Split {
 impl Split {
     /// Where a question belongs.
     pub fn of(question: &Question) -> Self {
-        if mix(hash(question.text.as_bytes())).is_multiple_of(HELD_OUT) { Self::Evaluation } else { Self::Training }
+        if mix_bits(hash_bytes(question.text.as_bytes())).is_multiple_of(HELD_OUT) {
+            Self::Evaluation
+        } else {
+            Self::Training
+        }
     }
 }
 
@@ -49,15 +53,17 @@ impl Draw<'_> {
 
 /// The seed of a place: the same in every run of an experiment, and of its own for each node, round and slot.
 pub fn seed_of(experiment: &str, node: u64, round: u64, slot: u64) -> u64 {
-    [node, round, slot].into_iter().fold(hash(experiment.as_bytes()), |seed, part| mix(seed ^ mix(part)))
+    [node, round, slot]
+        .into_iter()
+        .fold(hash_bytes(experiment.as_bytes()), |seed, part| mix_bits(seed ^ mix_bits(part)))
 }
 
-fn mix(number: u64) -> u64 {
+pub(crate) fn mix_bits(number: u64) -> u64 {
     SplitMix64::new(number).next_u64()
 }
 
 /// FNV-1a of 64 bits: the same on every machine and in every version.
-fn hash(bytes: &[u8]) -> u64 {
+pub(crate) fn hash_bytes(bytes: &[u8]) -> u64 {
     bytes.iter().fold(0xcbf2_9ce4_8422_2325, |hash, byte| (hash ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3))
 }
 

@@ -58,6 +58,14 @@ impl Kind {
         Question { kind: self.name, level, seed, text, answer, facts }
     }
 
+    /// A question that another program made, with its answer; `None` where this kind's checker does not accept that answer, as it cannot
+    /// where it needs to know more than both.
+    pub fn foreign_question(&self, text: &str, answer: &str) -> Option<Question> {
+        let (text, answer) = (text.to_owned(), answer.to_owned());
+        let question = Question { kind: self.name, level: 1, seed: 0, text, answer, facts: String::new() };
+        self.is_right(&question, &question.answer).then_some(question)
+    }
+
     /// Whether an answer, without anything around it, is right. A question of another kind has no right answer here.
     pub fn is_right(&self, question: &Question, answer: &str) -> bool {
         question.kind == self.name && (self.check)(question, answer)

@@ -11,6 +11,7 @@ mod extract;
 mod guess;
 mod kind;
 mod kinds;
+pub mod puzzles;
 mod reading;
 
 pub use draw::{Draw, Split, seed_of};

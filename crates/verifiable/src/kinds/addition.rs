@@ -9,11 +9,11 @@ pub(super) const KIND: Kind = Kind {
     about: "the sum of two numbers of as many digits as the level, at most",
     levels: 4,
     is_terse: true,
-    make,
+    make: make_addition,
     check: is_same_text,
 };
 
-fn make(random: &mut SplitMix64, level: u32) -> Made {
+fn make_addition(random: &mut SplitMix64, level: u32) -> Made {
     let bound = 10_u64.pow(level);
     let (left, right) = (random.below(bound), random.below(bound));
     Made::new(format!("{left}+{right}="), (left + right).to_string())

@@ -12,8 +12,8 @@ pub(super) const KIND: Kind = Kind {
     about: "a row of colours after the rule that three examples show",
     levels: 3,
     is_terse: false,
-    make,
-    check,
+    make: make_puzzle,
+    check: is_same_row,
 };
 
 const EXAMPLES: usize = 3;
@@ -23,7 +23,7 @@ const MOST_TRIES: u32 = 200;
 type Row = Vec<u8>;
 
 /// Longer rows and more rules a level.
-fn make(random: &mut SplitMix64, level: u32) -> Made {
+fn make_puzzle(random: &mut SplitMix64, level: u32) -> Made {
     let (shortest, longest, rules) = match level {
         1 => (8, 10, 4),
         2 => (10, 20, 8),
@@ -32,15 +32,15 @@ fn make(random: &mut SplitMix64, level: u32) -> Made {
     loop {
         let rule = &RULES[random.index_below(rules)];
         let size = shortest + random.index_below(longest - shortest + 1);
-        if let Some(pairs) = pairs(random, rule, size) {
-            return made(&pairs);
+        if let Some(pairs) = find_pairs(random, rule, size) {
+            return puzzle_of_pairs(&pairs);
         }
     }
 }
 
 /// Distinct rows that the rule changes, all under the same colours and shift.
-fn pairs(random: &mut SplitMix64, rule: &Rule, size: usize) -> Option<Vec<(Row, Row)>> {
-    let how = rules::How::drawn(random);
+fn find_pairs(random: &mut SplitMix64, rule: &Rule, size: usize) -> Option<Vec<(Row, Row)>> {
+    let how = rules::How::draw_settings(random);
     let mut pairs: Vec<(Row, Row)> = Vec::new();
     for _ in 0..MOST_TRIES {
         if pairs.len() > EXAMPLES {
@@ -55,20 +55,20 @@ fn pairs(random: &mut SplitMix64, rule: &Rule, size: usize) -> Option<Vec<(Row, 
     (pairs.len() > EXAMPLES).then_some(pairs)
 }
 
-fn made(pairs: &[(Row, Row)]) -> Made {
+fn puzzle_of_pairs(pairs: &[(Row, Row)]) -> Made {
     let mut text = "A rule changes a row of colours. Find it, and apply it to the last row.\n".to_owned();
     for (before, after) in &pairs[..EXAMPLES] {
-        text += &format!("input: {}\noutput: {}\n", written(before), written(after));
+        text += &format!("input: {}\noutput: {}\n", write_row(before), write_row(after));
     }
     let (before, after) = &pairs[EXAMPLES];
-    Made::new(format!("{text}input: {}\noutput:", written(before)), written(after))
+    Made::new(format!("{text}input: {}\noutput:", write_row(before)), write_row(after))
 }
 
-fn written(row: &[u8]) -> String {
+fn write_row(row: &[u8]) -> String {
     row.iter().map(u8::to_string).collect::<Vec<_>>().join(" ")
 }
 
 /// How many blanks stand between is free.
-fn check(question: &Question, answer: &str) -> bool {
+fn is_same_row(question: &Question, answer: &str) -> bool {
     answer.split_whitespace().eq(question.answer.split(' '))
 }

@@ -9,11 +9,11 @@ pub(super) const KIND: Kind = Kind {
     about: "a number in another base, lowercase digits",
     levels: 4,
     is_terse: false,
-    make,
+    make: make_conversion,
     check: is_same_text,
 };
 
-fn make(random: &mut SplitMix64, level: u32) -> Made {
+fn make_conversion(random: &mut SplitMix64, level: u32) -> Made {
     let (most, bases): (u64, Vec<u64>) = match level {
         1 => (31, vec![2, 10]),
         2 => (255, vec![2, 10, 16]),
@@ -27,14 +27,14 @@ fn make(random: &mut SplitMix64, level: u32) -> Made {
     let (from, to) = (bases[from], bases[to]);
     let text = format!(
         "Convert the {} number {} to {}. Use lowercase letters for digits above 9, and no prefix.",
-        name(from),
-        digits(value, from),
-        name(to)
+        base_name(from),
+        digits_in_base(value, from),
+        base_name(to)
     );
-    Made::new(text, digits(value, to))
+    Made::new(text, digits_in_base(value, to))
 }
 
-fn name(base: u64) -> String {
+fn base_name(base: u64) -> String {
     match base {
         2 => "binary".to_owned(),
         16 => "hexadecimal".to_owned(),
@@ -43,7 +43,7 @@ fn name(base: u64) -> String {
     }
 }
 
-fn digits(mut value: u64, base: u64) -> String {
+fn digits_in_base(mut value: u64, base: u64) -> String {
     let mut digits = Vec::new();
     loop {
         digits.extend(char::from_digit((value % base) as u32, base as u32));

@@ -3,16 +3,16 @@
 use tonnage_core::random::SplitMix64;
 
 use crate::kind::{Kind, Made, Question};
-use crate::reading::integer;
+use crate::reading::read_integer;
 
 pub(super) const KIND: Kind = Kind {
     name: "basic_arithmetic",
     about: "whole numbers with + - * / and parentheses",
     levels: 5,
     is_terse: false,
-    make,
+    make: make_calculation,
     check: |question: &Question, answer| {
-        integer(answer).is_some_and(|number| Some(number) == integer(&question.answer))
+        read_integer(answer).is_some_and(|number| Some(number) == read_integer(&question.answer))
     },
 };
 
@@ -31,7 +31,7 @@ struct Expression {
 }
 
 impl Expression {
-    fn inside(&self, at_least: Binding) -> String {
+    fn text_within(&self, at_least: Binding) -> String {
         if self.binding < at_least || self.text.starts_with('-') {
             format!("({})", self.text)
         } else {
@@ -40,7 +40,7 @@ impl Expression {
     }
 }
 
-fn make(random: &mut SplitMix64, level: u32) -> Made {
+fn make_calculation(random: &mut SplitMix64, level: u32) -> Made {
     let (terms, digits) = match level {
         1 => (2, 1),
         2 => (2, 2),
@@ -48,43 +48,50 @@ fn make(random: &mut SplitMix64, level: u32) -> Made {
         4 => (2 + random.below(3), 3),
         _ => (2 + random.below(5), 4),
     };
-    let made = expression(random, terms, digits, level);
+    let made = draw_expression(random, terms, digits, level);
     Made::new(format!("Calculate {}.", made.text), made.value.to_string())
 }
 
-fn expression(random: &mut SplitMix64, terms: u64, digits: u32, level: u32) -> Expression {
+fn draw_expression(random: &mut SplitMix64, terms: u64, digits: u32, level: u32) -> Expression {
     if terms == 1 {
-        return number(random, digits, level);
+        return draw_number(random, digits, level);
     }
     let left = 1 + random.below(terms - 1);
-    let (a, b) = (expression(random, left, digits, level), expression(random, terms - left, digits, level));
+    let (a, b) = (draw_expression(random, left, digits, level), draw_expression(random, terms - left, digits, level));
     // Sums alone at the lowest levels; from the third on products, from the fourth on divisions.
     match random.below([2, 2, 3, 4, 4][level as usize - 1]) {
-        0 => joined(&a, '+', &b, Binding::Sum, Binding::Sum, a.value + b.value),
-        1 => joined(&a, '-', &b, Binding::Sum, Binding::Product, a.value - b.value),
-        2 => joined(&a, '*', &b, Binding::Product, Binding::Product, a.value * b.value),
-        _ => divided(random, &a, b),
+        0 => join_expressions(&a, '+', &b, Binding::Sum, Binding::Sum, a.value + b.value),
+        1 => join_expressions(&a, '-', &b, Binding::Sum, Binding::Product, a.value - b.value),
+        2 => join_expressions(&a, '*', &b, Binding::Product, Binding::Product, a.value * b.value),
+        _ => draw_quotient(random, &a, b),
     }
 }
 
 /// The quotient by a divisor of `a`, which takes the place of `b`, so that there is no remainder.
-fn divided(random: &mut SplitMix64, a: &Expression, b: Expression) -> Expression {
+fn draw_quotient(random: &mut SplitMix64, a: &Expression, b: Expression) -> Expression {
     if b.binding == Binding::Number {
         let size = a.value.unsigned_abs();
         let divisors: Vec<i128> = (1..=99).filter(|divisor| size.is_multiple_of(*divisor as u128)).collect();
         let divisor = divisors[random.index_below(divisors.len())];
         let b = Expression { text: divisor.to_string(), value: divisor, binding: Binding::Number };
-        return joined(a, '/', &b, Binding::Product, Binding::Number, a.value / divisor);
+        return join_expressions(a, '/', &b, Binding::Product, Binding::Number, a.value / divisor);
     }
-    joined(a, '+', &b, Binding::Sum, Binding::Sum, a.value + b.value)
+    join_expressions(a, '+', &b, Binding::Sum, Binding::Sum, a.value + b.value)
 }
 
-fn joined(a: &Expression, sign: char, b: &Expression, left: Binding, right: Binding, value: i128) -> Expression {
+fn join_expressions(
+    a: &Expression,
+    sign: char,
+    b: &Expression,
+    left: Binding,
+    right: Binding,
+    value: i128,
+) -> Expression {
     let binding = if matches!(sign, '+' | '-') { Binding::Sum } else { Binding::Product };
-    Expression { text: format!("{} {sign} {}", a.inside(left), b.inside(right)), value, binding }
+    Expression { text: format!("{} {sign} {}", a.text_within(left), b.text_within(right)), value, binding }
 }
 
-fn number(random: &mut SplitMix64, digits: u32, level: u32) -> Expression {
+fn draw_number(random: &mut SplitMix64, digits: u32, level: u32) -> Expression {
     let digits = 1 + random.below(u64::from(digits)) as u32;
     let value = i128::from(random.below(10_u64.pow(digits)));
     let is_negated = level > 3 && value > 0 && random.below(6) == 0;

@@ -9,15 +9,15 @@ pub(super) const KIND: Kind = Kind {
     about: "what a program of eight commands prints: a word of letters",
     levels: 3,
     is_terse: false,
-    make,
+    make: make_program_question,
     check: is_same_text,
 };
 
 /// One letter, three, five.
-fn make(random: &mut SplitMix64, level: u32) -> Made {
+fn make_program_question(random: &mut SplitMix64, level: u32) -> Made {
     let letters = [1, 3, 5][level as usize - 1];
     let word: String = (0..letters).map(|_| char::from(b'a' + random.below(26) as u8)).collect();
-    let program = program(random, &word);
+    let program = write_program(random, &word);
     let text = format!(
         "A program in Brainf*ck: > and < move between cells, + and - change a cell, [ and ] loop while the cell is not 0, \
          and . prints the cell as ASCII. What does this program print?\n{program}"
@@ -26,7 +26,7 @@ fn make(random: &mut SplitMix64, level: u32) -> Made {
 }
 
 /// A product in a loop for each letter, or steps from the letter before, by chance.
-fn program(random: &mut SplitMix64, word: &str) -> String {
+fn write_program(random: &mut SplitMix64, word: &str) -> String {
     let mut program = String::new();
     let mut before: Option<u8> = None;
     for letter in word.bytes() {
@@ -54,7 +54,7 @@ mod tests {
     use super::*;
 
     /// Runs a program of two cells; `None` after too many steps.
-    fn printed(program: &str) -> Option<String> {
+    fn run_program(program: &str) -> Option<String> {
         let program: Vec<char> = program.chars().collect();
         let (mut cells, mut cell, mut at, mut out) = ([0_u8; 8], 0, 0, String::new());
         for _ in 0..100_000 {
@@ -79,7 +79,7 @@ mod tests {
         for seed in 0..300 {
             let question = KIND.question(1 + seed as u32 % 3, seed);
             let program = question.text.lines().last().unwrap();
-            assert_eq!(printed(program).as_deref(), Some(question.answer.as_str()), "{program}");
+            assert_eq!(run_program(program).as_deref(), Some(question.answer.as_str()), "{program}");
         }
     }
 }

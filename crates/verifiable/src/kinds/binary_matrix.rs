@@ -9,14 +9,14 @@ pub(super) const KIND: Kind = Kind {
     about: "the distance of each cell to the nearest 0, steps to the four sides",
     levels: 4,
     is_terse: false,
-    make,
-    check,
+    make: make_matrix,
+    check: is_same_matrix,
 };
 
 type Matrix = Vec<Vec<u32>>;
 
 /// One cell in four is 0, at least one.
-fn make(random: &mut SplitMix64, level: u32) -> Made {
+fn make_matrix(random: &mut SplitMix64, level: u32) -> Made {
     let side = [3, 4, 6, 10][level as usize - 1];
     let side = side - usize::try_from(random.below(2)).unwrap_or(0);
     let mut cells: Matrix = (0..side).map(|_| (0..side).map(|_| u32::from(random.below(4) > 0)).collect()).collect();
@@ -25,26 +25,26 @@ fn make(random: &mut SplitMix64, level: u32) -> Made {
     let text = format!(
         "For each cell of this matrix give the distance to the nearest 0, counted in steps up, down, left and right. \
          Write the matrix of distances in the same form.\n{}",
-        written(&cells)
+        write_matrix(&cells)
     );
-    Made::new(text, written(&distances(&cells)))
+    Made::new(text, write_matrix(&distances_to_zero(&cells)))
 }
 
 /// Rows and numbers must be the same; how many blanks stand between is free.
-fn check(question: &Question, answer: &str) -> bool {
+fn is_same_matrix(question: &Question, answer: &str) -> bool {
     let cells = |text: &str| -> Vec<Vec<String>> {
         text.lines().map(|row| row.split_whitespace().map(str::to_owned).collect()).collect()
     };
     cells(answer) == cells(&question.answer)
 }
 
-fn written(cells: &Matrix) -> String {
+fn write_matrix(cells: &Matrix) -> String {
     let row = |row: &Vec<u32>| row.iter().map(u32::to_string).collect::<Vec<_>>().join(" ");
     cells.iter().map(row).collect::<Vec<_>>().join("\n")
 }
 
 /// Waves from all zeros at once.
-fn distances(cells: &Matrix) -> Matrix {
+fn distances_to_zero(cells: &Matrix) -> Matrix {
     let side = cells.len();
     let mut found: Vec<Vec<Option<u32>>> =
         cells.iter().map(|row| row.iter().map(|cell| (*cell == 0).then_some(0)).collect()).collect();

@@ -9,7 +9,7 @@ pub(super) const KIND: Kind = Kind {
     about: "leap years, weekdays, days between dates, the n-th weekday of a month",
     levels: 4,
     is_terse: false,
-    make,
+    make: ask_calendar,
     check: |question: &Question, answer| answer.eq_ignore_ascii_case(&question.answer),
 };
 
@@ -30,36 +30,43 @@ const MONTHS: [&str; 12] = [
 ];
 
 /// A level asks one thing more.
-fn make(random: &mut SplitMix64, level: u32) -> Made {
+fn ask_calendar(random: &mut SplitMix64, level: u32) -> Made {
     match random.below(u64::from(level)) {
-        0 => leap_year(random),
-        1 => weekday(random),
-        2 => days_between(random),
-        _ => weekday_of_month(random),
+        0 => ask_leap_year(random),
+        1 => ask_weekday(random),
+        2 => ask_days_between(random),
+        _ => ask_weekday_of_month(random),
     }
 }
 
-fn leap_year(random: &mut SplitMix64) -> Made {
-    let year = year(random);
+fn ask_leap_year(random: &mut SplitMix64) -> Made {
+    let year = draw_year(random);
     Made::new(format!("Is {year} a leap year? Answer Yes or No."), if is_leap(year) { "Yes" } else { "No" })
 }
 
-fn weekday(random: &mut SplitMix64) -> Made {
-    let date = date(random);
-    Made::new(format!("Which day of the week is {}? Answer with its name.", said(date)), weekday_name(days(date)))
+fn ask_weekday(random: &mut SplitMix64) -> Made {
+    let date = draw_date(random);
+    Made::new(
+        format!("Which day of the week is {}? Answer with its name.", write_date(date)),
+        weekday_name(days_since_1970(date)),
+    )
 }
 
-fn days_between(random: &mut SplitMix64) -> Made {
-    let first = date(random);
-    let second = civil(days(first) + random.below(1500) as i64);
-    let text = format!("How many days are there from {} to {}, the first day not counted?", said(first), said(second));
-    Made::new(text, (days(second) - days(first)).to_string())
+fn ask_days_between(random: &mut SplitMix64) -> Made {
+    let first = draw_date(random);
+    let second = date_of_days(days_since_1970(first) + random.below(1500) as i64);
+    let text = format!(
+        "How many days are there from {} to {}, the first day not counted?",
+        write_date(first),
+        write_date(second)
+    );
+    Made::new(text, (days_since_1970(second) - days_since_1970(first)).to_string())
 }
 
-fn weekday_of_month(random: &mut SplitMix64) -> Made {
-    let (year, month) = (year(random), 1 + random.below(12) as u32);
+fn ask_weekday_of_month(random: &mut SplitMix64) -> Made {
+    let (year, month) = (draw_year(random), 1 + random.below(12) as u32);
     let (nth, weekday) = (random.below(5), random.index_below(7));
-    let first = days((year, month, 1));
+    let first = days_since_1970((year, month, 1));
     let until = (weekday as i64 - first.rem_euclid(7) - 3).rem_euclid(7);
     let day = 1 + until + 7 * nth as i64;
     let ordinal = ["first", "second", "third", "fourth", "fifth"][nth as usize];
@@ -68,24 +75,24 @@ fn weekday_of_month(random: &mut SplitMix64) -> Made {
         "On which day of the month is the {ordinal} {weekday} of {name} {year}? Answer with the number, or with None if \
          there is no such day."
     );
-    let has_it = civil(first + day - 1).1 == month;
+    let has_it = date_of_days(first + day - 1).1 == month;
     Made::new(text, if has_it { day.to_string() } else { "None".to_owned() })
 }
 
 /// Year, month from 1, day from 1.
 type Date = (i64, u32, u32);
 
-fn year(random: &mut SplitMix64) -> i64 {
+fn draw_year(random: &mut SplitMix64) -> i64 {
     // Centuries come often enough to be learnt.
     if random.below(8) == 0 { 100 * (16 + random.below(9) as i64) } else { 1600 + random.below(800) as i64 }
 }
 
-fn date(random: &mut SplitMix64) -> Date {
-    let first = days((1900, 1, 1));
-    civil(first + random.below(73_000) as i64)
+fn draw_date(random: &mut SplitMix64) -> Date {
+    let first = days_since_1970((1900, 1, 1));
+    date_of_days(first + random.below(73_000) as i64)
 }
 
-fn said((year, month, day): Date) -> String {
+fn write_date((year, month, day): Date) -> String {
     format!("{} {day}, {year}", MONTHS[month as usize - 1])
 }
 
@@ -99,7 +106,7 @@ fn weekday_name(days: i64) -> &'static str {
 }
 
 /// Days since the first of January 1970 (Hinnant, chrono-compatible low-level date algorithms).
-fn days((year, month, day): Date) -> i64 {
+fn days_since_1970((year, month, day): Date) -> i64 {
     let year = if month <= 2 { year - 1 } else { year };
     let era = year.div_euclid(400);
     let of_era = year - era * 400;
@@ -108,7 +115,7 @@ fn days((year, month, day): Date) -> i64 {
     era * 146_097 + of_era * 365 + of_era / 4 - of_era / 100 + of_year - 719_468
 }
 
-fn civil(days: i64) -> Date {
+fn date_of_days(days: i64) -> Date {
     let days = days + 719_468;
     let era = days.div_euclid(146_097);
     let of_era = days - era * 146_097;
@@ -127,13 +134,13 @@ mod tests {
     #[test]
     fn dates_are_those_of_the_calendar() {
         for (date, weekday) in [((2000, 2, 29), "Tuesday"), ((1900, 3, 1), "Thursday"), ((2026, 11, 22), "Sunday")] {
-            assert_eq!(weekday_name(days(date)), weekday);
+            assert_eq!(weekday_name(days_since_1970(date)), weekday);
         }
-        assert_eq!((days((1970, 1, 1)), days((2000, 3, 1))), (0, 11_017));
+        assert_eq!((days_since_1970((1970, 1, 1)), days_since_1970((2000, 3, 1))), (0, 11_017));
         // 400 years, each day the next of the one before.
         let mut expected: Date = (1600, 1, 1);
-        for day in days(expected)..days((2000, 1, 1)) {
-            assert_eq!(civil(day), expected);
+        for day in days_since_1970(expected)..days_since_1970((2000, 1, 1)) {
+            assert_eq!(date_of_days(day), expected);
             let (year, month, date) = expected;
             let long = [31, 28 + u32::from(is_leap(year)), 31, 30, 31, 30, 31, 31, 30, 31, 30, 31][month as usize - 1];
             expected = match (date == long, month) {
@@ -159,9 +166,9 @@ mod tests {
             let (name, year) = rest.split_once('?').unwrap().0.split_once(' ').unwrap();
             let month = 1 + MONTHS.iter().position(|one| *one == name).unwrap() as u32;
             // By walking through the month.
-            let first = days((year.parse().unwrap(), month, 1));
+            let first = days_since_1970((year.parse().unwrap(), month, 1));
             let all: Vec<i64> = (0..31)
-                .filter(|day| civil(first + day).1 == month && weekday_name(first + day) == weekday)
+                .filter(|day| date_of_days(first + day).1 == month && weekday_name(first + day) == weekday)
                 .map(|day| day + 1)
                 .collect();
             let expected = all.get(nth).map_or("None".to_owned(), ToString::to_string);

@@ -11,12 +11,12 @@ pub(super) const KIND: Kind = Kind {
     about: "the brackets that close what is open, innermost first",
     levels: 4,
     is_terse: true,
-    make,
+    make: make_brackets,
     check: is_same_text,
 };
 
 /// Three to five brackets at level 1, two more a level; one at least stays open.
-fn make(random: &mut SplitMix64, level: u32) -> Made {
+fn make_brackets(random: &mut SplitMix64, level: u32) -> Made {
     let count = 1 + 2 * u64::from(level) + random.below(3);
     let (mut text, mut open) = (String::new(), Vec::new());
     for _ in 0..count {

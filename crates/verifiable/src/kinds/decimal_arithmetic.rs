@@ -3,16 +3,16 @@
 use tonnage_core::random::SplitMix64;
 
 use crate::kind::{Kind, Made, Question};
-use crate::reading::{decimal, written_decimal};
+use crate::reading::{read_decimal, write_decimal};
 
 pub(super) const KIND: Kind = Kind {
     name: "decimal_arithmetic",
     about: "decimal numbers with + - *, to the last digit",
     levels: 4,
     is_terse: false,
-    make,
+    make: make_decimals,
     check: |question: &Question, answer| {
-        decimal(answer).is_some_and(|number| Some(number) == decimal(&question.answer))
+        read_decimal(answer).is_some_and(|number| Some(number) == read_decimal(&question.answer))
     },
 };
 
@@ -23,29 +23,29 @@ struct Term {
     places: u32,
 }
 
-fn make(random: &mut SplitMix64, level: u32) -> Made {
+fn make_decimals(random: &mut SplitMix64, level: u32) -> Made {
     let (terms, places) = match level {
         1 => (2, 1),
         2 => (2, 2),
         3 => (2 + random.below(2), 3),
         _ => (2 + random.below(5), 3),
     };
-    let mut sum = term(random, places);
+    let mut sum = draw_term(random, places);
     for _ in 1..terms {
-        let next = term(random, places);
-        sum = joined(random, &sum, &next, level);
+        let next = draw_term(random, places);
+        sum = join_terms(random, &sum, &next, level);
     }
-    let answer = written_decimal(sum.number, sum.places);
+    let answer = write_decimal(sum.number, sum.places);
     Made::new(format!("Calculate {} exactly, without rounding.", sum.text), answer)
 }
 
-fn term(random: &mut SplitMix64, places: u32) -> Term {
+fn draw_term(random: &mut SplitMix64, places: u32) -> Term {
     let places = 1 + random.below(u64::from(places)) as u32;
     let number = i128::from(1 + random.below(10_u64.pow(places + 1) - 1));
-    Term { text: written_decimal(number, places), number, places }
+    Term { text: write_decimal(number, places), number, places }
 }
 
-fn joined(random: &mut SplitMix64, a: &Term, b: &Term, level: u32) -> Term {
+fn join_terms(random: &mut SplitMix64, a: &Term, b: &Term, level: u32) -> Term {
     let signs = if level < 3 { 2 } else { 3 };
     let places = a.places.max(b.places);
     let widened = |term: &Term| term.number * 10_i128.pow(places - term.places);

@@ -3,18 +3,18 @@
 use tonnage_core::random::SplitMix64;
 
 use crate::kind::{Kind, Made, Question};
-use crate::reading::integer;
+use crate::reading::read_integer;
 
 pub(super) const KIND: Kind = Kind {
     name: "fraction_simplification",
     about: "a fraction in its lowest terms, as 3/4",
     levels: 3,
     is_terse: false,
-    make,
-    check,
+    make: make_fraction,
+    check: is_simplified,
 };
 
-fn make(random: &mut SplitMix64, level: u32) -> Made {
+fn make_fraction(random: &mut SplitMix64, level: u32) -> Made {
     let (most, factors) = [(9, 8), (30, 29), (100, 99)][level as usize - 1];
     let (above, below) = (1 + random.below(most), 1 + random.below(most));
     let factor = 2 + random.below(factors);
@@ -24,10 +24,10 @@ fn make(random: &mut SplitMix64, level: u32) -> Made {
 }
 
 /// A whole number may stand without its denominator.
-fn check(question: &Question, answer: &str) -> bool {
+fn is_simplified(question: &Question, answer: &str) -> bool {
     let parts = |text: &str| {
         let (above, below) = text.split_once('/').unwrap_or((text, "1"));
-        Some((integer(above.trim())?, integer(below.trim())?))
+        Some((read_integer(above.trim())?, read_integer(below.trim())?))
     };
     parts(answer).is_some_and(|found| Some(found) == parts(&question.answer))
 }

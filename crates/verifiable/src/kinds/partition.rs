@@ -9,12 +9,12 @@ pub(super) const KIND: Kind = Kind {
     about: "letters first, then digits, each in their order",
     levels: 4,
     is_terse: true,
-    make,
+    make: make_partition,
     check: is_same_text,
 };
 
 /// Three to six characters at level 1, two more a level.
-fn make(random: &mut SplitMix64, level: u32) -> Made {
+fn make_partition(random: &mut SplitMix64, level: u32) -> Made {
     let count = 1 + 2 * u64::from(level) + random.below(4);
     let mut character = || {
         let (first, of) = if random.below(2) == 0 { (b'a', 6) } else { (b'0', 10) };

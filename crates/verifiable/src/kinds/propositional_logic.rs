@@ -10,8 +10,8 @@ pub(super) const KIND: Kind = Kind {
     about: "a conclusion with one connective at most, which no premise alone entails",
     levels: 3,
     is_terse: false,
-    make,
-    check,
+    make: make_deduction,
+    check: is_conclusion,
 };
 
 const VARIABLES: [char; 4] = ['P', 'Q', 'R', 'S'];
@@ -24,12 +24,12 @@ const MOST_TRIES: u32 = 500;
 const MOST_DEPTH: usize = 24;
 const MOST_CHARACTERS: usize = 200;
 
-fn make(random: &mut SplitMix64, level: u32) -> Made {
+fn make_deduction(random: &mut SplitMix64, level: u32) -> Made {
     let variables = level as usize + 1;
     let found = (0..MOST_TRIES).find_map(|_| {
         let premises: Vec<String> =
-            (0..2 + random.below(u64::from(level))).map(|_| premise(random, variables)).collect();
-        let answer = conclusion(random, &premises, variables)?;
+            (0..2 + random.below(u64::from(level))).map(|_| draw_premise(random, variables)).collect();
+        let answer = find_conclusion(random, &premises, variables)?;
         Some((premises, answer))
     });
     // Modus ponens of two variables, drawn.
@@ -46,21 +46,21 @@ fn make(random: &mut SplitMix64, level: u32) -> Made {
     Made { facts: premises.join(";"), ..Made::new(text, answer) }
 }
 
-fn literal(random: &mut SplitMix64, variables: usize) -> String {
+fn draw_literal(random: &mut SplitMix64, variables: usize) -> String {
     let sign = if random.below(3) == 0 { "~" } else { "" };
     format!("{sign}{}", VARIABLES[random.index_below(variables)])
 }
 
-fn premise(random: &mut SplitMix64, variables: usize) -> String {
+fn draw_premise(random: &mut SplitMix64, variables: usize) -> String {
     if random.below(4) == 0 {
-        return literal(random, variables);
+        return draw_literal(random, variables);
     }
     let connective = CONNECTIVES[random.index_below(CONNECTIVES.len())];
-    format!("{} {connective} {}", literal(random, variables), literal(random, variables))
+    format!("{} {connective} {}", draw_literal(random, variables), draw_literal(random, variables))
 }
 
 /// The first that follows, literals before others, from a place that chance decides.
-fn conclusion(random: &mut SplitMix64, premises: &[String], variables: usize) -> Option<String> {
+fn find_conclusion(random: &mut SplitMix64, premises: &[String], variables: usize) -> Option<String> {
     let literals: Vec<String> =
         VARIABLES[..variables].iter().flat_map(|name| [name.to_string(), format!("~{name}")]).collect();
     let pairs = literals.iter().flat_map(|left| {
@@ -69,17 +69,17 @@ fn conclusion(random: &mut SplitMix64, premises: &[String], variables: usize) ->
     let mut candidates: Vec<String> = literals.clone();
     let start = random.index_below(candidates.len());
     candidates.rotate_left(start);
-    candidates.into_iter().chain(pairs).find(|candidate| follows(premises.iter().map(String::as_str), candidate))
+    candidates.into_iter().chain(pairs).find(|candidate| follows_from(premises.iter().map(String::as_str), candidate))
 }
 
-fn check(question: &Question, answer: &str) -> bool {
-    follows(question.facts.split(';'), answer)
+fn is_conclusion(question: &Question, answer: &str) -> bool {
+    follows_from(question.facts.split(';'), answer)
 }
 
 /// Whether all premises together can be true and entail `candidate`, which none alone entails and which is not always true.
-fn follows<'a>(premises: impl Iterator<Item = &'a str>, candidate: &str) -> bool {
-    let (Some(found), true) = (Formula::read(candidate), candidate.len() <= MOST_CHARACTERS) else { return false };
-    let Some(premises) = premises.map(Formula::read).collect::<Option<Vec<_>>>() else { return false };
+fn follows_from<'a>(premises: impl Iterator<Item = &'a str>, candidate: &str) -> bool {
+    let (Some(found), true) = (Formula::parse(candidate), candidate.len() <= MOST_CHARACTERS) else { return false };
+    let Some(premises) = premises.map(Formula::parse).collect::<Option<Vec<_>>>() else { return false };
     let together = premises.iter().fold(u16::MAX, |all, premise| all & premise.truth);
     let entails = |truth: u16| truth & !found.truth == 0;
     let known = premises.iter().fold(0, |all, premise| all | premise.variables);
@@ -101,13 +101,13 @@ struct Formula {
 }
 
 impl Formula {
-    fn read(text: &str) -> Option<Self> {
+    fn parse(text: &str) -> Option<Self> {
         let mut reader = Reader { text: text.trim(), depth: 0 };
-        let formula = reader.equivalence()?;
+        let formula = reader.read_equivalence()?;
         reader.text.is_empty().then_some(formula)
     }
 
-    fn joined(self, other: Self, truth: u16) -> Self {
+    fn join_formulas(self, other: Self, truth: u16) -> Self {
         let connectives = self.connectives + other.connectives + 1;
         Self { truth, connectives, variables: self.variables | other.variables }
     }
@@ -120,7 +120,7 @@ struct Reader<'t> {
 }
 
 impl Reader<'_> {
-    fn takes(&mut self, symbols: &[&str]) -> bool {
+    fn take_symbol(&mut self, symbols: &[&str]) -> bool {
         let text = self.text.trim_start();
         match symbols.iter().find_map(|symbol| text.strip_prefix(symbol)) {
             Some(rest) => {
@@ -131,50 +131,50 @@ impl Reader<'_> {
         }
     }
 
-    fn equivalence(&mut self) -> Option<Formula> {
-        let mut left = self.implication()?;
-        while self.takes(&["<->", "\u{2194}"]) {
-            let right = self.implication()?;
-            left = left.joined(right, !(left.truth ^ right.truth));
+    fn read_equivalence(&mut self) -> Option<Formula> {
+        let mut left = self.read_implication()?;
+        while self.take_symbol(&["<->", "\u{2194}"]) {
+            let right = self.read_implication()?;
+            left = left.join_formulas(right, !(left.truth ^ right.truth));
         }
         Some(left)
     }
 
-    fn implication(&mut self) -> Option<Formula> {
-        let left = self.disjunction()?;
-        if !self.takes(&["->", "\u{2192}"]) {
+    fn read_implication(&mut self) -> Option<Formula> {
+        let left = self.read_disjunction()?;
+        if !self.take_symbol(&["->", "\u{2192}"]) {
             return Some(left);
         }
-        let right = self.deeper(Self::implication)?;
-        Some(left.joined(right, !left.truth | right.truth))
+        let right = self.read_deeper(Self::read_implication)?;
+        Some(left.join_formulas(right, !left.truth | right.truth))
     }
 
-    fn disjunction(&mut self) -> Option<Formula> {
-        let mut left = self.conjunction()?;
-        while self.takes(&["|", "\u{2228}"]) {
-            let right = self.conjunction()?;
-            left = left.joined(right, left.truth | right.truth);
+    fn read_disjunction(&mut self) -> Option<Formula> {
+        let mut left = self.read_conjunction()?;
+        while self.take_symbol(&["|", "\u{2228}"]) {
+            let right = self.read_conjunction()?;
+            left = left.join_formulas(right, left.truth | right.truth);
         }
         Some(left)
     }
 
-    fn conjunction(&mut self) -> Option<Formula> {
-        let mut left = self.negation()?;
-        while self.takes(&["&", "\u{2227}"]) {
-            let right = self.negation()?;
-            left = left.joined(right, left.truth & right.truth);
+    fn read_conjunction(&mut self) -> Option<Formula> {
+        let mut left = self.read_negation()?;
+        while self.take_symbol(&["&", "\u{2227}"]) {
+            let right = self.read_negation()?;
+            left = left.join_formulas(right, left.truth & right.truth);
         }
         Some(left)
     }
 
-    fn negation(&mut self) -> Option<Formula> {
-        if self.takes(&["~", "\u{ac}"]) {
-            let inner = self.deeper(Self::negation)?;
+    fn read_negation(&mut self) -> Option<Formula> {
+        if self.take_symbol(&["~", "\u{ac}"]) {
+            let inner = self.read_deeper(Self::read_negation)?;
             return Some(Formula { truth: !inner.truth, ..inner });
         }
-        if self.takes(&["("]) {
-            let inner = self.deeper(Self::equivalence)?;
-            return self.takes(&[")"]).then_some(inner);
+        if self.take_symbol(&["("]) {
+            let inner = self.read_deeper(Self::read_equivalence)?;
+            return self.take_symbol(&[")"]).then_some(inner);
         }
         let name = self.text.chars().next()?;
         let at = VARIABLES.iter().position(|variable| *variable == name)?;
@@ -182,7 +182,7 @@ impl Reader<'_> {
         Some(Formula { truth: TRUTHS[at], connectives: 0, variables: 1 << at })
     }
 
-    fn deeper(&mut self, read: fn(&mut Self) -> Option<Formula>) -> Option<Formula> {
+    fn read_deeper(&mut self, read: fn(&mut Self) -> Option<Formula>) -> Option<Formula> {
         self.depth += 1;
         let formula = (self.depth <= MOST_DEPTH).then(|| read(self)).flatten();
         self.depth -= 1;
@@ -195,7 +195,7 @@ mod tests {
     use super::*;
 
     fn is_right(premises: &str, answer: &str) -> bool {
-        follows(premises.split(';'), answer)
+        follows_from(premises.split(';'), answer)
     }
 
     #[test]
@@ -228,7 +228,7 @@ mod tests {
 
     #[test]
     fn formulas_bind_as_they_are_read() {
-        let truth = |text: &str| Formula::read(text).map(|formula| formula.truth);
+        let truth = |text: &str| Formula::parse(text).map(|formula| formula.truth);
         assert_eq!(truth("P -> Q -> R"), truth("P -> (Q -> R)"));
         assert_eq!(truth("~P & Q | R"), truth("((~P) & Q) | R"));
         assert_eq!(truth("P <-> Q"), truth("(P -> Q) & (Q -> P)"));

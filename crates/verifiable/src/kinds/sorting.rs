@@ -9,7 +9,7 @@ pub(super) const ASCENDING: Kind = Kind {
     about: "digits from the smallest to the largest",
     levels: 4,
     is_terse: true,
-    make: |random, level| sorted(random, level, false),
+    make: |random, level| make_sorting(random, level, false),
     check: is_same_text,
 };
 
@@ -18,12 +18,12 @@ pub(super) const DESCENDING: Kind = Kind {
     about: "digits from the largest to the smallest",
     levels: 4,
     is_terse: true,
-    make: |random, level| sorted(random, level, true),
+    make: |random, level| make_sorting(random, level, true),
     check: is_same_text,
 };
 
 /// Two to four digits at level 1, two more a level.
-fn sorted(random: &mut SplitMix64, level: u32, downwards: bool) -> Made {
+fn make_sorting(random: &mut SplitMix64, level: u32, downwards: bool) -> Made {
     let count = 2 * u64::from(level) + random.below(3);
     let mut digits: Vec<char> = (0..count).map(|_| char::from(b'0' + random.below(10) as u8)).collect();
     let given: String = digits.iter().collect();

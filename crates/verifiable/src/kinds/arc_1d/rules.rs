@@ -15,7 +15,7 @@ pub(super) struct How {
 }
 
 impl How {
-    pub(super) fn drawn(random: &mut SplitMix64) -> Self {
+    pub(super) fn draw_settings(random: &mut SplitMix64) -> Self {
         let colour = 1 + random.below(9) as u8;
         let other = 1 + (colour + random.below(8) as u8) % 9;
         Self { shift: 1 + random.index_below(3), colour, other }
@@ -37,20 +37,20 @@ pub(super) const RULES: [Rule; 14] = [
     rule(one_block, moved_right),
     rule(some_blocks, |row, _| row.iter().rev().copied().collect()),
     rule(two_points, filled_between),
-    rule(some_points, |row, _| fallen(row)),
+    rule(some_points, |row, _| points_fallen_left(row)),
     rule(some_points, moved_around),
-    rule(one_block, |row, _| hollow(row)),
+    rule(one_block, |row, _| blocks_hollowed(row)),
     rule(blocks_and_noise, |row, _| without_noise(row)),
     rule(some_blocks, largest_painted),
     rule(some_blocks, |row, _| moved_by_own_size(row)),
     rule(some_blocks, colours_exchanged),
     rule(some_blocks, left_halves_painted),
     rule(some_blocks, pairs_marked),
-    rule(some_points, |row, _| counted(row)),
+    rule(some_points, |row, _| points_counted(row)),
     rule(some_blocks, |row, _| blocks_sorted(row)),
 ];
 
-fn drawn_colour(random: &mut SplitMix64) -> u8 {
+fn draw_colour(random: &mut SplitMix64) -> u8 {
     1 + random.below(9) as u8
 }
 
@@ -58,7 +58,7 @@ fn one_block(random: &mut SplitMix64, size: usize, _: &How) -> Vec<u8> {
     let mut row = vec![0; size];
     let length = 2 + random.index_below(size / 3);
     let start = random.index_below(size - length - 2);
-    let colour = drawn_colour(random);
+    let colour = draw_colour(random);
     row[start..start + length].fill(colour);
     row
 }
@@ -72,7 +72,7 @@ fn some_blocks(random: &mut SplitMix64, size: usize, how: &How) -> Vec<u8> {
         let colour = match random.below(4) {
             0 => how.colour,
             1 => how.other,
-            _ => drawn_colour(random),
+            _ => draw_colour(random),
         };
         row[at..end].fill(colour);
         at = end + 1 + random.index_below(4);
@@ -88,7 +88,7 @@ fn two_points(random: &mut SplitMix64, size: usize, _: &How) -> Vec<u8> {
     let mut row = vec![0; size];
     let first = random.index_below(size - 3);
     let second = first + 2 + random.index_below(size - first - 2);
-    let colour = drawn_colour(random);
+    let colour = draw_colour(random);
     row[first] = colour;
     row[second] = colour;
     row
@@ -99,14 +99,14 @@ fn blocks_and_noise(random: &mut SplitMix64, size: usize, how: &How) -> Vec<u8> 
     for at in 0..size {
         let is_alone = (at.saturating_sub(1)..(at + 2).min(size)).all(|near| row[near] == 0);
         if is_alone && random.below(3) == 0 {
-            row[at] = drawn_colour(random);
+            row[at] = draw_colour(random);
         }
     }
     row
 }
 
 /// Runs of one colour that is not the ground.
-fn blocks(row: &[u8]) -> Vec<Range<usize>> {
+fn find_blocks(row: &[u8]) -> Vec<Range<usize>> {
     let mut blocks: Vec<Range<usize>> = Vec::new();
     for (at, cell) in row.iter().enumerate().filter(|(_, cell)| **cell != 0) {
         match blocks.last_mut() {
@@ -139,15 +139,15 @@ fn filled_between(row: &[u8], _: &How) -> Vec<u8> {
     row
 }
 
-fn fallen(row: &[u8]) -> Vec<u8> {
+fn points_fallen_left(row: &[u8]) -> Vec<u8> {
     let mut fallen: Vec<u8> = row.iter().copied().filter(|cell| *cell != 0).collect();
     fallen.resize(row.len(), 0);
     fallen
 }
 
-fn hollow(row: &[u8]) -> Vec<u8> {
+fn blocks_hollowed(row: &[u8]) -> Vec<u8> {
     let mut hollow = row.to_vec();
-    for block in blocks(row).into_iter().filter(|block| block.len() > 2) {
+    for block in find_blocks(row).into_iter().filter(|block| block.len() > 2) {
         hollow[block.start + 1..block.end - 1].fill(0);
     }
     hollow
@@ -155,7 +155,7 @@ fn hollow(row: &[u8]) -> Vec<u8> {
 
 fn without_noise(row: &[u8]) -> Vec<u8> {
     let mut kept = vec![0; row.len()];
-    for block in blocks(row).into_iter().filter(|block| block.len() > 1) {
+    for block in find_blocks(row).into_iter().filter(|block| block.len() > 1) {
         kept[block.clone()].copy_from_slice(&row[block]);
     }
     kept
@@ -164,7 +164,7 @@ fn without_noise(row: &[u8]) -> Vec<u8> {
 /// The longest block, the first of several.
 fn largest_painted(row: &[u8], how: &How) -> Vec<u8> {
     let mut painted = row.to_vec();
-    if let Some(block) = blocks(row).into_iter().rev().max_by_key(ExactSizeIterator::len) {
+    if let Some(block) = find_blocks(row).into_iter().rev().max_by_key(ExactSizeIterator::len) {
         painted[block].fill(how.colour);
     }
     painted
@@ -172,7 +172,7 @@ fn largest_painted(row: &[u8], how: &How) -> Vec<u8> {
 
 fn moved_by_own_size(row: &[u8]) -> Vec<u8> {
     let mut moved = vec![0; row.len()];
-    if let Some(block) = blocks(row).into_iter().next() {
+    if let Some(block) = find_blocks(row).into_iter().next() {
         let target = block.end..(block.end + block.len()).min(row.len());
         moved[target].fill(row[block.start]);
     }
@@ -190,7 +190,7 @@ fn colours_exchanged(row: &[u8], how: &How) -> Vec<u8> {
 
 fn left_halves_painted(row: &[u8], how: &How) -> Vec<u8> {
     let mut painted = row.to_vec();
-    for block in blocks(row).into_iter().filter(|block| block.len().is_multiple_of(2)) {
+    for block in find_blocks(row).into_iter().filter(|block| block.len().is_multiple_of(2)) {
         painted[block.start..block.start + block.len() / 2].fill(how.colour);
     }
     painted
@@ -198,15 +198,15 @@ fn left_halves_painted(row: &[u8], how: &How) -> Vec<u8> {
 
 fn pairs_marked(row: &[u8], how: &How) -> Vec<u8> {
     let mut marked = row.to_vec();
-    for block in blocks(row).into_iter().filter(|block| block.len() == 2) {
+    for block in find_blocks(row).into_iter().filter(|block| block.len() == 2) {
         marked[block].fill(how.colour);
     }
     marked
 }
 
 /// As many cells at the left as there were points, all of the first colour.
-fn counted(row: &[u8]) -> Vec<u8> {
-    let points = blocks(row);
+fn points_counted(row: &[u8]) -> Vec<u8> {
+    let points = find_blocks(row);
     let colour = points.first().map_or(0, |block| row[block.start]);
     let mut counted = vec![0; row.len()];
     counted[..points.len()].fill(colour);
@@ -215,7 +215,7 @@ fn counted(row: &[u8]) -> Vec<u8> {
 
 /// Blocks by their length, one cell of ground between.
 fn blocks_sorted(row: &[u8]) -> Vec<u8> {
-    let mut all = blocks(row);
+    let mut all = find_blocks(row);
     all.sort_by_key(ExactSizeIterator::len);
     let mut sorted: Vec<u8> = Vec::new();
     for block in all {
