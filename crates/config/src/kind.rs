@@ -8,7 +8,7 @@ use crate::kinds::{
 };
 use crate::rule::{KeyRead, Table, walk_entries};
 use crate::text::{command, json, toml, yaml};
-use crate::tree::{Entry, Node, find_entry};
+use crate::tree::{Entry, Node, find_entry, same_key};
 
 /// A program whose configs are read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -213,7 +213,7 @@ const SIGNS: &[(Kind, &[&str])] = &[
     (Kind::Accelerate, &["compute_environment", "distributed_type"]),
     (Kind::DeepSpeed, &["zero_optimization", "train_micro_batch_size_per_gpu"]),
     (Kind::Axolotl, &["base_model"]),
-    (Kind::Verl, &["actor_rollout_ref"]),
+    (Kind::Verl, &["actor_rollout_ref", "model.partial_pretrain", "data.micro_batch_size_per_gpu"]),
     (Kind::LlamaFactory, &["finetuning_type", "cutoff_len"]),
     (Kind::Peft, &["peft_type"]),
     (Kind::OpenRlhf, &["zero_stage", "micro_train_batch_size"]),
@@ -221,9 +221,7 @@ const SIGNS: &[(Kind, &[&str])] = &[
 
 /// The kind by keys.
 pub(crate) fn guess_kind(entries: &[Entry]) -> Option<Kind> {
-    let has = |key: &str| {
-        find_entry(entries, key).is_some() || entries.iter().any(|entry| entry.key.starts_with(&format!("{key}.")))
-    };
+    let has = |key: &str| has_key(entries, key);
     if let Some((kind, _)) = SIGNS.iter().find(|(_, keys)| keys.iter().any(|key| has(key))) {
         return Some(*kind);
     }
@@ -249,6 +247,14 @@ pub(crate) fn guess_kind(entries: &[Entry]) -> Option<Kind> {
         () if of_trl.iter().any(|key| has(key)) => Some(Kind::Trl),
         () => Some(Kind::Trainer),
     }
+}
+
+/// Whether a key is there, or a table of that name; dots lead into tables, however these are written.
+fn has_key(entries: &[Entry], path: &str) -> bool {
+    let is_there = |entry: &Entry| same_key(&entry.key, path) || entry.key.starts_with(&format!("{path}."));
+    let below = path.split_once('.').and_then(|(table, rest)| Some((find_entry(entries, table)?, rest)));
+    entries.iter().any(is_there)
+        || below.is_some_and(|(table, rest)| matches!(&table.node, Node::Table(below) if has_key(below, rest)))
 }
 
 /// Tables written out with dots.

@@ -104,6 +104,31 @@ fn a_command_line_says_the_launchers_ranks_too() {
 }
 
 #[test]
+fn a_launchers_module_is_the_program_however_it_is_named() {
+    let options = "--pretrain Qwen/Qwen2.5-0.5B --micro_train_batch_size 2 --max_len 512 --zero_stage 2";
+    let launchers = [
+        "deepspeed --module openrlhf.cli.train_sft",
+        "deepspeed --module --num_gpus 1 openrlhf.cli.train_sft",
+        "deepspeed -m openrlhf.cli.train_sft",
+        "torchrun --nproc_per_node 1 --module openrlhf.cli.train_sft",
+        "python3 -m torch.distributed.run --nproc_per_node 1 -m openrlhf.cli.train_sft",
+    ];
+    for launcher in launchers {
+        let resolved = job(&[("run.sh", &format!("{launcher} {options}\n"))]).unwrap();
+        let keys = ["model", "micro_batch_size", "seq_len"].map(|key| said(&resolved, key));
+        assert_eq!(keys, ["\"Qwen/Qwen2.5-0.5B\"", "2", "512"], "{launcher}");
+    }
+}
+
+#[test]
+fn keys_within_tables_tell_whose_a_config_is() {
+    let file =
+        "data:\n  micro_batch_size_per_gpu: 4\n  max_length: 1024\nmodel:\n  partial_pretrain: Qwen/Qwen2.5-0.5B\n";
+    let reading = reading(&[("sft.yaml", file)]).unwrap();
+    assert_eq!(reading.files[0].kind, Kind::Verl);
+}
+
+#[test]
 fn objects_of_python_are_read_by_their_attributes() {
     let arguments = json!({"per_device_train_batch_size": 2, "max_length": 256, "bf16": true, "report_to": ["none"]});
     let lora =
@@ -213,6 +238,56 @@ fn a_notebooks_keywords_are_read_and_names_followed() {
     let resolved = job(&[("a.ipynb", &notebook)]).unwrap();
     let keys = ["seq_len", "precision", "optimizer", "framework"].map(|key| said(&resolved, key));
     assert_eq!(keys, ["1024", "\"bf16-amp\"", "\"adamw8bit\"", "\"trl\""]);
+}
+
+#[test]
+fn calls_within_calls_are_read() {
+    let script = "length = 256\ntrainer = SFTTrainer(\n    model=\"Qwen/Qwen2.5-0.5B\",\n    peft_config=LoraConfig(r = 4),\n    \
+                  args=SFTConfig(\n        max_length = length,\n        per_device_train_batch_size = 3,\n        made_up = 1,\n    ),\n)\n";
+    let reading = reading(&[("train.py", script)]).unwrap();
+    let keys: Vec<&str> = reading.files[0].keys.iter().map(|key| key.key.as_str()).collect();
+    assert!(keys.contains(&"SFTConfig(made_up)"), "{keys:?}");
+    let resolved = job(&[("train.py", script)]).unwrap();
+    let values = ["model", "seq_len", "micro_batch_size", "lora.r"].map(|key| said(&resolved, key));
+    assert_eq!(values, ["\"Qwen/Qwen2.5-0.5B\"", "256", "3", "4"]);
+    // A bracket that nothing opened ends nothing, and holds up nothing.
+    let torn =
+        job(&[("train.py", "SFTTrainer(\"Qwen/Qwen2.5-0.5B\", args=SFTConfig(max_length=256, ] bf16=True, }))")]);
+    assert_eq!(said(&torn.unwrap(), "seq_len"), "256");
+    let nested = format!("{}1{}", "SFTConfig(a=".repeat(20_000), ")".repeat(20_000));
+    assert!(job(&[("train.py", &nested)]).unwrap_err().to_string().contains("too deep"));
+}
+
+#[test]
+fn the_first_argument_of_arguments_is_their_folder_and_what_is_unpacked_is_named() {
+    let became = |arguments: &str| {
+        let reading = reading(&[("train.py", &format!("args = TrainingArguments({arguments}, bf16=True)"))]).unwrap();
+        reading.files[0].keys[0].became.clone()
+    };
+    assert!(matches!(became("\"out\""), Became::NoMemory(_)));
+    assert_eq!(became("**common"), Became::NotUnderstood);
+}
+
+#[test]
+fn unsloth_loads_4_bits_unless_it_is_told_otherwise() {
+    let script = |more: &str| {
+        format!(
+            "m, t = FastLanguageModel.from_pretrained(\"Qwen/Qwen2.5-0.5B\", max_seq_length=512{more})\n\
+             m = FastLanguageModel.get_peft_model(m, r=16)\nSFTConfig(per_device_train_batch_size=2)\n"
+        )
+    };
+    let values = |more: &str| {
+        let resolved = job(&[("unsloth.py", &script(more))]).unwrap();
+        assert!(resolved.job.left_open.iter().any(|open| open.allowance == Allowance::Unknown), "its kernels: {more}");
+        (said(&resolved, "quantization"), said(&resolved, "bnb_4bit_use_double_quant"))
+    };
+    let four_bits = ("\"nf4\"".to_owned(), "true".to_owned());
+    assert_eq!(values(""), four_bits);
+    assert_eq!(values(", load_in_4bit=True"), four_bits);
+    assert_eq!(values(", load_in_8bit=True").0, "\"int8\"");
+    for more in [", load_in_4bit=False", ", load_in_16bit=True", ", load_in_4bit=True, full_finetuning=True"] {
+        assert_ne!(values(more), four_bits, "{more}");
+    }
 }
 
 #[test]

@@ -4,13 +4,13 @@ use serde_json::Value;
 use tonnage_core::job::{Allowance, LeftOpen, keys};
 
 use super::trainer::{attention, checkpointing, dtype};
-use super::words::{CODE, DATA, EVAL, HUB, NAME, QUANTIZED, SEED, TOKENS};
-use super::{grpo, peft, trainer, trl};
+use super::words::{CODE, DATA, EVAL, HUB, NAME, SEED, TOKENS};
+use super::{grpo, peft, quantized, trainer, trl};
 use crate::facts::{Facts, Live, Weights};
 use crate::rule::Rule::{Free, Notes, Reads, Refuses, Sets};
 use crate::rule::{Became, KeyRead, OFF, Row, Said, Table, walk_entries};
 use crate::text::python::Call;
-use crate::tree::{Entry, is_null, is_on};
+use crate::tree::{Entry, find_entry, is_null, is_on};
 
 /// A class or function, and its keys.
 pub struct Class {
@@ -29,26 +29,26 @@ const NOTHING: fn(&mut Facts, &[Entry]) = |_, _| {};
 
 /// The classes and functions whose attributes and keywords are read.
 pub const CLASSES: &[Class] = &[
-    Class { name: "TrainingArguments", tables: &[trainer::ARGUMENTS], finish: of_trainer },
-    Class { name: "Seq2SeqTrainingArguments", tables: &[trainer::ARGUMENTS], finish: of_trainer },
+    Class { name: "TrainingArguments", tables: &[FIRST, trainer::ARGUMENTS], finish: of_trainer },
+    Class { name: "Seq2SeqTrainingArguments", tables: &[FIRST, trainer::ARGUMENTS], finish: of_trainer },
     Class {
         name: "UnslothTrainingArguments",
-        tables: &[trainer::ARGUMENTS, Table::of(UNSLOTH_ARGUMENTS)],
+        tables: &[FIRST, trainer::ARGUMENTS, Table::of(UNSLOTH_ARGUMENTS)],
         finish: of_trainer,
     },
     Class {
         name: "SFTConfig",
-        tables: &[Table::of(trl::SFT), trl::SHARED, trainer::ARGUMENTS],
+        tables: &[FIRST, Table::of(trl::SFT), trl::SHARED, trainer::ARGUMENTS],
         finish: |facts, file| of_trl(facts, file, trl::Trainer::Sft),
     },
     Class {
         name: "DPOConfig",
-        tables: &[Table::of(trl::DPO), trl::SHARED, trainer::ARGUMENTS],
+        tables: &[FIRST, Table::of(trl::DPO), trl::SHARED, trainer::ARGUMENTS],
         finish: |facts, file| of_trl(facts, file, trl::Trainer::Dpo),
     },
     Class {
         name: "GRPOConfig",
-        tables: &[grpo::GRPO, trl::SHARED, trainer::ARGUMENTS],
+        tables: &[FIRST, grpo::GRPO, trl::SHARED, trainer::ARGUMENTS],
         finish: |facts, file| of_trl(facts, file, trl::Trainer::Grpo),
     },
     Class { name: "ModelConfig", tables: &[trl::SHARED], finish: NOTHING },
@@ -77,6 +77,15 @@ pub const CLASSES: &[Class] = &[
     },
     Class { name: "AutoModelForCausalLM.from_pretrained", tables: &[Table::of(LOAD)], finish: of_load },
 ];
+
+/// What arguments are told without a keyword: `output_dir`, which comes first.
+const FIRST: Table = Table::of(&[("argument 1", Reads(output_folder))]);
+
+fn output_folder(_: &mut Facts, said: &Said<'_>) -> Became {
+    // A dictionary's keywords are not seen here.
+    let is_unpacked = crate::tree::plain_text(said.value).starts_with('*');
+    if is_unpacked { Became::NotUnderstood } else { Became::NoMemory(super::words::SAVES) }
+}
 
 const IN_SCRIPT: &str = "an object of the script: its own keywords are read";
 
@@ -113,7 +122,8 @@ const GENERATION: &[Row] = &[("*", Free(super::words::SAMPLING))];
 
 /// What `SFTTrainer` itself is told.
 const TRAINERS: &[Row] = &[
-    ("model", Free(IN_SCRIPT)),
+    ("argument 1", Reads(trained_model)),
+    ("model", Reads(trained_model)),
     ("args", Free(IN_SCRIPT)),
     ("tokenizer", Free(TOKENS)),
     ("processing_class", Free(TOKENS)),
@@ -145,8 +155,8 @@ const LOAD: &[Row] = &[
     ("low_cpu_mem_usage", Free("how weights reach the host")),
     ("use_cache", Free("the trainer's own use_cache holds")),
     ("quantization_config", Free(IN_SCRIPT)),
-    ("load_in_4bit", Refuses(QUANTIZED)),
-    ("load_in_8bit", Refuses(QUANTIZED)),
+    ("load_in_4bit", Reads(quantized::four_bit)),
+    ("load_in_8bit", Reads(quantized::eight_bit)),
 ];
 
 const UNSLOTH_LOAD: &[Row] = &[
@@ -154,8 +164,8 @@ const UNSLOTH_LOAD: &[Row] = &[
     ("argument 1", Reads(positional_model)),
     ("max_seq_length", Sets(keys::SEQ_LEN)),
     ("dtype", Reads(dtype)),
-    ("load_in_4bit", Refuses(QUANTIZED)),
-    ("load_in_8bit", Refuses(QUANTIZED)),
+    ("load_in_4bit", Reads(quantized::four_bit_of_unsloth)),
+    ("load_in_8bit", Reads(quantized::eight_bit)),
     ("load_in_16bit", Free("as weights are loaded where nothing else is said")),
     ("load_in_fp8", Refuses("fp8 is not simulated")),
     ("full_finetuning", Free("all weights are trained where no adapter is made")),
@@ -224,6 +234,13 @@ fn positional_model(facts: &mut Facts, said: &Said<'_>) -> Became {
     facts.set_key(keys::MODEL, said.value, said.place)
 }
 
+/// A published model's name, which the trainer loads; or an object of the script.
+fn trained_model(facts: &mut Facts, said: &Said<'_>) -> Became {
+    let word = crate::tree::plain_text(said.value);
+    let is_published = word.contains('/') && word.chars().all(|c| c.is_alphanumeric() || "/_-.".contains(c));
+    if is_published { facts.set_key(keys::MODEL, said.value, said.place) } else { Became::NoMemory(IN_SCRIPT) }
+}
+
 fn of_trainer(facts: &mut Facts, file: &[Entry]) {
     trainer::finish_trainer(facts, file);
     facts.imply_key(keys::FRAMEWORK, "trainer", "the arguments are transformers'");
@@ -245,8 +262,16 @@ fn of_load(facts: &mut Facts, _: &[Entry]) {
     }
 }
 
+/// What takes the place of 4 bits.
+const UNSLOTH_WHOLE: [&str; 4] = ["full_finetuning", "load_in_8bit", "load_in_16bit", "load_in_fp8"];
+
 fn of_unsloth(facts: &mut Facts, file: &[Entry]) {
-    let dtype = crate::tree::find_entry(file, "dtype").map(|entry| entry.node.value());
+    let value_of = |key: &str| find_entry(file, key).map(|entry| entry.node.value());
+    let is_said = |key: &str| value_of(key).is_some_and(|value| is_on(&value));
+    if value_of("load_in_4bit").is_none() && !UNSLOTH_WHOLE.iter().any(|key| is_said(key)) {
+        quantized::imply_four_bit_of_unsloth(facts);
+    }
+    let dtype = value_of("dtype");
     if dtype.is_none_or(|dtype| is_null(&dtype)) {
         facts.weights = Some((Weights::As(crate::facts::Dtype::Bf16), None));
     }

@@ -88,6 +88,30 @@ pub fn eight_bit_of_axolotl(facts: &mut Facts, said: &Said<'_>) -> Became {
     }
 }
 
+/// Unsloth's `load_in_4bit`: nf4 with quantized scales; its own preparation leaves norms as they are.
+pub fn four_bit_of_unsloth(facts: &mut Facts, said: &Said<'_>) -> Became {
+    // All weights are trained then, and none is quantized (unsloth/models/loader.py).
+    if said.other_is_on("full_finetuning") {
+        return Became::NoMemory("full_finetuning switches it off");
+    }
+    let became = four_bit_of_trl(facts, said);
+    if became != Became::NoMemory(OFF) {
+        imply_below_unsloth(facts);
+    }
+    became
+}
+
+/// What Unsloth's `from_pretrained` does where nothing is said: `load_in_4bit` is on.
+pub fn imply_four_bit_of_unsloth(facts: &mut Facts) {
+    facts.imply_key(keys::QUANTIZATION, "nf4", "Unsloth's from_pretrained: load_in_4bit");
+    imply_below_unsloth(facts);
+}
+
+fn imply_below_unsloth(facts: &mut Facts) {
+    imply_nested(facts, "Unsloth's");
+    facts.imply_key(keys::PREPARE_FOR_KBIT_TRAINING, false, "Unsloth's");
+}
+
 /// LLaMA-Factory's `quantization_bit`, as far as bitsandbytes does it.
 pub fn bits_of_llama_factory(facts: &mut Facts, said: &Said<'_>) -> Became {
     if !is_on(said.value) {

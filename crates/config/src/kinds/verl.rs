@@ -25,6 +25,7 @@ pub const ROWS: &[Row] = &[
     ("model.enable_gradient_checkpointing", Sets(keys::GRADIENT_CHECKPOINTING)),
     ("model.strategy", Free("FSDP, first or second version")),
     ("model.trust_remote_code", Free(CODE)),
+    ("model.use_shm", Free("files are copied to the host's memory before they are read")),
     ("model.external_lib", Free(CODE)),
     ("model.lora_rank", Reads(lora_rank)),
     ("model.lora_alpha", Reads(|facts, said| of_adapter(facts, said, keys::LORA_ALPHA))),

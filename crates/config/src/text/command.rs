@@ -165,7 +165,10 @@ fn command_of(name: &str, text: &str, line: &Line) -> Result<Command, JobError> 
     while let Some(word) = words.next() {
         let base = word.text.rsplit('/').next().unwrap_or_default().to_owned();
         let in_program = !command.program.is_empty();
-        if let Some(option) = word.text.strip_prefix("--").filter(|option| !option.is_empty()) {
+        let is_module_next = ["-m", "--module"].contains(&word.text.as_str()) && !in_program;
+        if is_module_next && words.peek().is_some_and(|next| !next.text.starts_with('-')) {
+            name_module(&mut command, words.next().map(|word| word.text.as_str()).unwrap_or_default());
+        } else if let Some(option) = word.text.strip_prefix("--").filter(|option| !option.is_empty()) {
             is_options = true;
             let (key, value) = match option.split_once('=') {
                 Some((key, value)) => (key.to_owned(), read_scalar(value)),
@@ -176,17 +179,6 @@ fn command_of(name: &str, text: &str, line: &Line) -> Result<Command, JobError> 
         } else if !in_program && LAUNCHERS.contains(&base.as_str()) {
             command.launcher = Some(base.clone());
             words.next_if(|next| next.text == "launch");
-        } else if !in_program && word.text == "-m" {
-            match words.next() {
-                Some(module) if LAUNCHERS.iter().any(|known| module.text.starts_with(known)) => {
-                    command.launcher = Some(module.text.split('.').next().unwrap_or_default().to_owned());
-                }
-                Some(module) if module.text == "torch.distributed.run" || module.text == "torch.distributed.launch" => {
-                    command.launcher = Some("torchrun".to_owned());
-                }
-                Some(module) => command.program.clone_from(&module.text),
-                None => {}
-            }
         } else if let Some(option) = word.text.strip_prefix('-').filter(|option| !option.is_empty() && !in_program) {
             let value = flag_value(&mut words, false);
             push(&mut command.launched_with, option.to_owned(), value, place(word.at), name)?;
@@ -208,6 +200,17 @@ fn command_of(name: &str, text: &str, line: &Line) -> Result<Command, JobError> 
         return Err(unreadable_file(name, format!("`{last}` starts no trainer"), None));
     }
     Ok(command)
+}
+
+/// A module of Python: a launcher's own, or the program.
+fn name_module(command: &mut Command, module: &str) {
+    if LAUNCHERS.iter().any(|known| module.starts_with(known)) {
+        command.launcher = module.split('.').next().map(str::to_owned);
+    } else if module == "torch.distributed.run" || module == "torch.distributed.launch" {
+        command.launcher = Some("torchrun".to_owned());
+    } else {
+        command.program = module.to_owned();
+    }
 }
 
 fn push(entries: &mut Vec<Entry>, key: String, value: Value, place: Place, name: &str) -> Result<(), JobError> {

@@ -43,11 +43,17 @@ fn notebook_code(name: &str, text: &str) -> Result<String, JobError> {
     Ok(code.map(source).collect::<Vec<_>>().join("\n"))
 }
 
+/// How deep calls that are read stand within one another: each is gone through once more for those within it.
+const MAX_CALLS: usize = 8;
+
 fn read_calls(name: &str, text: &str, is_wanted: fn(&str) -> bool) -> Result<Vec<Call>, JobError> {
     let mut reader = Reader { name, text, lines: Lines::new(name, text), at: 0, names: Vec::new(), values: 0 };
     let mut calls = Vec::new();
+    // Where the calls end that are being read: what is within them may be wanted too (`SFTTrainer(args=SFTConfig(...))`).
+    let mut ends: Vec<usize> = Vec::new();
     while reader.at < text.len() {
         let begin = reader.at;
+        ends.retain(|end| begin < *end);
         match reader.peek() {
             Some('#') => reader.line(),
             Some('"' | '\'') => drop(reader.string()),
@@ -57,9 +63,19 @@ fn read_calls(name: &str, text: &str, is_wanted: fn(&str) -> bool) -> Result<Vec
                 reader.spaces();
                 if reader.peek() == Some('(') && is_wanted(&function) {
                     let place = reader.lines.place(begin);
+                    if ends.len() > MAX_CALLS {
+                        return Err(unreadable_file(name, "calls nested too deep", Some(place)));
+                    }
+                    let within = reader.at + 1;
                     let keywords = reader.keywords()?;
+                    ends.push(reader.at);
+                    reader.at = within;
                     calls.push(Call { function, place, keywords });
-                } else if reader.peek() == Some('=') && !text[reader.at..].starts_with("==") && !path.contains('.') {
+                } else if ends.is_empty()
+                    && reader.peek() == Some('=')
+                    && !text[reader.at..].starts_with("==")
+                    && !path.contains('.')
+                {
                     reader.assignment(path, is_wanted)?;
                 }
             }
@@ -156,7 +172,8 @@ impl Reader<'_> {
                     self.step();
                     return Ok(entries);
                 }
-                Some(',') => self.step(),
+                // A bracket that nothing opened is passed over: no value begins with it.
+                Some(',' | ']' | '}') => self.step(),
                 Some(c) => {
                     let begin = self.at;
                     let place = self.lines.place(begin);
