@@ -6,6 +6,7 @@
 #include "values.h"
 #include "nccl.h"
 
+#include <torch/csrc/api/include/torch/version.h>
 #include <torch/csrc/distributed/c10d/Backend.hpp>
 #include <torch/csrc/distributed/c10d/ProcessGroup.hpp>
 #include <torch/csrc/distributed/c10d/TCPStore.hpp>
@@ -70,16 +71,23 @@ struct HostBackend : c10d::Backend {
     return c10::make_intrusive<FutureWork>(std::move(future));
   }
 
+  // A GPU's memory is no address that a socket could read.
+  static const at::Tensor& on_host(Tensors& tensors) {
+    const at::Tensor& tensor = only(tensors);
+    TORCH_CHECK(tensor.is_cpu(), "ranks exchange tensors of a GPU over NCCL, not over sockets");
+    return tensor;
+  }
+
   c10::intrusive_ptr<c10d::Work> allreduce(Tensors& tensors, const c10d::AllreduceOptions& options) override {
     check_sum(options);
-    const at::Tensor& tensor = only(tensors);
+    const at::Tensor& tensor = on_host(tensors);
     const auto type = static_cast<int32_t>(tensor.scalar_type());
     const auto size = static_cast<int64_t>(tensor.element_size());
     return done(transport.all_reduce(transport.state, tensor.mutable_data_ptr(), tensor.numel(), size, type), tensors);
   }
 
   c10::intrusive_ptr<c10d::Work> broadcast(Tensors& tensors, const c10d::BroadcastOptions& options) override {
-    const at::Tensor& tensor = only(tensors);
+    const at::Tensor& tensor = on_host(tensors);
     const auto root = static_cast<int32_t>(options.rootRank);
     const auto bytes = static_cast<int64_t>(tensor.nbytes());
     return done(transport.broadcast(transport.state, tensor.mutable_data_ptr(), bytes, root), tensors);
@@ -204,7 +212,8 @@ int32_t tonnage_group_use_nccl(int64_t handle, const NcclId* id, int32_t index) 
     const c10::Device device(c10::kCUDA, static_cast<c10::DeviceIndex>(index));
     const c10::DeviceGuard guard(device);
     const auto backend = c10::make_intrusive<NcclBackend>(*id, device, group->getRank(), group->getSize());
-    group->setBackend(c10::kCUDA, c10d::ProcessGroup::BackendType::CUSTOM, backend);
+    // A type of its own: `setBackend` takes the backend that a type has already.
+    group->setBackend(c10::kCUDA, c10d::ProcessGroup::BackendType::NCCL, backend);
     return 0;
   });
 }
@@ -271,6 +280,10 @@ int64_t tonnage_store(const char* host, int32_t port, int32_t serves, int32_t li
     options.waitWorkers = false;
     options.timeout = std::chrono::milliseconds(milliseconds);
     if (listener >= 0) options.masterListenFd = listener;
+#if TORCH_VERSION_MAJOR == 2 && TORCH_VERSION_MINOR < 8
+    // Of 2.7 the store over libuv, which is the default, takes no socket that listens already; the legacy one does.
+    if (listener >= 0) options.useLibUV = false;
+#endif
     return reinterpret_cast<int64_t>(new c10d::TCPStore(host, options));
   });
 }

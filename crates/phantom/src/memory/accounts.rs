@@ -73,13 +73,19 @@ impl Accounts {
             Some(ledger) => ledger.raise(account.ordinal, used, account.usable),
             None => used <= account.usable,
         };
+        if let Some(usage) = &mut self.usage {
+            if fits {
+                let users = self.ledger.as_mut().map_or_else(Vec::new, |ledger| ledger.users(account.ordinal));
+                let together = users.iter().map(|(_, bytes)| bytes).sum::<u64>().max(used);
+                usage.note_given(account.ordinal, bytes, used, (users.len().max(1), together));
+            } else {
+                usage.note_refused(account.ordinal, bytes, account.used);
+            }
+        }
         if !fits {
             return Err(Error::OUT_OF_MEMORY);
         }
         account.used = used;
-        if let Some(usage) = &mut self.usage {
-            usage.note(account.ordinal, used);
-        }
         Ok(())
     }
 
