@@ -5,9 +5,11 @@ how much more memory.
     cargo bench -p tonnage-core --bench paired --no-run      # in a checkout of each; prints where the binary is
     python testdata/speed/paired.py OLD NEW [JOB-QUESTION ...]
 
-A commit before the bench gets `crates/core/benches/paired.rs` and its `[[bench]]` first. Each figure is the best run of all rounds.
+A commit before the bench gets `crates/core/benches/paired.rs` and its `[[bench]]` first. Time is the processor's, of a run without the start of
+the program; each figure is the least of all rounds.
 """
 
+import resource
 import subprocess
 import sys
 
@@ -22,12 +24,28 @@ ASKED = [
     ("7b", "estimate", 40),
     ("grpo", "simulate", 4),
     ("grpo", "replay", 3),
+    ("gpt2", "fit", 20),
+    ("gpt2", "plan", 20),
+    ("7b-passes-16", "estimate", 5),
+    ("7b-generates", "estimate", 4),
+    ("grpo-judge", "estimate", 3),
+    ("swarm", "estimate", 8),
 ]
 
 
-def measure(binary, name, question, runs):
+def run(binary, name, question, runs):
+    """Nanoseconds of processor time, and KiB that the process held at most beside its own file."""
+    before = resource.getrusage(resource.RUSAGE_CHILDREN)
     printed = subprocess.run([binary, name, question, str(runs)], capture_output=True, text=True, check=True).stdout
-    return [int(number) for number in printed.split()]
+    after = resource.getrusage(resource.RUSAGE_CHILDREN)
+    seconds = after.ru_utime - before.ru_utime + after.ru_stime - before.ru_stime
+    return int(seconds * 1e9), int(printed.split()[1])
+
+
+def measure(binary, name, question, runs):
+    started, _ = run(binary, name, question, 0)
+    taken, held = run(binary, name, question, runs)
+    return max(taken - started, 1) // runs, held
 
 
 def main():

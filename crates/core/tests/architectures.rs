@@ -82,6 +82,18 @@ fn every_model_type_is_answered_with_its_own_parameters_or_refused_with_a_reason
 }
 
 #[test]
+fn the_documents_count_the_stand_ins() {
+    let stand_ins = generic_model_types().len();
+    for (page, said) in [
+        ("README.md", format!("| {stand_ins} more decoders (")),
+        ("docs/accuracy.md", format!("\n{stand_ins} model types are answered by one decoder")),
+    ] {
+        let text = std::fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join("../..").join(page)).unwrap();
+        assert!(text.contains(&said), "{page} should say `{}`", said.trim());
+    }
+}
+
+#[test]
 fn nothing_but_a_causal_language_model_is_answered_as_one() {
     for walked in walked() {
         let name = walked.model_type.as_str();

@@ -36,6 +36,7 @@ fn a_job_that_cannot_be_is_placed_at_the_key_at_fault() {
         ("model = \"gpt2\"\ntask = \"grpo\"\n\nnum_generations = 1", keys::NUM_GENERATIONS, 4, JobErrorKind::Refused),
         ("model = \"gpt2\"\n[lora]\nr = 8\n\ntargets = []", keys::LORA_TARGETS, 5, JobErrorKind::Value),
         ("model = \"gpt2\"\n\n[grpo]\nbeta = 0.1", keys::GRPO_BETA, 4, JobErrorKind::Refused),
+        ("model = \"gpt2\"\n\n[grpo]\nepsilon = 0.1", keys::GRPO_EPSILON, 4, JobErrorKind::Refused),
         ("model = \"gpt2\"\ngpu = \"a100\"", keys::GPU, 2, JobErrorKind::Value),
         ("model = \"gtp2\"", keys::MODEL, 1, JobErrorKind::Model),
         ("model = \"gpt2\"\nworld_size = 8\nparallel = \"none\"", keys::WORLD_SIZE, 2, JobErrorKind::Refused),

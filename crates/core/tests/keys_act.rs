@@ -61,6 +61,9 @@ completion_len = 8
 gpu = "h100"
 swarm = { local_questions = 2 }
 "#;
+const HRM: &str = r#"model = { model_type = "hrm", vocab_size = 11 }
+gpu = "h100"
+"#;
 const RANKS: &str = r#"model = { model_type = "llama", num_hidden_layers = 2, hidden_size = 64, intermediate_size = 160, num_attention_heads = 4, num_key_value_heads = 4, vocab_size = 500 }
 framework = "loop"
 use_cache = false
@@ -297,7 +300,15 @@ fn is_of_training(name: &str, example: &str) -> bool {
     let resolved = |file: &str| {
         JobSource::from_file("job.toml", file).resolve(&[]).unwrap_or_else(|error| panic!("{name}: {error}"))
     };
-    let (without, with) = (resolved(GPT2), resolved(&format!("{name} = {example}\n{GPT2}")));
+    let job = match name.split_once('.') {
+        Some(("grpo", _)) => GRPO,
+        Some(("swarm", _)) => SWARM,
+        Some(("hrm", _)) => HRM,
+        _ => GPT2,
+    };
+    // A key with a dot cannot stand beside its inline table.
+    let job = &job.replace("swarm = { local_questions = 2 }\n", "");
+    let (without, with) = (resolved(job), resolved(&format!("{name} = {example}\n{job}")));
     with.training != without.training && with.job == without.job
 }
 

@@ -3,12 +3,27 @@
 
 use super::arena::State;
 use super::caching::CachingAllocator;
+use super::pool_kind::PoolKind;
 
-/// The blocks of an allocator by address, and the first address that was never used.
+/// The blocks of an allocator by address, those of each pool, and the first address that was never used.
 #[derive(Debug, PartialEq, Eq, Hash)]
 pub struct Arrangement {
+    small: Vec<(u64, u64, State)>,
+    large: LargeArrangement,
+}
+
+/// How the blocks of the large pool lie, and the first address that was never used: while that stays, neither pool grows.
+#[derive(Debug, PartialEq, Eq, Hash)]
+pub struct LargeArrangement {
     blocks: Vec<(u64, u64, State)>,
     next_address: u64,
+}
+
+impl Arrangement {
+    /// What says how the large pool answers: the small one serves no request of its.
+    pub const fn large(&self) -> &LargeArrangement {
+        &self.large
+    }
 }
 
 impl CachingAllocator {
@@ -17,9 +32,16 @@ impl CachingAllocator {
         if self.collects_garbage {
             return None;
         }
-        let mut blocks: Vec<_> = self.arena.iter().map(|(_, block)| (block.addr, block.size, block.state)).collect();
+        let large = LargeArrangement { blocks: self.blocks_of(PoolKind::Large), next_address: self.next_address };
+        Some(Arrangement { small: self.blocks_of(PoolKind::Small), large })
+    }
+
+    /// Address, bytes and state of each block of a pool.
+    fn blocks_of(&self, pool: PoolKind) -> Vec<(u64, u64, State)> {
+        let of_pool = self.arena.iter().filter(|(_, block)| block.pool == pool);
+        let mut blocks: Vec<_> = of_pool.map(|(_, block)| (block.addr, block.size, block.state)).collect();
         blocks.sort_unstable_by_key(|(addr, ..)| *addr);
-        Some(Arrangement { blocks, next_address: self.next_address })
+        blocks
     }
 }
 

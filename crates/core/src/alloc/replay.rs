@@ -97,18 +97,21 @@ impl Follower {
     }
 
     /// Replays what was recorded since the last time: how blocks lie then, where that is all that counts.
-    pub(crate) fn follow_trace(&mut self, trace: &Trace) -> Option<Arrangement> {
+    ///
+    /// # Errors
+    /// More is needed than any device has.
+    pub(crate) fn follow_trace(&mut self, trace: &Trace) -> Result<Option<Arrangement>, ReplayOom> {
         let blocks = std::mem::take(&mut self.blocks);
         let mut run = Run { allocator: &mut self.allocator, blocks, peaks: Peaks::default() };
         let mut index = self.next;
         while let Some(event) = trace.events.get(index) {
             index = match event {
                 Event::Phase(_) => index + 1,
-                _ => run.replay_next(trace, index).ok()?,
+                _ => run.replay_next(trace, index)?,
             };
         }
         (self.blocks, self.next) = (run.blocks, index);
-        self.allocator.arrangement()
+        Ok(self.allocator.arrangement())
     }
 }
 

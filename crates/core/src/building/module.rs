@@ -54,16 +54,6 @@ impl Module {
         self.context.enter_module(self.id)
     }
 
-    /// Its index in the trace.
-    pub(crate) fn id(&self) -> u32 {
-        self.id
-    }
-
-    /// Whether hooks are registered on it.
-    pub(crate) fn has_hooks(&self) -> bool {
-        self.hooks.of(self.id).is_some()
-    }
-
     /// `module(hidden_states)`: `forward` between the hooks that are registered on the module.
     pub(crate) fn call(&self, hidden_states: &Tensor, forward: impl FnOnce(&Tensor) -> Tensor) -> Tensor {
         let Some(hooks) = self.hooks.of(self.id) else { return forward(hidden_states) };

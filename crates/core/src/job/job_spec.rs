@@ -207,6 +207,19 @@ impl ModelSpec {
         model_type::facts(&self.model_type)
     }
 
+    /// Whether the model's config, and so its generation config, names a begin token.
+    pub fn has_begin_token(&self) -> bool {
+        match self.config.0.get("bos_token_id") {
+            Some(id) => !id.is_null(),
+            None => self.facts().has_begin_token,
+        }
+    }
+
+    /// Whether its positions are rows of a table, as GPT-2's: then it matters at which a row's first token stands.
+    pub fn has_position_table(&self) -> bool {
+        self.facts().has_position_table()
+    }
+
     /// Whether its code is in transformers, rather than its trainer's own.
     pub fn is_in_transformers(&self) -> bool {
         self.facts().in_transformers

@@ -10,8 +10,10 @@ mod entry;
 mod error;
 mod fields;
 mod framework;
+mod grpo_training;
 pub mod guides;
 pub mod hf;
+mod hrm_training;
 mod hub;
 mod job_file;
 mod job_spec;
@@ -30,6 +32,7 @@ pub mod safetensors;
 mod schema;
 mod settings;
 mod source;
+mod swarm_training;
 mod task;
 mod training;
 mod transformers;
@@ -42,6 +45,8 @@ pub(crate) use error::REHEARSE;
 pub use error::{Cause, JobError, JobErrorKind, Place};
 pub use fields::{FieldError, Fields};
 pub use framework::Framework;
+pub use grpo_training::{AnswerIn, GrpoTraining, LossType, RewardBy, ScaleRewards};
+pub use hrm_training::{HrmTraining, PuzzleKind};
 pub use hub::{is_full_name, published_type};
 pub use job_spec::{
     Attention, Beside, CheckpointPolicy, ClipSpec, Counted, JobSpec, LeftOut, LogitsPath, LoraSpec, LossKernel,
@@ -62,6 +67,7 @@ pub use settings::{Origin, Override, Provenance, tables_of_other_strategies};
 pub use source::{
     ConfigSource, InstalledTransformers, JobSource, JobText, Lookup, NamedGpu, UnnamedGpu, WeightsBeside,
 };
+pub use swarm_training::{ForeignAdvantages, SwarmFilter, SwarmTraining};
 pub use task::{
     DpoSpec, GrpoSpec, JudgePhase, JudgePlace, JudgeSpec, JudgeWeights, LogProbs, LossOf, Passes, Rollout, Spreading,
     SwarmLogProbs, SwarmSpec, Task, TaskFacts, TaskName, TrlVersion,

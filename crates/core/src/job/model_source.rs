@@ -199,7 +199,7 @@ fn check_field(field: &str, setting: &Setting, model: &ModelSpec) -> Result<(), 
         let meant = other_word.filter(|word| has_field(model_type, word));
         (format!("the config of a `{model_type}` has no field `{field}`"), meant)
     } else {
-        let known = config.keys().map(String::as_str).chain(CONFIG_FIELDS).chain(HRM_FIELDS);
+        let known = config.keys().map(String::as_str).chain(CONFIG_FIELDS.iter().copied()).chain(HRM_FIELDS);
         (
             format!("no model config has a field `{field}`"),
             nearest(&field, known.filter(|name| has_field(model_type, name))),
@@ -267,17 +267,20 @@ const HRM_FIELDS: [&str; 14] = [
 ];
 
 /// Fields of the config classes of the families (transformers 5.17) that shape tensors or choose code paths.
-const CONFIG_FIELDS: [&str; 67] = [
+const CONFIG_FIELDS: &[&str] = &[
     "activation_function",
+    "add_cross_attention",
     "architectures",
     "attention_bias",
     "attention_dropout",
+    "attention_multiplier",
     "attention_probs_dropout_prob",
     "attn_logit_softcapping",
     "attn_pdrop",
     "bos_token_id",
     "dtype",
     "embd_pdrop",
+    "embedding_multiplier",
     "eos_token_id",
     "final_logit_softcapping",
     "head_dim",
@@ -288,9 +291,11 @@ const CONFIG_FIELDS: [&str; 67] = [
     "initializer_range",
     "intermediate_size",
     "is_decoder",
+    "is_encoder_decoder",
     "layer_norm_eps",
     "layer_norm_epsilon",
     "layer_types",
+    "logits_scaling",
     "max_position_embeddings",
     "max_window_layers",
     "mlp_bias",
@@ -314,6 +319,7 @@ const CONFIG_FIELDS: [&str; 67] = [
     "query_pre_attn_scalar",
     "reorder_and_upcast_attn",
     "resid_pdrop",
+    "residual_multiplier",
     "rms_norm_eps",
     "rope_local_base_freq",
     "rope_parameters",
@@ -333,8 +339,6 @@ const CONFIG_FIELDS: [&str; 67] = [
     "use_sliding_window",
     "vision_config",
     "vocab_size",
-    "add_cross_attention",
-    "is_encoder_decoder",
 ];
 
 #[cfg(test)]

@@ -42,6 +42,7 @@ static PRESETS: &[Preset] = &[
     preset("Qwen/Qwen3-8B", 8_190_735_360, include_str!("presets/qwen3-8b.json")),
     preset("Qwen/Qwen3-14B", 14_768_307_200, include_str!("presets/qwen3-14b.json")),
     preset("Qwen/Qwen3-32B", 32_762_123_264, include_str!("presets/qwen3-32b.json")),
+    preset("ibm-granite/granite-3.3-8b-instruct", 8_170_864_640, include_str!("presets/granite-3.3-8b-instruct.json")),
     preset("HuggingFaceTB/SmolLM3-3B", 3_075_098_624, include_str!("presets/smollm3-3b.json")),
     preset("meta-llama/Llama-3.2-1B", 1_235_814_400, include_str!("presets/llama-3.2-1b.json")),
     preset("meta-llama/Llama-3.2-3B", 3_212_749_824, include_str!("presets/llama-3.2-3b.json")),

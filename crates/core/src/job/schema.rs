@@ -31,10 +31,14 @@ pub fn job_schema() -> Value {
     })
 }
 
-/// The tables that keys stand in, in the order of the keys.
+/// The tables that keys stand in, each once, in the order of the keys.
 fn schema_tables() -> Vec<&'static str> {
-    let mut tables: Vec<_> = KEYS.iter().filter_map(|key| Some(key.name.split_once('.')?.0)).collect();
-    tables.dedup();
+    let mut tables = Vec::new();
+    for (table, _) in KEYS.iter().filter_map(|key| key.name.split_once('.')) {
+        if !tables.contains(&table) {
+            tables.push(table);
+        }
+    }
     tables
 }
 

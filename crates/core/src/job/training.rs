@@ -2,6 +2,10 @@
 
 use serde::{Deserialize, Serialize};
 
+use super::grpo_training::GrpoTraining;
+use super::hrm_training::HrmTraining;
+use super::swarm_training::SwarmTraining;
+
 /// How the learning rate falls, by transformers' names.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
@@ -77,6 +81,12 @@ pub struct TrainingSpec {
     pub data: DataSpec,
     /// What is generated from it.
     pub generation: GenerationSpec,
+    /// What GRPO asks, pays and holds out.
+    pub grpo: GrpoTraining,
+    /// What HRM learns from.
+    pub hrm: HrmTraining,
+    /// What a node of a swarm shares.
+    pub swarm: SwarmTraining,
 }
 
 /// What a training learns from.

@@ -110,6 +110,11 @@ impl Liger {
 }
 
 impl ModelType {
+    /// Whether positions are rows of a table: then it matters at which a row's first token stands.
+    pub(crate) fn has_position_table(&self) -> bool {
+        self.beyond_positions == BeyondPositions::Stops
+    }
+
     /// A decoder of transformers like Llama of which nothing else is known.
     pub(crate) const DECODER: Self = Self {
         name: "",

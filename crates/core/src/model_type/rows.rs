@@ -50,6 +50,13 @@ pub(super) static ROWS: &[ModelType] = &[
         layers_since: (4, 38),
         ..GPT2_LIKE
     },
+    ModelType {
+        name: "granite",
+        lora_targets: &[],
+        liger: Liger::LayersNotKnown { fuses_loss: false },
+        since: Some((4, 45)),
+        ..LLAMA_LIKE
+    },
     ModelType { name: "llama", since: Some((4, 42)), layers_since: (4, 42), ..LLAMA_LIKE },
     ModelType { name: "mistral", layers_since: (4, 38), ..LLAMA_LIKE },
     ModelType {

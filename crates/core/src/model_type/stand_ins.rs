@@ -4,8 +4,6 @@ use super::{BeyondPositions, Liger, ModelType};
 
 /// Liger has kernels for its layers and its loss.
 const FUSED: ModelType = ModelType { liger: Liger::LayersNotKnown { fuses_loss: true }, ..ModelType::DECODER };
-/// Liger has kernels for its layers alone.
-const FUSED_LAYERS: ModelType = ModelType { liger: Liger::LayersNotKnown { fuses_loss: false }, ..ModelType::DECODER };
 
 const QUERY_VALUE: &[&str] = &["q_proj", "v_proj"];
 const FUSED_QUERY_KEY_VALUE: &[&str] = &["query_key_value"];
@@ -49,7 +47,6 @@ pub(super) static STAND_INS: &[ModelType] = &[
     },
     ModelType { name: "gpt_neox", lora_targets: FUSED_QUERY_KEY_VALUE, ..HIDDEN_DROPOUT },
     ModelType { name: "gptj", lora_targets: QUERY_VALUE, ..GPT2_WORDS },
-    ModelType { name: "granite", ..FUSED_LAYERS },
     ModelType { name: "ministral", ..FUSED },
     ModelType { name: "olmo2", ..FUSED },
     ModelType { name: "olmo3", ..FUSED },

@@ -4,8 +4,8 @@
 use crate::op::full;
 use crate::tensor::Tensor;
 
-use super::Optimizer;
 use super::state::{States, zeros_like};
+use super::{Optimizer, Traffic};
 
 /// State of one parameter.
 enum Variance {
@@ -56,6 +56,11 @@ impl Optimizer for Adafactor {
             variables.update.clone_from(&variables.estimate);
             drop(variables.update.as_ref().map(Tensor::norm));
         }
+    }
+
+    fn traffic(&self) -> Traffic {
+        // torch/optim/_adafactor.py: decay 2, lerps of the variances 2, scaling the update 4, add_ 3.
+        Traffic::of_passes(11)
     }
 }
 

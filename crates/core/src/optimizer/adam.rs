@@ -5,8 +5,8 @@ use crate::dtype::DType;
 use crate::op::{UNTOLD, foreach_sqrt, full, group_by_dtype};
 use crate::tensor::Tensor;
 
-use super::Optimizer;
 use super::state::{States, zeros_like};
+use super::{Optimizer, Traffic};
 
 /// How the step is run.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -72,5 +72,16 @@ impl Optimizer for Adam {
 
     fn unscales(&self) -> bool {
         self.implementation == Implementation::Fused
+    }
+
+    fn traffic(&self) -> Traffic {
+        Traffic::of_passes(match self.implementation {
+            // _multi_tensor_adam: mul_ (decay) 2, lerp_ 3, mul_ 2, addcmul_ 3, div_ 2, add_ 2, addcdiv_ 4.
+            Implementation::Foreach => 18,
+            // One kernel: parameter, gradient and two moments read, three of them written.
+            Implementation::Fused => 7,
+            // _single_tensor_adam: as foreach, the division makes a tensor.
+            Implementation::ForLoop => 16,
+        })
     }
 }

@@ -8,8 +8,8 @@ use crate::op::full;
 use crate::tensor::{Context, Tensor};
 use crate::trace::Category;
 
-use super::Optimizer;
 use super::state::States;
+use super::{Optimizer, Traffic};
 
 /// Elements that share a scale.
 const BLOCK: u64 = 256;
@@ -42,6 +42,11 @@ impl Optimizer for AdamW8bit {
             }
             self.states.initialize_one(at, |parameter, _| moments_of(parameter));
         }
+    }
+
+    fn traffic(&self) -> Traffic {
+        // Parameter and gradient read, parameter written; the moments are bytes.
+        Traffic { passes: 3, state_bytes_per_element: 4 }
     }
 }
 

@@ -5,8 +5,8 @@ use crate::dtype::DType;
 use crate::op::full;
 use crate::tensor::Tensor;
 
-use super::Optimizer;
 use super::state::{States, zeros_like};
+use super::{Optimizer, Traffic};
 
 /// State of one parameter.
 struct Moments {
@@ -32,5 +32,10 @@ impl Optimizer for AdamAtan2 {
             _exp_avg: zeros_like(parameter),
             _exp_avg_sq: zeros_like(parameter),
         });
+    }
+
+    fn traffic(&self) -> Traffic {
+        // One kernel: parameter, gradient and two moments read, three of them written.
+        Traffic::of_passes(7)
     }
 }

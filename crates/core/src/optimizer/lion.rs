@@ -3,8 +3,8 @@
 
 use crate::tensor::Tensor;
 
-use super::Optimizer;
 use super::state::{States, zeros_like};
+use super::{Optimizer, Traffic};
 
 pub(super) struct Lion {
     states: States<Tensor>,
@@ -26,5 +26,10 @@ impl Optimizer for Lion {
                 drop(momentum);
             }
         }
+    }
+
+    fn traffic(&self) -> Traffic {
+        // lion-pytorch: decay 2, two lerps 6, sign_ 2, add_ 3.
+        Traffic::of_passes(13)
     }
 }

@@ -1,6 +1,6 @@
 //! Optimizers, a file each: what each keeps between steps, and what one step allocates.
 //!
-//! One more optimizer is one file here and one line in [`build_uncounted`], and its traffic.
+//! One more optimizer is one file here and one line in [`build_uncounted`].
 
 mod adafactor;
 mod adam;
@@ -26,6 +26,7 @@ use crate::tensor::Tensor;
 
 use adam::{Adam, Implementation};
 use traffic::Counted;
+pub(crate) use traffic::Traffic;
 
 /// An optimizer over the trained parameters.
 pub(crate) trait Optimizer {
@@ -36,13 +37,16 @@ pub(crate) trait Optimizer {
     fn unscales(&self) -> bool {
         false
     }
+
+    /// What a step moves in place.
+    fn traffic(&self) -> Traffic;
 }
 
 /// The optimizer of a kind.
 pub(crate) fn build(kind: OptimizerKind, parameters: &[Tensor]) -> Box<dyn Optimizer> {
     let parameters = parameters.to_vec();
     let optimizer = build_uncounted(kind, parameters.clone());
-    Box::new(Counted::new(optimizer, kind, parameters))
+    Box::new(Counted::new(optimizer, parameters))
 }
 
 fn build_uncounted(kind: OptimizerKind, parameters: Vec<Tensor>) -> Box<dyn Optimizer> {

@@ -5,9 +5,9 @@
 use crate::dtype::DType;
 use crate::tensor::Tensor;
 
-use super::Optimizer;
 use super::adam::{Adam, Implementation};
 use super::state::{States, zeros_like};
+use super::{Optimizer, Traffic};
 
 /// Newton-Schulz iterations of one step (`DEFAULT_NS_STEPS`).
 const ITERATIONS: usize = 5;
@@ -35,6 +35,11 @@ impl Optimizer for Muon {
         }
         drop(update);
         self.others.step();
+    }
+
+    fn traffic(&self) -> Traffic {
+        // torch/optim/_muon.py: momentum 3, decay 2, add_ 3.
+        Traffic::of_passes(8)
     }
 }
 

@@ -4,8 +4,8 @@
 use crate::op::group_by_dtype;
 use crate::tensor::Tensor;
 
-use super::Optimizer;
 use super::state::States;
+use super::{Optimizer, Traffic};
 
 pub(super) struct Sgd {
     momentum_buffers: Option<States<Tensor>>,
@@ -28,5 +28,10 @@ impl Optimizer for Sgd {
         for at in group_by_dtype(buffers.parameters()).into_iter().flatten() {
             buffers.initialize_one(at, |_, gradient| gradient.unary("clone.default", gradient.dtype()));
         }
+    }
+
+    fn traffic(&self) -> Traffic {
+        // torch/optim/sgd.py: add_; with momentum mul_ and add_ before.
+        Traffic::of_passes(if self.momentum_buffers.is_some() { 8 } else { 3 })
     }
 }

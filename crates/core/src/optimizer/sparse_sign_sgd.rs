@@ -6,7 +6,7 @@ use crate::model::hrm::CastedSparseEmbedding;
 use crate::op::{full, index};
 use crate::tensor::Tensor;
 
-use super::Optimizer;
+use super::{Optimizer, Traffic};
 
 pub(crate) struct SparseSignSgd {
     weights: Tensor,
@@ -58,5 +58,9 @@ impl Optimizer for SparseSignSgd {
         let _p = index(&self.weights, grad.sizes(), &[Some(&indices())]);
         drop(grad.map("sign.default", grad.dtype()));
         drop(indices());
+    }
+
+    fn traffic(&self) -> Traffic {
+        Traffic::COUNTED_ELSEWHERE
     }
 }

@@ -14,9 +14,28 @@ use super::reducer::Reducer;
 use super::{Loaded, Wrapper};
 
 pub(super) struct DistributedDataParallel {
-    context: Rc<Context>,
     model: Box<dyn Model>,
     parameters: Vec<Tensor>,
+    hooks: DdpHooks,
+}
+
+impl DistributedDataParallel {
+    pub(super) fn new(context: &Rc<Context>, loaded: Loaded, options: Ddp) -> Self {
+        let hooks = DdpHooks::new(context, &loaded.all_parameters, loaded.buffers, loaded.parameters.clone(), options);
+        Self { model: loaded.model, parameters: loaded.parameters, hooks }
+    }
+
+    fn post_forward(&self, output: &ModelOutput) -> ModelOutput {
+        let tensors: Vec<Tensor> = [&output.loss, &output.logits].into_iter().flatten().cloned().collect();
+        let mut passed = self.hooks.post_forward(tensors).into_iter();
+        let mut next = |given: &Option<Tensor>| given.as_ref().and_then(|_| passed.next());
+        ModelOutput { loss: next(&output.loss), logits: next(&output.logits), cache: output.cache.clone() }
+    }
+}
+
+/// What stands before and behind the forward pass of any model that it wraps.
+pub(crate) struct DdpHooks {
+    context: Rc<Context>,
     buffers: Vec<Tensor>,
     reducer: Rc<Reducer>,
     /// Whether `_DDPSink` stands behind every pass.
@@ -25,17 +44,21 @@ pub(super) struct DistributedDataParallel {
     require_forward_param_sync: Cell<bool>,
 }
 
-impl DistributedDataParallel {
-    /// Rank 0's parameters and buffers are broadcast, then the reducer makes its buckets.
-    pub(super) fn new(context: &Rc<Context>, loaded: Loaded, options: Ddp) -> Self {
-        let module_states: Vec<Tensor> = loaded.all_parameters.iter().chain(&loaded.buffers).cloned().collect();
+impl DdpHooks {
+    /// Rank 0's parameters and buffers are broadcast, then the reducer makes its buckets of those that are `trained`.
+    pub(crate) fn new(
+        context: &Rc<Context>,
+        parameters: &[Tensor],
+        buffers: Vec<Tensor>,
+        trained: Vec<Tensor>,
+        options: Ddp,
+    ) -> Self {
+        let module_states: Vec<Tensor> = parameters.iter().chain(&buffers).cloned().collect();
         broadcast_coalesced(&module_states);
-        let reducer = Reducer::new(context, loaded.parameters.clone(), options);
+        let reducer = Reducer::new(context, trained, options);
         Self {
             context: Rc::clone(context),
-            model: loaded.model,
-            parameters: loaded.parameters,
-            buffers: loaded.buffers,
+            buffers,
             reducer,
             looks_for_unused: options.find_unused_parameters && !options.static_graph,
             require_backward_grad_sync: Cell::new(true),
@@ -43,11 +66,17 @@ impl DistributedDataParallel {
         }
     }
 
-    fn pre_forward(&self) {
+    /// `_pre_forward`
+    pub(crate) fn pre_forward(&self) {
         self.reducer.rebuild_buckets();
         if self.require_forward_param_sync.get() {
             broadcast_coalesced(&self.buffers);
         }
+    }
+
+    /// Whether the passes that follow reduce gradients: entering and leaving `no_sync()`.
+    pub(crate) fn set_gradient_sync(&self, sync: bool) {
+        self.require_backward_grad_sync.set(sync);
     }
 
     fn prepare_for_backward(&self) {
@@ -58,15 +87,8 @@ impl DistributedDataParallel {
         self.require_forward_param_sync.set(synchronizes);
     }
 
-    fn post_forward(&self, output: &ModelOutput) -> ModelOutput {
-        let tensors: Vec<Tensor> = [&output.loss, &output.logits].into_iter().flatten().cloned().collect();
-        let mut passed = self.pass_through(tensors).into_iter();
-        let mut next = |given: &Option<Tensor>| given.as_ref().and_then(|_| passed.next());
-        ModelOutput { loss: next(&output.loss), logits: next(&output.logits), cache: output.cache.clone() }
-    }
-
     /// What `_post_forward` makes of the tensors that the model returns.
-    fn pass_through(&self, outputs: Vec<Tensor>) -> Vec<Tensor> {
+    pub(crate) fn post_forward(&self, outputs: Vec<Tensor>) -> Vec<Tensor> {
         self.prepare_for_backward();
         if self.looks_for_unused || self.reducer.is_delayed() { self.sink(outputs) } else { outputs }
     }
@@ -98,15 +120,15 @@ impl DistributedDataParallel {
 
 impl Wrapper for DistributedDataParallel {
     fn forward(&self, call: &ForwardCall) -> ModelOutput {
-        self.pre_forward();
+        self.hooks.pre_forward();
         let output = self.model.forward(call);
         self.post_forward(&output)
     }
 
     fn around(&self, forward: &mut dyn FnMut(&dyn Model) -> Vec<Tensor>) -> Option<Vec<Tensor>> {
-        self.pre_forward();
+        self.hooks.pre_forward();
         let outputs = forward(self.model.as_ref());
-        Some(self.pass_through(outputs))
+        Some(self.hooks.post_forward(outputs))
     }
 
     fn new_cache(&self) -> Rc<KvCache> {
@@ -122,6 +144,6 @@ impl Wrapper for DistributedDataParallel {
     }
 
     fn set_gradient_sync(&self, sync: bool) {
-        self.require_backward_grad_sync.set(sync);
+        self.hooks.set_gradient_sync(sync);
     }
 }

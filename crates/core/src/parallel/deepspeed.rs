@@ -10,7 +10,7 @@ use crate::job::JobSpec;
 use crate::model::family::{ForwardCall, Model, ModelOutput};
 use crate::model::nn::KvCache;
 use crate::op::full;
-use crate::optimizer::{self, Optimizer};
+use crate::optimizer::{self, Optimizer, Traffic};
 use crate::tensor::{Context, Layout, Shape, Tensor};
 use crate::trace::Category;
 
@@ -183,5 +183,9 @@ impl Optimizer for ZeroOptimizer {
         self.shared.averaged.replace(None);
         self.optimizer.step();
         self.master.set_grad(None);
+    }
+
+    fn traffic(&self) -> Traffic {
+        Traffic::COUNTED_ELSEWHERE
     }
 }

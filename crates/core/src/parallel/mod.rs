@@ -26,6 +26,7 @@ use crate::optimizer::{self, Optimizer};
 use crate::tensor::{Context, Tensor};
 use crate::trace::PhaseKind;
 
+pub(crate) use ddp::DdpHooks;
 pub(crate) use share::share_of_rank;
 
 use data_parallel::DataParallel;

@@ -27,6 +27,14 @@ pub struct Largest {
 /// bisection, else of those that leave the effective batch what it is, the largest first. `None` when not even one row
 /// fits, or rows are not the job's to choose. Sizes that cannot be (past a model's positions, say) do not fit.
 pub fn largest_that_fits(known: &VerdictTable<'_>, index: usize) -> Option<Largest> {
+    // What does not fit in the first steps does not fit in all.
+    let bound = known.of_first_steps().and_then(|first| search_largest(first, index));
+    let whole = Search { known, index, together: Vec::new() };
+    let found = bound.and_then(|bound| whole.fits_with(bound.batch.micro_batch_size));
+    found.or_else(|| search_largest(known, index))
+}
+
+fn search_largest(known: &VerdictTable<'_>, index: usize) -> Option<Largest> {
     let (job, usable) = (known.job(), known.gpus()[index].usable_bytes);
     let passes = job.task.facts().passes();
     let (grain, whole) = match passes {
@@ -41,8 +49,15 @@ pub fn largest_that_fits(known: &VerdictTable<'_>, index: usize) -> Option<Large
         Some(found) => Some(search.search_above(Bracket::new(found, grain, usable))),
         None => {
             let search = Search { together: known.devices_not_fit_for(Batch::with_rows(job, first)?), ..search };
-            let divisors = (1..first.min(MOST_ROWS + 1)).rev().filter(|rows| first.is_multiple_of(*rows));
-            divisors.take_while(|_| !matches!(passes, Passes::One(_))).find_map(|rows| search.fits_with(rows))
+            let divisors: Vec<u64> = match passes {
+                Passes::One(_) => Vec::new(),
+                _ => (1..first.min(MOST_ROWS + 1)).rev().filter(|rows| first.is_multiple_of(*rows)).collect(),
+            };
+            let may_fit = match passes {
+                Passes::Accumulated => search.first_that_may_fit(&divisors),
+                _ => 0,
+            };
+            divisors[may_fit..].iter().find_map(|rows| search.fits_with(*rows))
         }
     }
 }
@@ -117,14 +132,14 @@ impl Bracket {
     }
 }
 
-struct Search<'a> {
-    known: &'a VerdictTable<'a>,
+struct Search<'t, 'a> {
+    known: &'t VerdictTable<'a>,
     index: usize,
     /// Devices for which the same will be asked: they share simulations.
     together: Vec<Device>,
 }
 
-impl Search<'_> {
+impl Search<'_, '_> {
     /// The batch of `rows`, if it fits.
     fn fits_with(&self, rows: u64) -> Option<Largest> {
         let verdict = self.verdict_with(rows)?;
@@ -136,6 +151,23 @@ impl Search<'_> {
         let batch = Batch::with_rows(self.known.job(), rows)?;
         self.known.learn_all(batch, &self.together);
         self.known.verdict_on(batch, self.index).ok()
+    }
+
+    /// The place of the first of `divisors`, which fall, of which one pass alone fits: where that does not fit, several
+    /// passes of as many rows, which keep gradients while they run, do not either.
+    fn first_that_may_fit(&self, divisors: &[u64]) -> usize {
+        match self.one_pass_fits(1) {
+            // There may be no such job of one pass.
+            Err(_) => 0,
+            Ok(_) => divisors.partition_point(|rows| !self.one_pass_fits(*rows).unwrap_or(false)),
+        }
+    }
+
+    fn one_pass_fits(&self, rows: u64) -> Result<bool, String> {
+        let now = Batch::of(self.known.job());
+        let alone = Batch { micro_batch_size: rows, gradient_accumulation_steps: 1, ..now };
+        self.known.learn_all(alone, &self.together);
+        self.known.verdict_on(alone, self.index).map(|verdict| verdict.fit == Fit::Fits)
     }
 
     /// From a size that fits upwards.
@@ -194,6 +226,46 @@ mod tests {
             assert_eq!(found.verdict.fit, Fit::Fits);
         }
         assert!(sizes.len() >= 3 && sizes[0] < sizes[1], "{sizes:?}");
+    }
+
+    #[test]
+    fn the_largest_divisor_that_fits_is_found_without_trying_all() {
+        let small = JobSource::model("gpt2").set("model.n_layer", 2).set("seq_len", 256).set("micro_batch_size", 60);
+        let gpus = [600, 1024, 1500, 2048, 3072, 4096].map(|size| Gpu::parse(&format!("{size}MiB,sm_90")).unwrap());
+        let changes = [("framework", "loop"), ("framework", "trainer"), ("gradient_checkpointing", "true")];
+        for (key, value) in changes {
+            for passes in [2_u64, 4] {
+                let source = small.clone().set("gradient_accumulation_steps", passes).set(key, value);
+                let job = source.resolve(&[]).unwrap().job;
+                let known = VerdictTable::new(&job, &gpus, &source);
+                for index in 0..gpus.len() {
+                    let search = Search { known: &known, index, together: Vec::new() };
+                    let tried = (1..=60 * passes).rev().filter(|rows| (60 * passes).is_multiple_of(*rows));
+                    let largest = tried.into_iter().find_map(|rows| search.fits_with(rows));
+                    let found = largest_that_fits(&known, index);
+                    if largest.as_ref().is_none_or(|largest| largest.batch.gradient_accumulation_steps > 1) {
+                        assert_eq!(found, largest, "{key} = {value}, {passes} passes on {index}");
+                    }
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn a_long_job_is_searched_by_its_first_steps() {
+        let source = JobSource::model("gpt2").set("model.n_layer", 2).set("framework", "loop").set("steps", 40);
+        let source = source.set("micro_batch_size", 2).set("seq_len", 128);
+        let gpus = ["1GiB,sm_90", "2GiB,sm_80", "3GiB,sm_90"].map(|gpu| Gpu::parse(gpu).unwrap());
+        let job = source.resolve(&[]).unwrap().job;
+        let known = VerdictTable::new(&job, &gpus, &source);
+        assert!(known.of_first_steps().is_some());
+        let mut sizes = Vec::new();
+        for index in 0..gpus.len() {
+            let found = largest_that_fits(&known, index);
+            assert_eq!(found, search_largest(&VerdictTable::new(&job, &gpus, &source), index), "on {index}");
+            sizes.extend(found.map(|found| found.batch.micro_batch_size));
+        }
+        assert!(sizes.len() >= 2 && sizes.iter().any(|rows| *rows > 2), "{sizes:?}");
     }
 
     #[test]

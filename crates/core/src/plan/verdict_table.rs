@@ -1,22 +1,29 @@
 //! [`VerdictTable`]: a job with other batches on several GPUs, each distinct job simulated once.
 
+use std::borrow::Cow;
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use super::batch::Batch;
 use super::fit::{GpuVerdict, verdicts_on};
 use crate::estimate::Fit;
 use crate::gpu::{Device, Gpu};
-use crate::job::{JobError, JobSource, JobSpec, Origin};
+use crate::job::keys::STEPS;
+use crate::job::{JobError, JobSource, JobSpec, Origin, Override};
+
+/// A longer job is searched by its first steps, of which there are so many: the state appears in the first, and from the
+/// second on steps ask for the same.
+const FIRST_STEPS: u32 = 3;
 
 /// What is known of a job by batch, and by device: workspaces and kernels' scratch go by compute capability and
 /// multiprocessors.
 pub struct VerdictTable<'a> {
-    job: &'a JobSpec,
+    job: Cow<'a, JobSpec>,
     gpus: &'a [Gpu],
-    source: &'a JobSource,
+    source: Cow<'a, JobSource>,
     devices: Vec<Device>,
     known: Mutex<HashMap<(Batch, Device), Arc<Answers>>>,
+    first_steps: OnceLock<Option<Box<Self>>>,
 }
 
 /// An answer for every GPU of a device, in their order; why there is no such job is the same for all.
@@ -25,18 +32,34 @@ type Answers = Result<Vec<Result<GpuVerdict, String>>, JobError>;
 impl<'a> VerdictTable<'a> {
     /// Nothing known yet of `job`, which `source` came to.
     pub fn new(job: &'a JobSpec, gpus: &'a [Gpu], source: &'a JobSource) -> Self {
+        Self::of(Cow::Borrowed(job), gpus, Cow::Borrowed(source))
+    }
+
+    fn of(job: Cow<'a, JobSpec>, gpus: &'a [Gpu], source: Cow<'a, JobSource>) -> Self {
         let mut devices: Vec<Device> = Vec::new();
         for gpu in gpus {
             if !devices.contains(&gpu.device()) {
                 devices.push(gpu.device());
             }
         }
-        Self { job, gpus, source, devices, known: Mutex::default() }
+        Self { job, gpus, source, devices, known: Mutex::default(), first_steps: OnceLock::new() }
+    }
+
+    /// The first steps of a longer job alone: all of it needs no less.
+    pub(super) fn of_first_steps(&self) -> Option<&Self> {
+        let first_steps = || {
+            let is_longer = self.job.steps > 2 * FIRST_STEPS;
+            let cut = Override::new(STEPS, FIRST_STEPS, Origin::Rows);
+            let source = is_longer.then(|| JobSource::clone(&self.source).with(&[cut]))?;
+            let job = source.resolve(&[]).ok()?.job;
+            Some(Box::new(Self::of(Cow::Owned(job), self.gpus, Cow::Owned(source))))
+        };
+        self.first_steps.get_or_init(first_steps).as_deref()
     }
 
     /// The job as it was handed over.
     pub fn job(&self) -> &JobSpec {
-        self.job
+        &self.job
     }
 
     /// In the order of the table's columns.
@@ -86,9 +109,9 @@ impl<'a> VerdictTable<'a> {
 
     fn estimate_batch(&self, batch: Batch, gpus: &[Gpu]) -> Answers {
         // The job's own batch is not set again: a swarm's node chooses its rows itself.
-        let job = match batch == Batch::of(self.job) {
-            true => self.job.clone(),
-            false => self.source.resolve(&batch.overrides(self.job, &Origin::Rows))?.job,
+        let job = match batch == Batch::of(&self.job) {
+            true => JobSpec::clone(&self.job),
+            false => self.source.resolve(&batch.overrides(&self.job, &Origin::Rows))?.job,
         };
         Ok(verdicts_on(&job, gpus).into_iter().map(|answer| answer.map_err(|error| error.to_string())).collect())
     }

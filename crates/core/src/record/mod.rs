@@ -11,6 +11,7 @@ mod journal;
 mod outcome;
 mod run;
 mod state;
+mod suite;
 
 pub use attempt::{AttemptRecord, BatchRecord, ChangeRecord, PredictionRecord};
 pub use class::FailureClass;
@@ -21,6 +22,7 @@ pub use outcome::{
 };
 pub use run::{JobRecord, NodeRecord, Policy, RunRecord, ValueRecord};
 pub use state::{AttemptState, NodeState, Phase, RunState, of_node};
+pub use suite::{SuiteRun, SuiteSummary};
 
 /// The version that is written. It rises when an old reader would misunderstand, not when something is added.
 pub const FORMAT: u32 = 1;

@@ -13,7 +13,7 @@ use std::sync::Arc;
 pub use compare::{Comparison, Difference, DifferenceKind, GroupDifference, Names, Place, compare, compare_recordings};
 pub use pickle::{Pickle, PickleError, Value, ValueId};
 pub use snapshot::{SnapshotError, read_snapshot};
-pub use timeline::{TimelineError, TimelineReader, read_timeline, write_timeline};
+pub use timeline::{TimelineError, TimelineReader, read_timeline, write_recording, write_timeline};
 
 use crate::alloc::Request;
 

@@ -197,15 +197,43 @@ pub fn write_timeline(trace: &Trace) -> String {
 fn alloc_line(trace: &Trace, id: u32, allocation: &Allocation) -> Value {
     let module = trace.module(allocation);
     let Origin { op, node } = trace.origin(allocation);
-    let place = node.map_or_else(|| module.to_owned(), |node| format!("{module}|{node}"));
-    let line = json!(["a", id, allocation.bytes, op, place, allocation.category]);
-    match (line, allocation.stream) {
+    let line = json!(["a", id, allocation.bytes, op, place_of(module, node), allocation.category]);
+    on_stream(line, allocation.stream)
+}
+
+/// The module, and the node that ran it in backward.
+fn place_of(module: &str, node: Option<&str>) -> String {
+    node.map_or_else(|| module.to_owned(), |node| format!("{module}|{node}"))
+}
+
+/// The line with its stream, where that is not the main one.
+fn on_stream(line: Value, stream: u8) -> Value {
+    match (line, stream) {
         (Value::Array(mut fields), 1..) => {
-            fields.push(allocation.stream.into());
+            fields.push(stream.into());
             Value::Array(fields)
         }
         (line, _) => line,
     }
+}
+
+/// Writes a recording as a timeline, its header first.
+pub fn write_recording(recording: &Recording) -> String {
+    let mut text = recording.header.to_string();
+    for event in &recording.events {
+        let line = match event {
+            RecordedEvent::Alloc(RecordedAlloc { id, bytes, op, module, node, category, stream }) => {
+                on_stream(json!(["a", id, bytes, **op, place_of(module, node.as_deref()), **category]), *stream)
+            }
+            RecordedEvent::Free(id) => json!(["f", id]),
+            RecordedEvent::EmptyCache => json!(["e"]),
+            RecordedEvent::Phase(phase) => json!(["p", phase.name, phase.step]),
+        };
+        // Writing to a String does not fail.
+        let _ = write!(text, "\n{line}");
+    }
+    text.push('\n');
+    text
 }
 
 #[cfg(test)]
@@ -228,6 +256,13 @@ mod tests {
         assert_eq!((first.id, &*first.module, first.node.as_deref()), (0, "h.0", Some("MmBackward0")));
         let RecordedEvent::Alloc(second) = &recording.events[3] else { panic!() };
         assert_eq!((second.id, second.node.as_deref()), (1, None));
+    }
+
+    #[test]
+    fn a_recording_is_written_as_it_was_read() {
+        let text = format!("{TEXT}[\"a\",9,2048,\"\",\"\",\"\",3]\n[\"e\"]\n");
+        let recording = read_timeline(&text).unwrap();
+        assert_eq!(read_timeline(&write_recording(&recording)).unwrap(), recording);
     }
 
     #[test]

@@ -17,9 +17,9 @@ pub struct Against {
     pub estimate: Estimate,
     /// Peaks of one device: allocated and reserved, rehearsed.
     pub rehearsed: (u64, u64),
-    /// What is alive at the two peaks.
+    /// What is alive at the two peaks; empty where the recording does not say what its allocations hold, as a native program's.
     pub by_category: Vec<CategoryBytes>,
-    /// Where the traces part, among the allocations of PyTorch's large pool; `None` without a recording.
+    /// Where the traces part, among the allocations of PyTorch's large pool; `None` without a recording that knows phases.
     pub comparison: Option<Comparison>,
 }
 
@@ -44,8 +44,12 @@ const TOLD: [Category; 3] = [Category::Parameter, Category::Gradient, Category::
 pub fn compare_estimate(job: &SimulatedJob<'_>, seen: &Seen) -> Result<Against, EstimateError> {
     let estimate = job.estimate()?;
     let peak = seen.recording.as_ref().map(AtPeak::of_recording).unwrap_or_default();
-    let by_category = category_bytes(&estimate, &peak);
-    let comparison = seen.recording.as_ref().map(|recorded| {
+    let tells_categories = seen.recording.as_ref().is_none_or(|recorded| {
+        recorded.events.iter().any(|event| matches!(event, RecordedEvent::Alloc(alloc) if !alloc.category.is_empty()))
+    });
+    let by_category = if tells_categories { category_bytes(&estimate, &peak) } else { Vec::new() };
+    // Without phases nobody knows where the prediction's last step ends in it.
+    let comparison = seen.recording.as_ref().filter(|recorded| recorded.has_phases()).map(|recorded| {
         let predicted = as_seen(Recording::from(job.trace()));
         let length = last_step(recorded).min(last_step(&predicted));
         let shown = |recording| large_only(until_step(recording, length));

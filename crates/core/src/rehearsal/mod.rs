@@ -2,14 +2,17 @@
 //!
 //! Every process leaves a [`ProcessRecord`] and a [`crate::recording::Recording`] for each device it used. [`verdict_on`]
 //! answers for a GPU, by what was seen or by replaying the recording within its memory; [`AtPeak`] tells what the peak
-//! consists of; [`compare_estimate`] puts an estimate beside it.
+//! consists of; [`compare_estimate`] puts an estimate beside it. Of processes that leave none, [`DriverUse`] is what the phantom's
+//! driver itself saw.
 
 mod against;
+mod driver;
 mod peak;
 mod record;
 mod verdict;
 
 pub use against::{Against, CategoryBytes, compare_estimate};
+pub use driver::{DriverUse, Unrecorded, read_driver_use};
 pub use peak::{AtPeak, LiveLine};
 pub use record::{Caveat, DeviceRecord, Failure, OomRecord, PhaseBytes, ProcessRecord, RecordError, Stop, read_record};
 pub use verdict::{
@@ -35,16 +38,6 @@ pub struct Seen {
     pub complete: bool,
 }
 
-/// A process that used a device and left no record: a native program, Python that our recorder could not reach, or one that
-/// was killed.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Unrecorded {
-    /// On the machine that rehearsed.
-    pub pid: u32,
-    /// The most that it held of one device, its context included.
-    pub peak_bytes: u64,
-}
-
 /// A whole rehearsal.
 #[derive(Clone, Debug)]
 pub struct Rehearsal {
@@ -67,8 +60,11 @@ pub struct Rehearsal {
 }
 
 impl Rehearsal {
-    /// The answer for `gpu`: that of the device that has it worst.
+    /// The answer for `gpu`: that of the device that has it worst. Where no process left a record, what the driver saw decides.
     pub fn verdict_on(&self, gpu: &Gpu) -> Option<RehearsedVerdict> {
+        if self.seen.is_empty() {
+            return driver::driver_verdict(&self.unrecorded, self.has_failed(), gpu, &self.gpu);
+        }
         let on_gpu = self.seen.iter().map(|seen| verdict_on(seen, gpu, &self.gpu));
         on_gpu.max_by_key(|on_gpu| (on_gpu.fit, on_gpu.total_bytes))
     }
@@ -121,6 +117,12 @@ impl Rehearsal {
 
     /// Whether memory ran out and the script did not go on.
     pub fn ran_out(&self) -> bool {
-        self.seen.iter().any(|seen| seen.out_of_memory.is_some())
+        let by_driver = self.seen.is_empty() && driver::ran_out(&self.unrecorded, self.has_failed());
+        by_driver || self.seen.iter().any(|seen| seen.out_of_memory.is_some())
+    }
+
+    /// Whether the command ended with an error, or with a signal.
+    fn has_failed(&self) -> bool {
+        self.exit_code != Some(0)
     }
 }

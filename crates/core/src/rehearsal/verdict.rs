@@ -16,6 +16,8 @@ pub enum VerdictSource {
     Replay,
     /// There is no trace: the peaks alone say it.
     Peaks,
+    /// There is no record: what the driver gave and refused says it.
+    Driver,
 }
 
 impl VerdictSource {
@@ -25,6 +27,7 @@ impl VerdictSource {
             Self::Run => "run",
             Self::Replay => "replay",
             Self::Peaks => "peaks",
+            Self::Driver => "driver",
         }
     }
 }
@@ -40,15 +43,16 @@ pub struct RehearsedVerdict {
     pub by: VerdictSource,
     /// The rank that has it worst.
     pub rank: u32,
-    /// What PyTorch reserves at most, on a GPU with room to spare.
+    /// What PyTorch reserves at most, on a GPU with room to spare; by the driver, all that was taken beside contexts.
     pub peak_reserved_bytes: u64,
     /// The same and the context.
     pub total_bytes: u64,
     /// The GPU's bytes.
     pub usable_bytes: u64,
-    /// What the context takes at most.
+    /// What the context takes at most; those of all processes where they share a device.
     pub context_bytes: u64,
-    /// How often the cache must be flushed for the job to go on; not before errors that the script caught.
+    /// How often the cache must be flushed for the job to go on; not before errors that the script caught. By the driver, how often
+    /// it refused memory and the program went on.
     pub num_alloc_retries: u64,
     /// Where memory runs out.
     pub out_of_memory: Option<OutOfMemory>,

@@ -3,16 +3,19 @@
 
 use std::rc::Rc;
 
+use crate::building::Builder;
 use crate::dtype::DType;
-use crate::job::JobSpec;
+use crate::job::{JobSpec, Strategy};
 use crate::model::family::agi2::Agi2Model;
 use crate::op::{Reduction, full};
 use crate::optimizer::{self, GradScaler};
+use crate::parallel::DdpHooks;
 use crate::tensor::{Context, Tensor};
 use crate::trace::{Category, PhaseKind};
 
+use super::repetition::Repetition;
 use super::settled::{Piece, Settled};
-use super::train::{PASSES_RUN, Repetition, STEPS_RUN};
+use super::train::{PASSES_RUN, STEPS_RUN};
 
 /// The variables of the loop's function, which live from one batch to the next.
 #[derive(Default)]
@@ -23,10 +26,47 @@ struct Variables {
     loss: Option<Tensor>,
 }
 
+/// The model, and DistributedDataParallel round it where the job says so: the trainer has one GPU, and this is how people spread
+/// such a loop.
+struct Wrapped<'a> {
+    model: &'a Agi2Model,
+    ddp: Option<DdpHooks>,
+}
+
+impl Wrapped<'_> {
+    fn new<'a>(job: &JobSpec, context: &Rc<Context>, model: &'a Agi2Model, builder: &Builder) -> Wrapped<'a> {
+        let Strategy::Ddp(options) = job.parallel.strategy else { return Wrapped { model, ddp: None } };
+        context.phase(PhaseKind::Wrap);
+        let (parameters, buffers) = (builder.parameters(), builder.take_buffers());
+        Wrapped { model, ddp: Some(DdpHooks::new(context, &parameters, buffers, builder.trainable(), options)) }
+    }
+
+    /// Whether the gradients of the pass that follows are reduced.
+    fn set_gradient_sync(&self, sync: bool) {
+        if let Some(ddp) = &self.ddp {
+            ddp.set_gradient_sync(sync);
+        }
+    }
+
+    fn forward(&self, input_ids: &Tensor) -> Tensor {
+        let Some(ddp) = &self.ddp else { return self.model.forward(input_ids) };
+        ddp.pre_forward();
+        let logits = self.model.forward(input_ids);
+        ddp.post_forward(vec![logits.clone()]).pop().unwrap_or(logits)
+    }
+}
+
 /// Trains; what only repeats is left out of a long job. The trainer accumulates no gradients: a job with several batches a
 /// step divides the loss and steps after the last, as people change such a loop.
-pub(super) fn train_agi2(job: &JobSpec, context: &Rc<Context>, model: &Agi2Model, parameters: &[Tensor]) -> Repetition {
-    let mut run = Repetition { steps: 0, passes: job.gradient_accumulation_steps };
+pub(super) fn train_agi2(
+    job: &JobSpec,
+    context: &Rc<Context>,
+    model: &Agi2Model,
+    builder: &Builder,
+    parameters: &[Tensor],
+) -> Repetition {
+    let model = Wrapped::new(job, context, model, builder);
+    let mut run = Repetition::begin(job.gradient_accumulation_steps);
     let mut optimizer = optimizer::build(job.optimizer, parameters);
     let mut scaler = job.precision.scales_loss().then(|| GradScaler::new(context));
     let mut variables = Variables::default();
@@ -43,15 +83,17 @@ pub(super) fn train_agi2(job: &JobSpec, context: &Rc<Context>, model: &Agi2Model
         settled.begin_step();
         context.begin_step(step);
         for pass in 1..=job.gradient_accumulation_steps {
+            let left = job.gradient_accumulation_steps - pass;
+            let leaves_out = settled.is_enough(Piece::Pass, left) && pass >= PASSES_RUN;
+            model.set_gradient_sync(left == 0 || leaves_out);
             let begun = context.phases();
             variables.load_batch(job, tokens, context);
             if pass == 1 {
                 zero_grad(job, context, parameters);
             }
-            variables.forward(job, context, model);
+            variables.forward(job, context, &model);
             variables.backward(context, scaler.as_mut());
-            let left = job.gradient_accumulation_steps - pass;
-            if settled.is_enough(Piece::Pass, left) && pass >= PASSES_RUN {
+            if leaves_out {
                 run.passes = run.passes.min(pass);
                 context.count_phases_again(begun..context.phases(), left);
                 break;
@@ -74,7 +116,7 @@ pub(super) fn train_agi2(job: &JobSpec, context: &Rc<Context>, model: &Agi2Model
         }
     }
     context.end();
-    run
+    settled.close(run)
 }
 
 fn zero_grad(job: &JobSpec, context: &Rc<Context>, parameters: &[Tensor]) {
@@ -96,7 +138,7 @@ impl Variables {
         self.target_ids = Some(labels.narrow_any(1, tokens.saturating_sub(1)));
     }
 
-    fn forward(&mut self, job: &JobSpec, context: &Rc<Context>, model: &Agi2Model) {
+    fn forward(&mut self, job: &JobSpec, context: &Rc<Context>, model: &Wrapped<'_>) {
         let (Some(input_ids), Some(target_ids)) = (&self.input_ids, &self.target_ids) else { return };
         context.phase(PhaseKind::Forward);
         let autocast = context.autocast(job.precision.autocast_dtype());

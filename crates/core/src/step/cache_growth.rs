@@ -1,7 +1,6 @@
 //! A KV cache as generation that leaps over tokens needs it: what it is so many tokens later.
 
-use crate::building::CacheLayer;
-use crate::model::nn::KvCache;
+use crate::model::nn::{CacheLayer, KvCache};
 use crate::tensor::{Doubles, Tensor};
 
 /// How many tokens a cache may be moved on by [`doubled_cache`]: a window that is not full yet must not fill.
@@ -10,12 +9,12 @@ pub(super) fn cache_room(cache: &KvCache) -> u64 {
         Some(window) if layer.seen < window => (window - 1).saturating_sub(layer.seen),
         _ => u64::MAX,
     };
-    cache.parts().0.borrow().iter().enumerate().map(room).min().unwrap_or(0)
+    cache.layers().iter().enumerate().map(room).min().unwrap_or(0)
 }
 
 /// The cache as it is so many tokens later.
 pub(super) fn doubled_cache(cache: &KvCache, doubles: &mut Doubles, tokens: u64) -> KvCache {
-    let mut double = |(at, layer): (usize, &CacheLayer)| {
+    cache.map_layers(|at, layer| {
         let grows = cache.window(at).is_none_or(|window| layer.seen < window);
         let mut longer = |tensor: &Tensor| doubles.double_tensor(tensor, grows.then_some((2, tokens)));
         CacheLayer {
@@ -24,16 +23,12 @@ pub(super) fn doubled_cache(cache: &KvCache, doubles: &mut Doubles, tokens: u64)
             seen: layer.seen + tokens,
             window: layer.window.as_ref().map(|size| doubles.double_tensor(size, None)),
         }
-    };
-    let (layers, copies) = cache.parts();
-    let mut at = 0..;
-    let layers = layers.map(&mut |layer| double((at.next().unwrap_or_default(), layer)));
-    cache.with_layers(layers, copies.inherited())
+    })
 }
 
 /// Every tensor that a cache holds.
 pub(super) fn for_each(cache: &KvCache, mut see: impl FnMut(&Tensor)) {
-    for layer in cache.parts().0.borrow().iter() {
+    for layer in cache.layers().iter() {
         see(&layer.keys);
         see(&layer.values);
         layer.window.iter().for_each(&mut see);

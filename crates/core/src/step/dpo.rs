@@ -16,8 +16,8 @@ use super::fused_head::{FusedCall, FusedCausalLmOutput, fused_forward};
 use super::liger::apply_liger_kernels;
 use super::models::{Kind, Policy, load_model};
 use super::prepared::Prepared;
+use super::repetition::Repetition;
 use super::schedule::pieces_left_out;
-use super::train::Repetition;
 use super::trainer::{self, Recipe};
 
 /// Puts the reference beside the policy, and trains.

@@ -16,7 +16,7 @@ use crate::trace::{Category, PhaseKind};
 use super::fused_head::{FusedCall, fused_forward};
 use super::liger::apply_liger_kernels;
 use super::prepared::{Prepared, convert_outputs_to_fp32};
-use super::train::Repetition;
+use super::repetition::Repetition;
 use super::trainer::{self, Recipe};
 
 /// Batches of a step that are tensors of their own; those beyond lie in one.

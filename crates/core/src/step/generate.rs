@@ -110,7 +110,7 @@ fn sample_tokens(
 }
 
 /// Position ids from the mask: `mask.cumsum(-1) - 1`, padding set to 0.
-fn positions_of(mask: &Tensor) -> Tensor {
+pub(super) fn positions_of(mask: &Tensor) -> Tensor {
     let counted = mask.cumsum().map("sub.Tensor", DType::Int64);
     let padding = mask.map("eq.Scalar", DType::Bool);
     let positions = counted.map("masked_fill.Scalar", DType::Int64);

@@ -11,8 +11,9 @@ use crate::optimizer::{self, Optimizer, SparseSignSgd};
 use crate::tensor::{Context, Tensor};
 use crate::trace::{Category, PhaseKind};
 
+use super::repetition::Repetition;
 use super::settled::{Piece, Settled};
-use super::train::{Repetition, STEPS_RUN};
+use super::train::STEPS_RUN;
 
 /// Trains; steps that only repeat are left out of a long job.
 pub(super) fn train_hrm(
@@ -28,7 +29,7 @@ pub(super) fn train_hrm(
     // What lives from one step to the next, until the next forward pass has returned.
     let mut carry: Option<Carry> = None;
     let mut results: Option<Results> = None;
-    let mut run = Repetition { steps: 0, passes: 1 };
+    let mut run = Repetition::begin(1);
     let mut settled = Settled::new(job, context);
     for step in 1..=job.steps {
         if settled.is_enough(Piece::Step, u64::from(job.steps - step + 1)) && step > STEPS_RUN {
@@ -50,7 +51,7 @@ pub(super) fn train_hrm(
         drop(stack_scalars(&results.metrics));
     }
     context.end();
-    run
+    settled.close(run)
 }
 
 fn load_batch(job: &JobSpec, context: &Rc<Context>) -> Batch {

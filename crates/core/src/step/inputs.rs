@@ -16,8 +16,5 @@ pub(super) fn input_ids(context: &Rc<Context>, rows: u64, tokens: u64) -> Tensor
 
 /// Whether the model's config, and so its generation config, names a begin token.
 pub(super) fn has_begin_token(model: &ModelSpec) -> bool {
-    match model.config.0.get("bos_token_id") {
-        Some(id) => !id.is_null(),
-        None => model.facts().has_begin_token,
-    }
+    model.has_begin_token()
 }

@@ -17,9 +17,9 @@ use super::inputs::has_begin_token;
 use super::liger::apply_liger_kernels;
 use super::loading;
 use super::models::Policy;
+use super::repetition::Repetition;
 use super::simulation::{SimulateError, Simulation};
 use super::swarm::Node;
-use super::train::Repetition;
 use super::{agi2, dpo, fine_tune, grpo, hrm, infer, train};
 
 /// Runs `job` on abstract tensors.
@@ -53,7 +53,7 @@ pub fn simulate_with_other_devices(job: &JobSpec, others: &[Device]) -> Result<S
             let mode = Mode::new(job.train_mode, job.gradient_checkpointing);
             let builder = Builder::new(&context, job.precision.weight_dtype(), None, mode);
             let model = build(job, &builder)?;
-            Ok(own_loop(&context, &builder, |parameters| agi2::train_agi2(job, &context, &model, parameters)))
+            Ok(own_loop(&context, &builder, |parameters| agi2::train_agi2(job, &context, &model, &builder, parameters)))
         }
     }
 }

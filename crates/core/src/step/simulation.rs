@@ -4,7 +4,7 @@ use crate::building::BuildError;
 use crate::trace::Trace;
 use crate::work::Work;
 
-use super::train::Repetition;
+use super::repetition::Repetition;
 
 /// Why a job cannot be simulated.
 pub type SimulateError = BuildError;

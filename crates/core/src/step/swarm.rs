@@ -5,7 +5,7 @@ use std::rc::Rc;
 
 use crate::building::Mode;
 use crate::dtype::DType;
-use crate::job::{JobSpec, SwarmLogProbs, SwarmSpec};
+use crate::job::{Framework, JobSpec, SwarmLogProbs, SwarmSpec};
 use crate::model::family::{ForwardCall, Model};
 use crate::model::nn::Linear;
 use crate::op::{Reduction, UNTOLD, cat, full};
@@ -14,11 +14,12 @@ use crate::tensor::{Context, Tensor, checkpoint};
 use crate::trace::{Category, PhaseKind};
 
 use super::calls::Calls;
-use super::generate::{GenerateCall, GenerationConfig, SpecialTokens, generate};
+use super::generate::{GenerateCall, GenerationConfig, SpecialTokens, generate, positions_of};
 use super::inputs::input_ids;
+use super::repetition::Repetition;
 use super::sampling::Sampling;
 use super::settled::{Piece, Settled};
-use super::train::{Repetition, STEPS_RUN};
+use super::train::STEPS_RUN;
 
 /// The node's process: what lives as long as the job.
 pub(super) struct Node<'a> {
@@ -54,7 +55,11 @@ struct Loss {
 impl Node<'_> {
     /// Runs the node's steps.
     pub(super) fn run_node(&self) -> Repetition {
-        let mut run = Repetition { steps: 0, passes: self.job.gradient_accumulation_steps };
+        let mut run = Repetition::begin(self.job.gradient_accumulation_steps);
+        if self.is_own_loop() {
+            // Prompts are of different lengths there, and completions end.
+            self.context.pad_rows();
+        }
         let mut optimizer = optimizer::build(self.job.optimizer, self.parameters);
         let mut calls = Calls::default();
         let mut settled = Settled::new(self.job, self.context);
@@ -85,7 +90,7 @@ impl Node<'_> {
             }
         }
         self.context.end();
-        run
+        settled.close(run)
     }
 
     /// Generates all rows, some at a time; the completions go to the host.
@@ -147,11 +152,22 @@ impl Node<'_> {
         Loss { loss, _log_probs: log_probs, _old: old, _ratio: ratio, _per_token: per_token }
     }
 
-    fn forward_call<'a>(&self, batch: &'a Batch) -> ForwardCall<'a> {
+    /// Whether the program is `tonnage train`, and not GenRL.
+    fn is_own_loop(&self) -> bool {
+        self.job.framework == Framework::Loop
+    }
+
+    /// Positions that are rows of a table are told there, as padding stands before a prompt.
+    fn position_ids(&self, batch: &Batch) -> Option<Tensor> {
+        let is_told = self.is_own_loop() && self.job.model.has_position_table();
+        is_told.then(|| positions_of(&batch.mask))
+    }
+
+    fn forward_call<'a>(&self, batch: &'a Batch, position_ids: Option<&'a Tensor>) -> ForwardCall<'a> {
         ForwardCall {
             input_ids: &batch.ids,
             attention_mask: Some(&batch.mask),
-            position_ids: None,
+            position_ids,
             labels: None,
             num_items_in_batch: None,
             cache: None,
@@ -162,7 +178,9 @@ impl Node<'_> {
 
     /// The logits that predict the completion's tokens, a part of those that the head computes.
     fn compute_logits(&self, batch: &Batch) -> Tensor {
-        let output = self.model.forward(&self.forward_call(batch));
+        let position_ids = self.position_ids(batch);
+        let output = self.model.forward(&self.forward_call(batch, position_ids.as_ref()));
+        drop(position_ids);
         let logits = output.logits.unwrap_or_else(|| batch.ids.clone());
         logits.slice_any(1, self.swarm.completion_len)
     }
@@ -181,7 +199,9 @@ impl Node<'_> {
     }
 
     fn chunked_head_log_probs(&self, batch: &Batch, rows: u64) -> Tensor {
-        let hidden_states = self.model.hidden_states(&self.forward_call(batch));
+        let position_ids = self.position_ids(batch);
+        let hidden_states = self.model.hidden_states(&self.forward_call(batch, position_ids.as_ref()));
+        drop(position_ids);
         let head = self.model.output_embeddings();
         let chunks: Vec<Tensor> = chunk_sizes(self.swarm.train_rows, rows)
             .map(|rows| {

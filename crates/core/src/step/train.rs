@@ -12,6 +12,7 @@ use crate::trace::PhaseKind;
 
 use super::inputs::input_ids;
 use super::repeat::{Pass, Passes};
+use super::repetition::Repetition;
 use super::settled::{Piece, Settled};
 
 /// Python variables that live from one step to the next.
@@ -31,19 +32,9 @@ pub(super) const PASSES_RUN: u64 = 4;
 /// Steps that are always run: the state appears in the first, from the second on they allocate the same.
 pub(super) const STEPS_RUN: u32 = 3;
 
-/// What was run of what was asked for.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[non_exhaustive]
-pub struct Repetition {
-    /// Optimizer steps run.
-    pub steps: u32,
-    /// The fewest passes that a step ran.
-    pub passes: u64,
-}
-
 /// Trains; what only repeats is left out of a long job.
 pub(super) fn train_loop(job: &JobSpec, context: &Rc<Context>, wrapper: &dyn Wrapper) -> Repetition {
-    let mut run = Repetition { steps: 0, passes: job.gradient_accumulation_steps };
+    let mut run = Repetition::begin(job.gradient_accumulation_steps);
     let mut optimizer = wrapper.optimizer(job);
     let mut scaler = job.precision.scales_loss().then(|| GradScaler::new(context));
     let mut variables = Variables::default();
@@ -97,7 +88,7 @@ pub(super) fn train_loop(job: &JobSpec, context: &Rc<Context>, wrapper: &dyn Wra
         }
     }
     context.end();
-    run
+    settled.close(run)
 }
 
 fn micro_step(

@@ -11,9 +11,9 @@ use crate::parallel::Wrapper;
 use crate::tensor::{Context, Tensor};
 use crate::trace::PhaseKind;
 
+use super::repetition::Repetition;
 use super::schedule::{Passes, Schedule, Skip};
 use super::settled::{Piece, Settled};
-use super::train::Repetition;
 
 /// Ranks whose losses are gathered one by one; those beyond add 512 bytes each.
 const MOST_RANKS: u64 = 1 << 14;
@@ -84,7 +84,7 @@ pub(super) fn run_trainer(
     let passes = Passes { of_step: job.gradient_accumulation_steps, generate_every: recipe.generate_every() };
     let mut schedule = Schedule::new(passes);
     let mut settled = Settled::new(job, context).with_generation(passes.generate_every, passes.of_step);
-    let mut run = Repetition { steps: 0, passes: passes.of_step };
+    let mut run = Repetition::begin(passes.of_step);
     let mut step = 1;
     while step <= u64::from(job.steps) && !context.has_failed() {
         run.steps += 1;
@@ -108,7 +108,7 @@ pub(super) fn run_trainer(
     drop(variables);
     recipe.end();
     context.end();
-    run
+    settled.close(run)
 }
 
 /// The passes of an optimizer step; how many were run.

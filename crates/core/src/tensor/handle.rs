@@ -65,13 +65,7 @@ impl Tensor {
 
     /// What can be seen of it.
     pub(crate) fn meta(&self) -> TensorMeta {
-        TensorMeta {
-            layout: self.object.layout.clone(),
-            dtype: self.object.dtype,
-            requires_grad: self.requires_grad(),
-            is_view: self.object.is_view || matches!(self.object.memory, Memory::Shared(_)),
-            allocation: self.allocation(),
-        }
+        TensorMeta { layout: self.object.layout.clone(), dtype: self.object.dtype }
     }
 
     /// A tensor outside autograd that looks like `meta`, in memory of its own that the trace has already.

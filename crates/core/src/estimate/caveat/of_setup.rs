@@ -6,7 +6,7 @@ use crate::job::{
     Allowance, Attention, CheckpointPolicy, JobSpec, JudgeWeights, QuantizedWeights, Rollout, Strategy,
     TransformersVersion,
 };
-use crate::step::Repetition;
+use crate::step::{Repetition, WANDERING_ALLOWANCE};
 use crate::trace::{Stride, Trace};
 use crate::units::{Bytes, MIB};
 
@@ -201,6 +201,10 @@ pub(super) fn repeats_caveat(job: &JobSpec, run: Repetition) -> Option<Caveat> {
             "{} of {} steps and {} of {} passes were simulated: the others ask for the same again, if perhaps elsewhere",
             run.steps, job.steps, run.passes, job.gradient_accumulation_steps
         );
+        if run.small_blocks_wander {
+            let text = format!("{text}; requests of up to 1 MiB never lay as before, and the range allows {} for them", Bytes(WANDERING_ALLOWANCE));
+            return Caveat::widening("repetition_left_out", text, WANDERING_ALLOWANCE);
+        }
         Caveat::remark("repetition_left_out", text)
     })
 }

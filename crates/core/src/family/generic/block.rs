@@ -188,27 +188,22 @@ impl GenericLayer {
 
     fn attend(&self, x: &Tensor, call: &LayerCall) -> Tensor {
         let (output, _weights) = self.attention.forward(x, call, self.layer);
-        self.branch(output)
+        self.branch(&output)
     }
 
     fn feed(&self, x: &Tensor) -> Tensor {
-        self.branch(self.mlp.forward(x))
+        self.branch(&self.mlp.forward(x))
     }
 
     /// What is done to a branch before it is added.
-    fn branch(&self, output: Tensor) -> Tensor {
-        let dropped = output.dropout(self.config.residual_dropout, self.options.drops_out());
-        if self.config.shape.scales[1] { dropped.mul_scalar(UNTOLD) } else { dropped }
+    fn branch(&self, output: &Tensor) -> Tensor {
+        output.dropout(self.config.residual_dropout, self.options.drops_out())
     }
 }
 
 impl DecoderLayer for GenericLayer {
     fn module(&self) -> &Module {
         &self.module
-    }
-
-    fn index(&self) -> usize {
-        self.layer
     }
 
     fn forward(&self, residual: &Tensor, call: &LayerCall) -> Tensor {

@@ -75,7 +75,7 @@ impl GenericModel {
 
     fn embed(&self, call: &ForwardCall) -> (Tensor, Tensor) {
         let mut inputs_embeds = self.options.require_input_grads(self.embed_tokens.forward(call.input_ids));
-        if self.config.shape.scales[0] {
+        if self.config.shape.scales_embeddings {
             inputs_embeds = inputs_embeds.mul_scalar(UNTOLD);
         }
         let position_ids = call.position_ids_for(&inputs_embeds);
@@ -134,7 +134,7 @@ impl Model for GenericForCausalLm {
     fn forward(&self, call: &ForwardCall) -> ModelOutput {
         let _module = self.module.enter();
         let hidden_states = self.model.forward(call);
-        let scales = self.model.config.shape.scales[2];
+        let scales = self.model.config.shape.scales_logits;
         let scale = |logits: Tensor| if scales { logits.mul_scalar(UNTOLD) } else { logits };
         let HeadOutput { loss, logits } = self.lm_head.forward(&hidden_states, &call.head(), scale);
         ModelOutput { loss, logits, cache: call.cache.clone() }

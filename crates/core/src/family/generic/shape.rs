@@ -127,8 +127,9 @@ pub(super) struct Shape {
     pub qk_norm: QkNorm,
     /// Whether the embeddings are normed.
     pub embedding_norm: bool,
-    /// Whether embeddings, branches and logits are multiplied.
-    pub scales: [bool; 3],
+    /// Whether embeddings are multiplied by a number, and logits.
+    pub scales_embeddings: bool,
+    pub scales_logits: bool,
     /// Keys of the dropout on embeddings and on both branches, and what they are by default.
     pub embedding_dropout: (&'static str, f64),
     pub residual_dropout: (&'static str, f64),
@@ -158,7 +159,8 @@ pub(super) const LLAMA: Shape = Shape {
     positions: Positions::Rotary(ROTARY),
     qk_norm: QkNorm::Off,
     embedding_norm: false,
-    scales: [false; 3],
+    scales_embeddings: false,
+    scales_logits: false,
     embedding_dropout: NONE,
     residual_dropout: NONE,
     attention_dropout: ("attention_dropout", 0.0),
@@ -176,12 +178,11 @@ pub(super) fn shape_of_type(model_type: &str, fields: &Fields) -> Result<Option<
     let shape = match model_type {
         "gemma" => Shape {
             norm: NormKind::RmsCentred,
-            scales: [true, false, false],
+            scales_embeddings: true,
             activation: (&["hidden_activation", "hidden_act"], "gelu_pytorch_tanh"),
             tied: true,
             ..biased_shape(attention_bias(false)?, false)
         },
-        "granite" => Shape { scales: [true; 3], ..biased_shape(attention_bias(false)?, flag("mlp_bias", false)?) },
         "helium" => Shape {
             positions: Positions::Rotary(Rotary { interleaves: true, ..ROTARY }),
             ..biased_shape(attention_bias(false)?, flag("mlp_bias", false)?)
@@ -240,7 +241,7 @@ fn cohere_shape(fields: &Fields) -> Result<Shape, FieldError> {
         order: Order::Parallel,
         qk_norm: if fields.flag("use_qk_norm", false)? { QkNorm::EachHead } else { QkNorm::Off },
         positions: Positions::Rotary(Rotary { in_float32: true, ..ROTARY }),
-        scales: [false, false, true],
+        scales_logits: true,
         tied: true,
         ..biased_shape(fields.flag("attention_bias", false)?, false)
     })

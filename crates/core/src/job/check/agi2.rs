@@ -1,7 +1,7 @@
 //! What AGI2's own training loop has no switch for, and what the answer must say of it.
 
 use crate::job::keys;
-use crate::job::{Attention, CheckpointPolicy, JobError, JobSpec, LossKernel, Precision, TaskName};
+use crate::job::{Attention, CheckpointPolicy, JobError, JobSpec, LossKernel, Precision, Strategy, TaskName};
 use crate::model_type::AGI2;
 
 /// Refuses settings that the loop does not read.
@@ -10,6 +10,8 @@ pub(super) fn check_agi2(job: &JobSpec) -> Result<(), JobError> {
         return Ok(());
     }
     let autocast_at_most = matches!(job.precision, Precision::Fp32 | Precision::AmpFp16 | Precision::AmpBf16);
+    let is_ddp = matches!(job.parallel.strategy, Strategy::Ddp(_));
+    let is_alone = job.parallel.world_size <= 1 && matches!(job.parallel.strategy, Strategy::None);
     let refused = [
         (keys::TASK, job.task.name() != TaskName::CausalLm, "only its training loop is simulated"),
         (keys::PRECISION, !autocast_at_most, "its weights are fp32, with or without autocast"),
@@ -25,7 +27,11 @@ pub(super) fn check_agi2(job: &JobSpec) -> Result<(), JobError> {
         (keys::LOGITS_TO_KEEP, job.logits.logits_to_keep.is_some(), "its loss is of all logits"),
         (keys::LOSS, job.logits.loss != LossKernel::Full, "its loss is of all logits"),
         ("lora", job.lora.is_some(), "it is trained whole"),
-        (keys::WORLD_SIZE, job.parallel.world_size > 1, "it trains on one GPU"),
+        (
+            keys::WORLD_SIZE,
+            !is_alone && !is_ddp,
+            "it trains on one GPU, and only DistributedDataParallel can be written into its loop",
+        ),
     ];
     if let Some((key, _, why)) = refused.into_iter().find(|(_, is_set, _)| *is_set) {
         let problem = format!("`{key}` has no meaning for a small GPT in AGI2's trainer: {why}");
@@ -50,6 +56,7 @@ pub(super) fn agi2_notes(job: &JobSpec) -> Vec<String> {
         ("gradient checkpointing", job.gradient_checkpointing != CheckpointPolicy::Off),
         ("gradient accumulation", job.gradient_accumulation_steps > 1),
         ("bf16", job.precision == Precision::AmpBf16),
+        ("several ranks (DistributedDataParallel)", matches!(job.parallel.strategy, Strategy::Ddp(_))),
     ];
     let added: Vec<_> = not_its_own.into_iter().filter(|(_, is_set)| *is_set).map(|(name, _)| name).collect();
     let activation = job.model.config.get("activation_function").and_then(|name| name.as_str());
@@ -87,7 +94,7 @@ mod tests {
     use serde_json::json;
 
     use super::*;
-    use crate::job::{Task, from_case};
+    use crate::job::{Ddp, Task, from_case};
 
     fn job() -> JobSpec {
         from_case(&json!({"kind": "agi2", "batch": 2})).unwrap()
@@ -105,6 +112,7 @@ mod tests {
         ];
         let mut spread = job();
         spread.parallel.world_size = 2;
+        spread.parallel.strategy = Strategy::DataParallel;
         cases.push((spread, "`world_size`"));
         for (job, key) in cases {
             assert!(check_agi2(&job).unwrap_err().to_string().starts_with(key), "{key}");
@@ -115,9 +123,11 @@ mod tests {
     fn what_the_trainer_has_not_is_said() {
         let mut job = JobSpec { gradient_accumulation_steps: 2, precision: Precision::AmpBf16, ..job() };
         job.model.config.0.insert("activation_function".to_owned(), json!("relu"));
+        job.parallel.strategy = Strategy::Ddp(Ddp::default());
+        assert_eq!(check_agi2(&JobSpec { precision: Precision::Fp32, ..job.clone() }), Ok(()));
         let expected = [
             "a row of 512 tokens trains 511: inputs leave out its last, targets its first",
-            "AGI2's trainer has no switch for gradient accumulation and bf16: estimated as its loop with it written in",
+            "AGI2's trainer has no switch for gradient accumulation and bf16 and several ranks (DistributedDataParallel): estimated as its loop with it written in",
             "activation `relu`: AGI2's layers do not read it, they run gelu",
         ];
         assert_eq!(agi2_notes(&job), expected);

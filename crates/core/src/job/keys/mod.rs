@@ -2,6 +2,8 @@
 //! table, so a key is described in one place.
 
 mod allocator;
+mod grpo_training;
+mod hrm_training;
 mod judge;
 mod lora;
 mod quantization;
@@ -10,6 +12,7 @@ mod rl;
 mod run;
 mod step;
 mod swarm;
+mod swarm_training;
 mod training;
 
 pub use super::key_names::*;
@@ -94,6 +97,9 @@ const COUNT: usize = step::KEYS.len()
     + lora::KEYS.len()
     + quantization::KEYS.len()
     + rl::KEYS.len()
+    + grpo_training::KEYS.len()
+    + hrm_training::KEYS.len()
+    + swarm_training::KEYS.len()
     + judge::KEYS.len()
     + swarm::KEYS.len()
     + ranks::KEYS.len()
@@ -103,11 +109,14 @@ const COUNT: usize = step::KEYS.len()
 
 /// All keys, in the order in which people are told of them.
 pub static KEYS: [Key; COUNT] = {
-    let tables: [&[Key]; 10] = [
+    let tables: [&[Key]; 13] = [
         &step::KEYS,
         &lora::KEYS,
         &quantization::KEYS,
         &rl::KEYS,
+        &grpo_training::KEYS,
+        &hrm_training::KEYS,
+        &swarm_training::KEYS,
         &judge::KEYS,
         &swarm::KEYS,
         &ranks::KEYS,
@@ -135,8 +144,9 @@ mod tests {
     use super::super::key_names::ALL;
     use super::*;
     use crate::job::{
-        Attention, ComputeDtype, Framework, Init, JudgePhase, JudgePlace, JudgeWeights, LearningRateSchedule, LogProbs,
-        LossKernel, OptimizerKind, Precision, QuantizedWeights, Schedule, ShardInit, TaskName, TrlVersion,
+        AnswerIn, Attention, ComputeDtype, ForeignAdvantages, Framework, Init, JudgePhase, JudgePlace, JudgeWeights,
+        LearningRateSchedule, LogProbs, LossKernel, LossType, OptimizerKind, Precision, PuzzleKind, QuantizedWeights,
+        RewardBy, ScaleRewards, Schedule, ShardInit, SwarmFilter, TaskName, TrlVersion,
     };
 
     #[test]
@@ -181,6 +191,13 @@ mod tests {
         reads_all::<Framework>(step::FRAMEWORKS);
         reads_all::<LearningRateSchedule>(training::SCHEDULES);
         reads_all::<Init>(training::INITS);
+        reads_all::<LossType>(grpo_training::LOSS_TYPES);
+        reads_all::<ScaleRewards>(grpo_training::SCALES);
+        reads_all::<AnswerIn>(grpo_training::ANSWER_FORMS);
+        reads_all::<RewardBy>(grpo_training::REWARDS);
+        reads_all::<PuzzleKind>(hrm_training::PUZZLE_KINDS);
+        reads_all::<SwarmFilter>(swarm_training::FILTERS);
+        reads_all::<ForeignAdvantages>(swarm_training::FOREIGN_ADVANTAGES);
     }
 
     #[test]

@@ -44,6 +44,12 @@ pub(super) fn set_defaults(
             let trl: TrlVersion = choose.take_word(keys::TRL)?;
             let trainer = if task == TaskName::Grpo { "GRPOConfig" } else { "DPOConfig" };
             choose.notes.push(format!("behaviour and defaults are those of TRL {}", trl.name()));
+            if task == TaskName::Grpo && framework == Framework::Loop {
+                choose.notes.push(
+                    "the program is `tonnage train`: TRL's statements, with position ids where positions are rows of a table"
+                        .to_owned(),
+                );
+            }
             (trl.defaults(task), format!("TRL {}'s {trainer}", trl.name()))
         }
         TaskName::Swarm => (GENRL.to_vec(), "GenRL's default".to_owned()),

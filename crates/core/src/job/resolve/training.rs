@@ -5,10 +5,12 @@ use serde_json::Value;
 
 use super::chooser::Chooser;
 use crate::job::keys::{self, Default, Key};
-use crate::job::{DataSpec, GenerationSpec, JobError, JobErrorKind, TrainingSpec};
+use crate::job::{
+    DataSpec, GenerationSpec, GrpoTraining, HrmTraining, JobError, JobErrorKind, SwarmTraining, TaskName, TrainingSpec,
+};
 
 /// What was said of training, data and generation.
-pub(super) fn resolve_training(choose: &mut Chooser<'_>) -> Result<TrainingSpec, JobError> {
+pub(super) fn resolve_training(choose: &mut Chooser<'_>, task: TaskName) -> Result<TrainingSpec, JobError> {
     let mut said = Said(choose);
     Ok(TrainingSpec {
         learning_rate: said.said_number(keys::LEARNING_RATE),
@@ -32,6 +34,14 @@ pub(super) fn resolve_training(choose: &mut Chooser<'_>) -> Result<TrainingSpec,
         lora_alpha: said.said_number(keys::LORA_ALPHA),
         data: resolve_data(&mut said),
         generation: resolve_generation(&mut said),
+        // Of other tasks whoever sets one of its keys is told that nothing reads it.
+        grpo: if matches!(task, TaskName::Grpo | TaskName::Swarm) {
+            resolve_grpo_training(&mut said)?
+        } else {
+            GrpoTraining::default()
+        },
+        hrm: if task == TaskName::Hrm { resolve_hrm_training(&mut said)? } else { HrmTraining::default() },
+        swarm: if task == TaskName::Swarm { resolve_swarm_training(&mut said)? } else { SwarmTraining::default() },
     })
 }
 
@@ -64,6 +74,60 @@ fn resolve_generation(said: &mut Said<'_, '_>) -> GenerationSpec {
         num_beams: said.said_size(keys::GENERATION_NUM_BEAMS).unwrap_or(1),
         prompt: said.said_text(keys::GENERATION_PROMPT).unwrap_or_default(),
     }
+}
+
+fn resolve_grpo_training(said: &mut Said<'_, '_>) -> Result<GrpoTraining, JobError> {
+    let epsilon = said.said_number(keys::GRPO_EPSILON);
+    Ok(GrpoTraining {
+        questions: said.said_texts(keys::GRPO_QUESTIONS),
+        question_level: said.said_size(keys::GRPO_QUESTION_LEVEL).unwrap_or(1),
+        answer_form: said.said_word(keys::GRPO_ANSWER_FORM)?,
+        reward: said.said_word(keys::GRPO_REWARD)?,
+        epsilon,
+        epsilon_high: said.said_value(keys::GRPO_EPSILON_HIGH).as_f64().unwrap_or(epsilon),
+        loss_type: said.said_word(keys::GRPO_LOSS_TYPE)?,
+        scale_rewards: said.said_word(keys::GRPO_SCALE_REWARDS)?,
+        dynamic_sampling: said.said_value(keys::GRPO_DYNAMIC_SAMPLING).as_bool().unwrap_or_default(),
+        mask_truncated_completions: said
+            .said_value(keys::GRPO_MASK_TRUNCATED_COMPLETIONS)
+            .as_bool()
+            .unwrap_or_default(),
+        eval_questions: said.said_size(keys::GRPO_EVAL_QUESTIONS).unwrap_or_default(),
+        warm_start_reward: said.said_number(keys::GRPO_WARM_START_REWARD),
+        warm_start_learning_rate: said.said_number(keys::GRPO_WARM_START_LEARNING_RATE),
+        warm_start_steps: said.said_size(keys::GRPO_WARM_START_STEPS).unwrap_or_default(),
+    })
+}
+
+fn resolve_hrm_training(said: &mut Said<'_, '_>) -> Result<HrmTraining, JobError> {
+    Ok(HrmTraining {
+        puzzles: said.said_word(keys::HRM_PUZZLES)?,
+        side: said.said_size(keys::HRM_SIDE),
+        train_puzzles: said.said_size(keys::HRM_TRAIN_PUZZLES).unwrap_or_default(),
+        eval_puzzles: said.said_size(keys::HRM_EVAL_PUZZLES).unwrap_or_default(),
+        clues_min: said.said_size(keys::HRM_CLUES_MIN),
+        clues_max: said.said_size(keys::HRM_CLUES_MAX),
+        guesses_min: said.said_size(keys::HRM_GUESSES_MIN).unwrap_or_default(),
+        augmentations: said.said_size(keys::HRM_AUGMENTATIONS).unwrap_or_default(),
+        eval_views: said.said_size(keys::HRM_EVAL_VIEWS).unwrap_or(1),
+        puzzle_emb_lr: said.said_value(keys::HRM_PUZZLE_EMB_LR).as_f64(),
+        puzzle_emb_weight_decay: said.said_value(keys::HRM_PUZZLE_EMB_WEIGHT_DECAY).as_f64(),
+    })
+}
+
+fn resolve_swarm_training(said: &mut Said<'_, '_>) -> Result<SwarmTraining, JobError> {
+    Ok(SwarmTraining {
+        folder: said.said_text(keys::SWARM_FOLDER),
+        experiment: said.said_text(keys::SWARM_EXPERIMENT).unwrap_or_default(),
+        filter: said.said_word(keys::SWARM_FILTER)?,
+        foreign_advantages: said.said_word(keys::SWARM_FOREIGN_ADVANTAGES)?,
+        specialties: said.said_value(keys::SWARM_SPECIALTIES).as_bool().unwrap_or_default(),
+        round_seconds: said.said_number(keys::SWARM_ROUND_SECONDS),
+        quorum: said.said_number(keys::SWARM_QUORUM),
+        keep_rounds: said.said_size(keys::SWARM_KEEP_ROUNDS).unwrap_or_default(),
+        publish_every: said.said_size(keys::SWARM_PUBLISH_EVERY).unwrap_or_default(),
+        max_file_mib: said.said_size(keys::SWARM_MAX_FILE_MIB).unwrap_or_default(),
+    })
 }
 
 /// Hands out values, and notes only those that somebody said.

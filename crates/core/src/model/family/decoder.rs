@@ -108,6 +108,20 @@ pub(crate) struct DecoderConfig {
     pub positions: u64,
     /// Whether each layer has rotary embeddings; all have where it is `None`.
     pub turned_layers: Option<Rc<[bool]>>,
+    /// What scores are multiplied by, where that is not `head_dim ** -0.5`.
+    pub attention_multiplier: Option<f64>,
+    /// `None` where nothing else is multiplied.
+    pub multipliers: Option<Multipliers>,
+}
+
+/// What activations are multiplied by, as a number: ops that run for 1 too.
+#[derive(Clone, Copy)]
+pub(crate) struct Multipliers {
+    pub embedding: f64,
+    /// Of what each branch of a layer adds.
+    pub residual: f64,
+    /// What logits are divided by.
+    pub logits_scaling: f64,
 }
 
 impl DecoderConfig {
@@ -147,6 +161,8 @@ impl DecoderConfig {
             file: defaults.file,
             positions,
             turned_layers: None,
+            attention_multiplier: None,
+            multipliers: None,
         };
         config.check()?;
         Ok(config)
@@ -194,9 +210,9 @@ impl DecoderConfig {
         self.turned_layers.as_ref().is_none_or(|turned| turned.get(layer).copied().unwrap_or(true))
     }
 
-    /// What scores are multiplied by: `head_dim ** -0.5`.
+    /// What scores are multiplied by.
     pub(crate) fn scaling(&self) -> f64 {
-        (self.head_dim as f64).powf(-0.5)
+        self.attention_multiplier.unwrap_or_else(|| (self.head_dim as f64).powf(-0.5))
     }
 
     /// Width of all queries, and of all keys or all values.

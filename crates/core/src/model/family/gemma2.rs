@@ -248,10 +248,6 @@ impl DecoderLayer for GemmaDecoderLayer {
         &self.module
     }
 
-    fn index(&self) -> usize {
-        self.layer
-    }
-
     fn forward(&self, residual: &Tensor, call: &LayerCall) -> Tensor {
         let _module = self.module.enter();
         let mut hidden_states = self.input_layernorm.forward(residual);

@@ -2,7 +2,7 @@
 
 use std::rc::Rc;
 
-use crate::building::{BuildError, Builder, Module, call_layer};
+use crate::building::{BuildError, Builder, Module};
 use crate::dtype::DType;
 use crate::job::{Attention, FieldError, Fields, ModelSpec, ModelingFile};
 use crate::model::nn::{
@@ -236,7 +236,6 @@ impl Gpt2Mlp {
 
 struct Gpt2Block {
     module: Module,
-    layer: usize,
     ln_1: LayerNorm,
     attn: Gpt2Attention,
     ln_2: LayerNorm,
@@ -247,7 +246,6 @@ impl Gpt2Block {
     fn new(at: &Builder, layer: usize, config: Config, options: &RunOptions) -> Self {
         Self {
             module: at.module(),
-            layer,
             ln_1: LayerNorm::new(&at.at("ln_1"), config.n_embd, config.layer_norm_epsilon),
             attn: Gpt2Attention::new(&at.at("attn"), layer, config, options),
             ln_2: LayerNorm::new(&at.at("ln_2"), config.n_embd, config.layer_norm_epsilon),
@@ -329,10 +327,7 @@ impl Gpt2Model {
                 })
             } else {
                 let (mask, cache) = (causal_mask.as_ref(), call.cache.as_deref());
-                let parts = cache.map(KvCache::parts);
-                call_layer(&block.module, block.layer, &hidden_states, &[mask], parts, |hidden_states| {
-                    block.forward(hidden_states, mask, cache)
-                })
+                block.module.call(&hidden_states, |hidden_states| block.forward(hidden_states, mask, cache))
             };
         }
         self.ln_f.forward(&hidden_states)

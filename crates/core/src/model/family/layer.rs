@@ -3,7 +3,7 @@
 
 use std::rc::Rc;
 
-use crate::building::{self, Module};
+use crate::building::Module;
 use crate::model::nn::KvCache;
 use crate::tensor::{Tensor, checkpoint};
 
@@ -26,9 +26,6 @@ pub(crate) trait DecoderLayer: 'static {
     /// Its place in the module tree.
     fn module(&self) -> &Module;
 
-    /// Its place among the layers.
-    fn index(&self) -> usize;
-
     fn forward(&self, residual: &Tensor, call: &LayerCall) -> Tensor;
 }
 
@@ -40,11 +37,7 @@ pub(crate) fn call_layer<L: DecoderLayer>(
     options: &RunOptions,
 ) -> Tensor {
     if !options.checkpoints_layers() {
-        let shared = [Some(&call.cos), Some(&call.sin), call.mask.as_ref()];
-        let (module, cache) = (layer.module(), call.cache.as_deref().map(KvCache::parts));
-        return building::call_layer(module, layer.index(), hidden_states, &shared, cache, |hidden_states| {
-            layer.forward(hidden_states, &call)
-        });
+        return layer.module().call(hidden_states, |hidden_states| layer.forward(hidden_states, &call));
     }
     call.cache = None;
     let layer = Rc::clone(layer);

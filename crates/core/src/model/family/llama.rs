@@ -191,6 +191,8 @@ pub(crate) struct LlamaDecoderLayer {
     mlp: DecoderMlp,
     input_layernorm: RmsNorm,
     post_attention_layernorm: RmsNorm,
+    /// `residual_multiplier`
+    multiplier: Option<f64>,
 }
 
 impl LlamaDecoderLayer {
@@ -203,6 +205,15 @@ impl LlamaDecoderLayer {
             mlp: DecoderMlp::new(&at.at("mlp"), config),
             input_layernorm: norm("input_layernorm"),
             post_attention_layernorm: norm("post_attention_layernorm"),
+            multiplier: config.multipliers.map(|multipliers| multipliers.residual),
+        }
+    }
+
+    /// `residual + hidden_states`, or `residual + hidden_states * residual_multiplier`, whose product goes with the sum.
+    fn add(&self, residual: &Tensor, hidden_states: &Tensor) -> Tensor {
+        match self.multiplier {
+            Some(multiplier) => residual + &hidden_states.mul_scalar(multiplier),
+            None => residual + hidden_states,
         }
     }
 }
@@ -212,20 +223,16 @@ impl DecoderLayer for LlamaDecoderLayer {
         &self.module
     }
 
-    fn index(&self) -> usize {
-        self.layer
-    }
-
     fn forward(&self, residual: &Tensor, call: &LayerCall) -> Tensor {
         let _module = self.module.enter();
         let mut hidden_states = self.input_layernorm.forward(residual);
         let (attn_output, _weights) = self.self_attn.forward(&hidden_states, call, self.layer);
         hidden_states = attn_output;
-        hidden_states = residual + &hidden_states;
+        hidden_states = self.add(residual, &hidden_states);
         let residual = hidden_states.clone();
         hidden_states = self.post_attention_layernorm.forward(&hidden_states);
         hidden_states = self.mlp.forward(&hidden_states);
-        &residual + &hidden_states
+        self.add(&residual, &hidden_states)
     }
 }
 
@@ -269,7 +276,10 @@ impl<L: DecoderLayer> DecoderModel<L> {
 
     fn forward(&self, call: &ForwardCall) -> Tensor {
         let _module = self.module.enter();
-        let inputs_embeds = self.options.require_input_grads(self.embed_tokens.forward(call.input_ids));
+        let mut inputs_embeds = self.options.require_input_grads(self.embed_tokens.forward(call.input_ids));
+        if let Some(multipliers) = self.config.multipliers {
+            inputs_embeds = inputs_embeds.mul_scalar(multipliers.embedding);
+        }
         let position_ids = call.position_ids_for(&inputs_embeds);
         let inputs = call.mask_inputs(self.options.attention, &inputs_embeds, &position_ids);
         let masks = LayerMasks::create(inputs, self.config.mask_types, self.config.sliding_window);
@@ -324,7 +334,11 @@ impl<L: DecoderLayer> Model for DecoderForCausalLm<L> {
     fn forward(&self, call: &ForwardCall) -> ModelOutput {
         let _module = self.module.enter();
         let hidden_states = self.model.forward(call);
-        let HeadOutput { loss, logits } = self.lm_head.forward(&hidden_states, &call.head(), |logits| logits);
+        let scaled = |logits: Tensor| match self.model.config.multipliers {
+            Some(multipliers) => logits.div_scalar(multipliers.logits_scaling),
+            None => logits,
+        };
+        let HeadOutput { loss, logits } = self.lm_head.forward(&hidden_states, &call.head(), scaled);
         ModelOutput { loss, logits, cache: call.cache.clone() }
     }
 

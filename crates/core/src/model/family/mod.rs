@@ -10,6 +10,7 @@ pub(crate) mod gemma2;
 pub(crate) mod gemma3;
 pub(crate) mod gemma_config;
 pub(crate) mod gpt2;
+pub(crate) mod granite;
 pub(crate) mod layer;
 pub(crate) mod llama;
 pub(crate) mod mistral;
@@ -40,6 +41,7 @@ pub(crate) const LANGUAGE_MODELS: &[Family] = &[
     gemma2::FAMILY,
     gemma3::FAMILY,
     gpt2::FAMILY,
+    granite::FAMILY,
     llama::FAMILY,
     mistral::FAMILY,
     phi3::FAMILY,

@@ -231,10 +231,6 @@ impl DecoderLayer for Phi3DecoderLayer {
         &self.module
     }
 
-    fn index(&self) -> usize {
-        self.layer
-    }
-
     fn forward(&self, residual: &Tensor, call: &LayerCall) -> Tensor {
         let _module = self.module.enter();
         let mut hidden_states = self.input_layernorm.forward(residual);

@@ -23,6 +23,8 @@ pub(crate) struct Results {
     pub metrics: Vec<Tensor>,
     /// The logits, where they were asked for.
     pub logits: Option<Tensor>,
+    /// How sure each row is, with them.
+    pub q_halt_logits: Option<Tensor>,
     /// Whether every row halted; it stays until the next segment's is there.
     pub all_halted: Tensor,
 }
@@ -84,8 +86,9 @@ impl ActLossHead {
         let loss = &lm_loss + &halved;
         drop(halved);
         let logits = returns_logits.then(|| outputs.logits.detach());
+        let q_halt_logits = returns_logits.then(|| outputs.q_halt_logits.detach());
         let all_halted = new_carry.halted.all();
-        (new_carry, Results { loss, metrics, logits, all_halted })
+        (new_carry, Results { loss, metrics, logits, q_halt_logits, all_halted })
     }
 
     fn loss(&self, logits: &Tensor, labels: &Tensor) -> Tensor {

@@ -49,6 +49,28 @@ pub(crate) struct Carry {
     pub(super) current_data: Batch,
 }
 
+impl Carry {
+    /// What a checkpoint calls its tensors, in the order of [`Carry::tensors`].
+    #[allow(dead_code, reason = "a training saves it, the simulation does not")]
+    pub(crate) const NAMES: [&'static str; 7] =
+        ["z_H", "z_L", "steps", "halted", "inputs", "labels", "puzzle_identifiers"];
+
+    /// All its tensors.
+    #[allow(dead_code, reason = "a training saves them, the simulation does not")]
+    pub(crate) fn tensors(&self) -> [&Tensor; 7] {
+        let Batch { inputs, labels, puzzle_identifiers } = &self.current_data;
+        let InnerCarry { z_h, z_l } = &self.inner_carry;
+        [z_h, z_l, &self.steps, &self.halted, inputs, labels, puzzle_identifiers]
+    }
+
+    /// Of tensors in that order.
+    #[allow(dead_code, reason = "a training reads them, the simulation does not")]
+    pub(crate) fn of_tensors([z_h, z_l, steps, halted, inputs, labels, puzzle_identifiers]: [Tensor; 7]) -> Self {
+        let current_data = Batch { inputs, labels, puzzle_identifiers };
+        Self { inner_carry: InnerCarry { z_h, z_l }, steps, halted, current_data }
+    }
+}
+
 /// `HierarchicalReasoningModel_ACTV1ReasoningModule`
 struct ReasoningModule {
     module: Module,

@@ -11,7 +11,7 @@ mod rope;
 mod rotary_versions;
 
 pub(crate) use attention::{AttentionConfig, AttentionOutput, attention_forward, repeat_kv, sdpa_attention_forward};
-pub(crate) use cache::KvCache;
+pub(crate) use cache::{CacheLayer, KvCache};
 pub(crate) use head::{HeadCall, HeadOutput, LmHead, masked_lm_loss};
 pub(crate) use layers::{Activation, Conv1d, Embedding, LayerNorm, Linear, RmsNorm};
 pub(crate) use mask_inputs::MaskInputs;

@@ -6,6 +6,7 @@ use crate::op::{ReduceKind, UNTOLD, cat, stack};
 use crate::tensor::Tensor;
 
 use super::logps::LogpsCall;
+use crate::step::generate::positions_of;
 use crate::step::prepared::Prepared;
 use crate::step::schedule::pieces_left_out;
 
@@ -58,10 +59,11 @@ pub(super) fn per_token_logps(model: &Prepared, call: &LogpsCall) -> (Tensor, Op
 /// The logits that predict the completion's tokens: one more is computed, and the last dropped.
 fn completion_logits(model: &Prepared, call: &LogpsCall, ids: &Tensor, rows: u64) -> Option<Tensor> {
     let attention_mask = call.attention_mask.narrow_any(0, rows);
+    let position_ids = call.own_positions.then(|| positions_of(&attention_mask));
     let output = model.forward(&ForwardCall {
         input_ids: ids,
         attention_mask: Some(&attention_mask),
-        position_ids: None,
+        position_ids: position_ids.as_ref(),
         labels: None,
         num_items_in_batch: None,
         cache: None,

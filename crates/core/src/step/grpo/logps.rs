@@ -18,6 +18,8 @@ pub(super) struct LogpsCall<'a> {
     /// Rows at once; all when `None`.
     pub batch_size: Option<u64>,
     pub entropy: bool,
+    /// Whether position ids are made from the mask, as `tonnage train` does where positions are rows of a table; TRL gives none.
+    pub own_positions: bool,
 }
 
 impl Trainer<'_> {

@@ -21,6 +21,7 @@ pub(super) fn compute_loss(trainer: &Trainer, inputs: &Batch) -> Tensor {
         logits_to_keep,
         batch_size: None,
         entropy: true,
+        own_positions: trainer.makes_positions(),
     };
     let (per_token_logps, entropies) = trainer.per_token_logps(&trainer.prepared_policy(), &call);
     let advantages = inputs.advantages.unsqueeze(1);

@@ -21,7 +21,7 @@ use crate::tensor::Context;
 
 use super::liger::apply_liger_kernels;
 use super::models::{Kind, Loaded, Policy, load_model};
-use super::train::Repetition;
+use super::repetition::Repetition;
 use super::trainer as hf_trainer;
 use judge::Judge;
 pub use judge::simulate_judge;

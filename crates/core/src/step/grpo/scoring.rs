@@ -48,6 +48,7 @@ impl Trainer<'_> {
             logits_to_keep: self.spec.completion_len,
             batch_size: Some(self.job.micro_batch_size),
             entropy: false,
+            own_positions: self.makes_positions(),
         };
         let frozen = self.frozen_logps(&call, sampling_per_token_logps.as_ref().map(|logps| (logps, &completion_mask)));
         let rewards_per_func = self.calculate_rewards(rows);

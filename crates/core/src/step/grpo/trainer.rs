@@ -4,7 +4,7 @@ use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 
 use crate::building::Mode;
-use crate::job::{GrpoSpec, JobSpec};
+use crate::job::{Framework, GrpoSpec, JobSpec};
 use crate::model::family::Model;
 use crate::op::TokenOutputs;
 use crate::tensor::{Context, Tensor};
@@ -38,6 +38,11 @@ impl Trainer<'_> {
     /// `self.model`, wrapped.
     pub(super) fn prepared_policy(&self) -> Prepared<'_> {
         self.prepared_model(self.model, true)
+    }
+
+    /// Whether the loop is `tonnage train`'s and the policy's positions are rows of a table.
+    pub(super) fn makes_positions(&self) -> bool {
+        self.job.framework == Framework::Loop && self.job.model.facts().has_position_table()
     }
 
     /// `self.ref_model`, wrapped.

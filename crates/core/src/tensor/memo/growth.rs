@@ -4,11 +4,11 @@
 //! allocation grows. Then a later token is run next, on [`Doubles`] of all that lives from token to token. If it asks for
 //! what the growth foretells, it stands for the tokens before it ([`Event::Growing`]); else all is taken back.
 
-use super::context::Context;
-use super::counter::Tally;
-use super::handle::Tensor;
-use super::layout::Layout;
-use super::slice::{Moment, TraceSlice};
+use super::{Moment, TraceSlice};
+use crate::tensor::context::Context;
+use crate::tensor::counter::Tally;
+use crate::tensor::handle::Tensor;
+use crate::tensor::layout::Layout;
 use crate::trace::{Allocation, AllocationId, Event, Growing, Stride};
 
 /// What one token did.

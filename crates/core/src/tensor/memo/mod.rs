@@ -1,10 +1,10 @@
-//! [`TraceSlice`]: what was recorded between two moments, to be copied where the same happens again instead of being run.
+//! What is simulated once and stands for more: [`TraceSlice`], what was recorded between two moments, and its users.
 //!
-//! Three uses: a layer of a decoding pass stands for the layers like it ([`Renaming`]), a pass or a call of `generate` for
-//! later ones of the job ([`Copied`]), tokens for those between them (`growth`). Each is tested against the plain run.
+//! Equal passes of a training and equal calls of `generate` are copied (`later`), tokens between two that do the same are
+//! leapt over (`growth`). Each is tested against the plain run, and kept for what it gains, which `docs/speed.md` says.
 
+mod growth;
 mod later;
-mod renamed;
 
 use std::ops::Range;
 
@@ -12,30 +12,30 @@ use super::counter::Tally;
 use super::recorder::Recorder;
 use crate::trace::AllocationId;
 
+pub(crate) use growth::{Doubles, Growth, Landing, Leap, Token};
 pub(crate) use later::Copied;
-pub(crate) use renamed::Renaming;
 
 /// A moment of the trace.
 pub(crate) struct Moment {
-    pub(super) event: usize,
-    pub(super) allocation: AllocationId,
+    event: usize,
+    allocation: AllocationId,
     phase: u32,
     tally: Tally,
 }
 
 /// What was recorded between two moments.
 pub(crate) struct TraceSlice {
-    pub(super) events: Range<usize>,
-    pub(super) allocations: Range<AllocationId>,
+    events: Range<usize>,
+    allocations: Range<AllocationId>,
     /// The phases it begins and ends in.
-    pub(super) phases: Range<u32>,
+    phases: Range<u32>,
     /// What was counted in those before it began, and when it ended.
-    pub(super) tallies: [Tally; 2],
+    tallies: [Tally; 2],
 }
 
 impl TraceSlice {
     /// Where one of its allocations stands among them.
-    pub(crate) fn place(&self, id: AllocationId) -> AllocationId {
+    fn place(&self, id: AllocationId) -> AllocationId {
         id.wrapping_sub(self.allocations.start)
     }
 }
