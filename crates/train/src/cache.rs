@@ -4,9 +4,8 @@ use std::rc::Rc;
 
 use tonnage_torch::{Argument, Tensor, operator};
 
-use crate::building::{CacheLayer, LayerCopies};
 use crate::error::TrainError;
-use crate::model::nn::KvCache;
+use crate::model::nn::{CacheLayer, KvCache};
 use crate::tensor::{self, Context, caught};
 
 /// transformers' `DynamicCache`. A clone is another name of it.
@@ -39,13 +38,13 @@ impl Cache {
         let of_rows =
             |tensor: &tensor::Tensor| tensor.run(operator!("index_select"), [Argument::Int(0), Argument::from(&rows)]);
         let layers = caught(|| {
-            self.layers.parts().0.map(&mut |layer: &CacheLayer| CacheLayer {
+            self.layers.map_layers(|_, layer| CacheLayer {
                 keys: of_rows(&layer.keys),
                 values: of_rows(&layer.values),
                 seen: layer.seen,
                 window: layer.window.clone(),
             })
         })?;
-        Ok(Self::new(&self.context, Rc::new(self.layers.with_layers(layers, LayerCopies::default()))))
+        Ok(Self::new(&self.context, Rc::new(layers)))
     }
 }

@@ -71,6 +71,15 @@ pub enum TrainError {
 }
 
 impl TrainError {
+    /// PyTorch's own error, where it is one.
+    pub fn of_torch(&self) -> Option<&TorchError> {
+        match self {
+            Self::Torch(error) => Some(error),
+            Self::Step { source, .. } => source.of_torch(),
+            _ => None,
+        }
+    }
+
     pub(crate) fn refused_with(problem: String, hint: impl Into<String>) -> Self {
         Self::Refused { problem, hint: hint.into() }
     }

@@ -22,6 +22,8 @@ pub enum Weights<'a> {
     /// By name, as Hugging Face's checkpoints have them. A model's own weights must be there; LoRA's begin as peft's do where they
     /// are not.
     Named(&'a mut dyn FnMut(&str) -> Result<Option<Tensor>, TrainError>),
+    /// None: over a phantom GPU no number means anything, and those of a large model take minutes and the host's memory.
+    Unset,
 }
 
 /// A parameter of a model.
@@ -44,6 +46,13 @@ pub struct LanguageModel {
     mode: Rc<Mode>,
     parameters: Vec<Parameter>,
     buffers: Vec<Tensor>,
+}
+
+/// What a program that calls the model's own functions gets: its context, and the model itself.
+#[derive(Clone, Copy)]
+pub(crate) struct Parts<'a> {
+    pub context: &'a Rc<Context>,
+    pub model: &'a dyn Model,
 }
 
 /// What is behind it.
@@ -205,6 +214,14 @@ impl LanguageModel {
         matches!(self.model, Form::LanguageModel(_))
     }
 
+    /// `None` for the guide's small GPT, which has no keys, masks or positions of its own.
+    pub(crate) fn parts(&self) -> Option<Parts<'_>> {
+        match &self.model {
+            Form::LanguageModel(model) => Some(Parts { context: &self.context, model: model.as_ref() }),
+            Form::Agi2(_) => None,
+        }
+    }
+
     /// Whether it decodes over a cache; else each pass is over all tokens.
     pub fn keeps_keys(&self) -> bool {
         matches!(self.model, Form::LanguageModel(_))
@@ -310,6 +327,7 @@ pub(crate) fn fill_weights(
     for one in &new {
         let sizes = one.tensor.sizes();
         let given = match &mut weights {
+            Weights::Unset => continue,
             Weights::Initial => None,
             Weights::Named(named) => named(&one.name)?,
         };

@@ -11,6 +11,7 @@ pub mod clip;
 pub mod data;
 mod error;
 pub mod generate;
+pub mod grpo;
 mod language_model;
 // Files of core, which compiles them over tensors without numbers; what only those need is unused here.
 #[allow(dead_code, unused_imports)]
@@ -18,6 +19,7 @@ mod model;
 mod op;
 pub mod optimizer;
 mod precision;
+mod prepared;
 pub mod program;
 pub mod ranks;
 pub mod reasoning;
@@ -33,6 +35,7 @@ pub use cache::Cache;
 pub use error::TrainError;
 pub use language_model::{Call, LanguageModel, Output, Parameter, Weights};
 pub use precision::scalar_type;
+pub use prepared::Prepared;
 
 use tonnage_core::{dtype, job, trace};
 pub use tonnage_torch::{Device, ScalarType, Tensor, Torch, TorchError};

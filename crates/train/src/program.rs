@@ -14,6 +14,7 @@ use crate::data::corpus::{Content, read};
 use crate::data::tokenizer::Tokenizer;
 use crate::data::vocabulary::Vocabulary;
 use crate::error::TrainError;
+use crate::grpo::swarm::Place;
 use crate::language_model::{LanguageModel, Weights};
 use crate::store::adapter::{Adapted, AdapterConfig};
 use crate::store::checkpoints::Checkpoints;
@@ -22,7 +23,7 @@ use crate::store::weights;
 use crate::training::{Event, Outcome, Parts, Ranks, STATE, Saved, Settings, Trainer};
 
 /// The file of a model's weights.
-const WEIGHTS: &str = "model.safetensors";
+pub(crate) const WEIGHTS: &str = "model.safetensors";
 
 /// A training before anything of it is loaded.
 pub struct Program<'a> {
@@ -30,6 +31,8 @@ pub struct Program<'a> {
     pub job: &'a JobSpec,
     /// What does not.
     pub training: &'a TrainingSpec,
+    /// Whether the job names its model by a name that the built-in table has, as `gpt2`: whoever says it means the published one.
+    pub names_published: bool,
     /// The folder of the model's config, where it has one.
     pub model_folder: Option<PathBuf>,
     /// The folder of GPT-2 in the hub cache, whose tokenizer `tiktoken` means.
@@ -38,8 +41,12 @@ pub struct Program<'a> {
     pub train_files: Vec<PathBuf>,
     /// Paths of the files of `training.eval_files` that exist.
     pub eval_files: Vec<PathBuf>,
+    /// The folder of the judge of a training by GRPO, where it has one.
+    pub judge_folder: Option<PathBuf>,
     /// Where checkpoints go; `None` in a rehearsal.
     pub output: Option<PathBuf>,
+    /// Which node of a swarm it is.
+    pub swarm: Place,
     /// Whether it goes on with the newest checkpoint there.
     pub resumes: bool,
 }
@@ -70,15 +77,7 @@ impl<'a> Program<'a> {
                 format!("set `{}` to {longest} or less", keys::SEQ_LEN),
             ));
         }
-        let tokenizer = self.read_tokenizer()?;
-        let vocabulary = vocabulary_of(self.job);
-        if let Some(vocabulary) = vocabulary.filter(|vocabulary| tokenizer.size() > *vocabulary) {
-            return Err(TrainError::Vocabulary(format!(
-                "the tokenizer {} has {} tokens, and the model rows for {vocabulary}: it is of another model (vocab_size)",
-                tokenizer.name(),
-                tokenizer.size()
-            )));
-        }
+        let tokenizer = self.checked_tokenizer()?;
         let data = &self.training.data;
         let chat = tokenizer.folder().map(ChatTemplate::beside).transpose()?.flatten();
         let making = Making {
@@ -102,6 +101,20 @@ impl<'a> Program<'a> {
             ));
         }
         Ok(Ready { program: self, settings, tokenizer, data: made })
+    }
+
+    /// The tokenizer, whose tokens the model has rows for.
+    pub(crate) fn checked_tokenizer(&self) -> Result<Tokenizer, TrainError> {
+        let tokenizer = self.read_tokenizer()?;
+        let vocabulary = vocabulary_of(self.job);
+        if let Some(vocabulary) = vocabulary.filter(|vocabulary| tokenizer.size() > *vocabulary) {
+            return Err(TrainError::Vocabulary(format!(
+                "the tokenizer {} has {} tokens, and the model rows for {vocabulary}: it is of another model (vocab_size)",
+                tokenizer.name(),
+                tokenizer.size()
+            )));
+        }
+        Ok(tokenizer)
     }
 
     fn read_tokenizer(&self) -> Result<Tokenizer, TrainError> {
@@ -148,7 +161,7 @@ impl<'a> Program<'a> {
     }
 
     /// What was said, else the model's own end of text where the tokenizer is the model's.
-    fn end_of_text(&self, tokenizer: &Tokenizer) -> Result<Option<u32>, TrainError> {
+    pub(crate) fn end_of_text(&self, tokenizer: &Tokenizer) -> Result<Option<u32>, TrainError> {
         if let Some(said) = &self.training.data.end_of_text {
             let number = said.parse().ok().filter(|number| u64::from(*number) < tokenizer.size());
             return tokenizer.token(said).or(number).map(Some).ok_or_else(|| {
@@ -165,7 +178,7 @@ impl<'a> Program<'a> {
     }
 
     /// The checkpoint that it goes on with.
-    fn find_checkpoint(&self) -> Result<Option<PathBuf>, TrainError> {
+    pub(crate) fn find_checkpoint(&self) -> Result<Option<PathBuf>, TrainError> {
         let Some(output) = self.output.as_deref().filter(|_| self.resumes) else { return Ok(None) };
         let named = || self.training.resume_from_checkpoint.as_deref().map(named_checkpoint).transpose();
         match Checkpoints::new(output, 1).newest()? {
@@ -282,13 +295,16 @@ fn agree_on(own: Option<PathBuf>, ranks: &dyn Ranks) -> Result<Option<PathBuf>, 
 }
 
 impl Program<'_> {
-    fn build_model(
+    pub(crate) fn build_model(
         &self,
         torch: &'static Torch,
         device: Device,
         checkpoint: Option<&Path>,
     ) -> Result<LanguageModel, TrainError> {
         let build = |weights: Weights<'_>| LanguageModel::build_model(torch, device, self.job, weights);
+        if self.output.is_none() {
+            return build(Weights::Unset);
+        }
         if self.job.lora.is_some() {
             let mut adapted = Adapted::open(self.model_folder.as_deref(), checkpoint)?;
             return build(Weights::Named(&mut |name: &str| adapted.tensor(torch, name)));
@@ -308,7 +324,7 @@ impl Program<'_> {
     }
 
     /// Writes weights and what makes them a model of transformers, or an adapter of peft.
-    fn write_model(&self, folder: &Path, model: &LanguageModel) -> Result<(), TrainError> {
+    pub(crate) fn write_model(&self, folder: &Path, model: &LanguageModel) -> Result<(), TrainError> {
         match &self.job.lora {
             Some(lora) => {
                 let base = self.model_folder.clone().unwrap_or_default();
@@ -329,7 +345,8 @@ impl Program<'_> {
     /// When the job names one, and neither its weights nor a checkpoint are on this machine.
     pub fn check_weights(&self) -> Result<(), TrainError> {
         let name = &self.job.model.name;
-        let asks = self.training.init == Init::Auto && is_full_name(name) && self.job.model.model_type != AGI2;
+        let is_published = is_full_name(name) || self.names_published;
+        let asks = self.training.init == Init::Auto && is_published && self.job.model.model_type != AGI2;
         if !asks || self.first_weights()?.is_some() || self.find_checkpoint()?.is_some() {
             return Ok(());
         }
@@ -355,7 +372,7 @@ impl Program<'_> {
 }
 
 /// The config by which transformers loads the weights.
-fn write_config(folder: &Path, job: &JobSpec) -> Result<(), TrainError> {
+pub(crate) fn write_config(folder: &Path, job: &JobSpec) -> Result<(), TrainError> {
     let mut config: Map<String, Value> = job.model.config.0.clone();
     config.insert("model_type".to_owned(), job.model.model_type.clone().into());
     write_json(&folder.join("config.json"), &Value::Object(config))

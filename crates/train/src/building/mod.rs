@@ -3,7 +3,6 @@
 
 mod builder;
 mod init;
-mod layers;
 mod mode;
 mod module;
 mod older_masks;
@@ -12,7 +11,6 @@ mod quantized;
 pub use builder::BuildError;
 pub(crate) use builder::{Builder, NewParameter};
 pub(crate) use init::Init;
-pub(crate) use layers::{CacheLayer, CacheLayers, LayerCopies, call_layer};
 pub(crate) use mode::{LigerKernels, Mode};
 pub(crate) use module::Module;
 pub(crate) use older_masks::{OlderMask, update_causal_mask};

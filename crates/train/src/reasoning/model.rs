@@ -27,6 +27,14 @@ pub struct Puzzles {
 /// What goes from one segment to the next: states of both levels, steps of each row, which rows halted, and the rows themselves.
 pub struct Thoughts(Carry);
 
+impl Thoughts {
+    /// All tensors by name, for a checkpoint.
+    pub fn named(&self) -> Vec<(String, Tensor)> {
+        let named = Carry::NAMES.into_iter().zip(self.0.tensors());
+        named.map(|(name, tensor)| (name.to_owned(), tensor.inner().clone())).collect()
+    }
+}
+
 /// What a segment returns.
 pub struct Segment {
     /// The sum over the rows: of the answer's loss and half of those of halting.
@@ -35,6 +43,8 @@ pub struct Segment {
     pub metrics: Vec<Tensor>,
     /// [rows, tokens, vocabulary], where they were asked for
     pub logits: Option<Tensor>,
+    /// `[rows]`, with them: how sure each row is that it is right
+    pub q_halt_logits: Option<Tensor>,
     /// Whether every row has halted.
     pub all_halted: Tensor,
 }
@@ -97,6 +107,27 @@ impl ReasoningModel {
         self.parameters.iter().filter(|one| one.is_trained).map(|one| one.tensor.clone()).collect()
     }
 
+    /// Names of [`ReasoningModel::trained`].
+    pub fn trained_names(&self) -> Vec<String> {
+        self.parameters.iter().filter(|one| one.is_trained).map(|one| one.name.clone()).collect()
+    }
+
+    /// Thoughts of tensors on the device, which `find` has by the names of [`Thoughts::named`].
+    ///
+    /// # Errors
+    /// Those of `find`.
+    pub fn thoughts_of(
+        &self,
+        mut find: impl FnMut(&str) -> Result<Tensor, TrainError>,
+    ) -> Result<Thoughts, TrainError> {
+        let mut found = Vec::new();
+        for name in Carry::NAMES {
+            found.push(tensor::Tensor::of(&self.context, find(name)?));
+        }
+        let all = found.try_into().map_err(|_| TrainError::Vocabulary("a thought is missing".to_owned()))?;
+        Ok(Thoughts(Carry::of_tensors(all)))
+    }
+
     /// All that a checkpoint has: weights, the first states and the puzzle table.
     pub fn named(&self) -> Vec<(String, Tensor)> {
         self.parameters.iter().map(|one| (one.name.clone(), one.tensor.clone())).collect()
@@ -146,6 +177,7 @@ impl ReasoningModel {
                 loss: inner(&results.loss),
                 metrics: results.metrics.iter().map(inner).collect(),
                 logits: results.logits.as_ref().map(inner),
+                q_halt_logits: results.q_halt_logits.as_ref().map(inner),
                 all_halted: inner(&results.all_halted),
             };
             (Thoughts(carry), segment)

@@ -40,6 +40,26 @@ impl<'a> SegmentTrainer<'a> {
         }
     }
 
+    /// What the next segment begins with; `None` before the first.
+    pub fn thoughts(&self) -> Option<&Thoughts> {
+        self.carry.as_ref()
+    }
+
+    /// Goes on with thoughts of a checkpoint.
+    pub fn set_thoughts(&mut self, thoughts: Thoughts) {
+        self.carry = Some(thoughts);
+    }
+
+    /// The optimizer of the weights; that of the puzzle table keeps nothing.
+    pub fn optimizer(&self) -> &dyn Optimizer {
+        &*self.optimizer
+    }
+
+    /// To restore its state.
+    pub fn optimizer_mut(&mut self) -> &mut dyn Optimizer {
+        &mut *self.optimizer
+    }
+
     /// One segment, its gradients and both updates; the segment's metrics, in the order of [`Segment::METRICS`].
     ///
     /// # Errors

@@ -62,7 +62,7 @@ pub struct Saved {
 }
 
 /// What is written and restored.
-pub(super) struct Parts<'a> {
+pub(crate) struct Parts<'a> {
     pub torch: &'static Torch,
     pub device: Device,
     /// This process's rank, from 0.
@@ -158,7 +158,7 @@ impl State {
     }
 
     /// Why a training of `now` cannot go on from here, if so.
-    pub(super) fn difference_from(&self, now: &Self) -> Option<String> {
+    pub(crate) fn difference_from(&self, now: &Self) -> Option<String> {
         let pairs = [
             (
                 "rows of a step (micro_batch_size x gradient_accumulation_steps x ranks)",

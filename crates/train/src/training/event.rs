@@ -4,6 +4,10 @@ use std::path::PathBuf;
 
 use tonnage_torch::DeviceMemory;
 
+use crate::grpo::swarm::{SwarmNote, SwarmReport};
+use crate::grpo::{EvaluationReport, GrpoReport};
+use crate::reasoning::{HrmReport, PuzzleReport};
+
 /// Memory that this process holds. Bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Held {
@@ -64,6 +68,27 @@ pub enum Event {
         seconds: f64,
         /// From the beginning, over all ranks.
         tokens_trained: u64,
+    },
+    /// GRPO made steps.
+    Grpo(Box<GrpoReport>),
+    /// Held-out questions were asked.
+    EvaluatedReward(EvaluationReport),
+    /// A node of a swarm is done with a round.
+    Round(Box<SwarmReport>),
+    /// What is to be known of the swarm.
+    Swarm(SwarmNote),
+    /// HRM made segments.
+    Reasoned(Box<HrmReport>),
+    /// Held-out puzzles were answered.
+    EvaluatedPuzzles(Box<PuzzleReport>),
+    /// Supervised learning from answers is over, and GRPO begins.
+    WarmedUp {
+        /// Of supervised learning.
+        steps: u64,
+        /// What completions earn now.
+        reward: f64,
+        /// From the beginning.
+        seconds: f64,
     },
     /// It ends before its last step: nothing became better.
     StoppedEarly {

@@ -12,7 +12,11 @@ mod step;
 mod trainer;
 
 pub use crate::ranks::{Alone, Ranks};
+pub(crate) use checkpoint::Parts as StateParts;
 pub use checkpoint::{NUMBERS as STATE, Saved, State};
 pub use event::{Event, Held, StepReport};
+pub(crate) use random::Generators;
 pub use settings::Settings;
-pub use trainer::{Outcome, Parts, Trainer};
+pub(crate) use step::host_number;
+pub(crate) use trainer::held_memory;
+pub use trainer::{Outcome, Parts, Trainer, peak_of_host};

@@ -8,7 +8,7 @@ use crate::error::TrainError;
 use crate::ranks::Ranks;
 
 /// States by rank; of the device none on the CPU.
-pub(super) struct Generators {
+pub(crate) struct Generators {
     cpu: Vec<Vec<u8>>,
     device: Vec<Vec<u8>>,
 }
@@ -39,6 +39,14 @@ impl Generators {
             }
         }
         Ok(tensors)
+    }
+}
+
+impl Generators {
+    /// Makes the first rank's the state of this process.
+    pub fn restore(&self, torch: &'static Torch, device: Device) -> Result<(), TrainError> {
+        let mut tensors = self.tensors(torch)?.into_iter().collect();
+        Generator::take_states(&mut tensors, 0)?.restore(torch, device)
     }
 }
 

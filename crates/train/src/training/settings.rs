@@ -176,9 +176,9 @@ fn no_optimizer(kind: OptimizerKind) -> TrainError {
 
 fn refuse_job(job: &JobSpec) -> Result<(), TrainError> {
     let refused = |problem: String, hint: &str| Err(TrainError::refused_with(problem, hint));
-    if job.task != Task::CausalLm {
+    if !matches!(job.task, Task::CausalLm | Task::Grpo(_) | Task::Hrm | Task::Swarm(_)) {
         let task = serde_json::to_value(job.task.name()).unwrap_or_default();
-        return refused(format!("task = {task}: `tonnage train` trains causal_lm"), ELSEWHERE);
+        return refused(format!("task = {task}: `tonnage train` trains causal_lm, grpo, swarm and hrm"), ELSEWHERE);
     }
     if job.framework != Framework::Loop {
         let framework = serde_json::to_value(job.framework).unwrap_or_default();

@@ -72,7 +72,7 @@ impl Maker<'_> {
     ) -> Result<f64, TrainError> {
         self.load_batch(batch, variables)?;
         if !self.model.returns_loss() {
-            return self.own_pass(variables, scaler, optimizer);
+            return self.own_pass(variables, scaler, (optimizer, reduces));
         }
         let (Some(ids), Some(labels)) = (&variables.ids, &variables.labels) else { return Ok(0.0) };
         let settings = self.settings;
@@ -118,14 +118,16 @@ impl Maker<'_> {
         &self,
         variables: &mut Variables,
         scaler: Option<&mut GradScaler>,
-        optimizer: Option<&dyn Optimizer>,
+        (optimizer, reduces): (Option<&dyn Optimizer>, bool),
     ) -> Result<f64, TrainError> {
         let (Some(ids), Some(labels)) = (&variables.ids, &variables.labels) else { return Ok(0.0) };
         let (ids, targets) = shifted(ids, labels)?;
         optimizer.map_or(Ok(()), Optimizer::zero_grad)?;
         let settings = self.settings;
         let autocast = settings.autocast.map(|dtype| self.torch.autocast(self.device, Some(dtype))).transpose()?;
+        self.wrapper.as_ref().map_or(Ok(()), |wrapper| wrapper.before_forward(reduces))?;
         let logits = variables.logits.insert(logits_of(self.model, &ids)?);
+        self.wrapper.as_ref().map_or(Ok(()), |wrapper| wrapper.after_forward(reduces))?;
         let loss = variables.loss.insert(mean_loss(logits, &targets)?);
         drop(autocast);
         let value = if self.reads_values { host_number(loss)? } else { 0.0 };
@@ -174,7 +176,7 @@ impl Maker<'_> {
 }
 
 /// A number of one element, whatever it is computed in.
-pub(super) fn host_number(tensor: &Tensor) -> Result<f64, TrainError> {
+pub(crate) fn host_number(tensor: &Tensor) -> Result<f64, TrainError> {
     let torch = tensor.torch();
     let _no_grad = torch.no_grad();
     Ok(match tensor.scalar_type()? {

@@ -368,11 +368,16 @@ impl<'a> Trainer<'a> {
     }
 
     fn memory_held(&self) -> Result<Held, TrainError> {
-        Ok(match self.parts.device {
-            Device::Cpu => Held::Host(peak_of_host()),
-            device => Held::Gpu(self.parts.torch.memory(device)?),
-        })
+        held_memory(self.parts.torch, self.parts.device)
     }
+}
+
+/// What this process holds on a device.
+pub(crate) fn held_memory(torch: &'static Torch, device: Device) -> Result<Held, TrainError> {
+    Ok(match device {
+        Device::Cpu => Held::Host(peak_of_host()),
+        device => Held::Gpu(torch.memory(device)?),
+    })
 }
 
 fn checkpoint_parts<'n>(parts: &Parts<'_>, names: &'n [String]) -> checkpoint::Parts<'n> {
@@ -380,7 +385,7 @@ fn checkpoint_parts<'n>(parts: &Parts<'_>, names: &'n [String]) -> checkpoint::P
 }
 
 /// `VmHWM` of this process in bytes.
-fn peak_of_host() -> Option<u64> {
+pub fn peak_of_host() -> Option<u64> {
     let status = fs::read_to_string("/proc/self/status").ok()?;
     let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:"))?;
     Some(line.trim().strip_suffix("kB")?.trim().parse::<u64>().ok()? << 10)

@@ -1,0 +1,258 @@
+//! The loop: a segment a step, tells, evaluates, saves, and stops when asked.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::time::Instant;
+
+use tonnage_torch::{Device, Torch};
+use tonnage_verifiable::puzzles::PuzzleSet;
+
+use super::evaluate::Evaluation;
+use super::feeder::Feeder;
+use super::model::ReasoningModel;
+use super::report::{Halted, HrmReport, PuzzleReport};
+use super::saved::{read_thoughts, write_thoughts};
+use super::settings::HrmSettings;
+use super::trainer::SegmentTrainer;
+use crate::error::TrainError;
+use crate::ranks::Alone;
+use crate::store::checkpoints::Checkpoints;
+use crate::training::{Event, Generators, Held, Outcome, Saved, State, StateParts, held_memory};
+
+/// The state appears in the first step, from the second on they allocate the same; the third shows that it stays.
+const WARM_UP: u64 = 3;
+
+/// What a training is made of.
+pub(super) struct Parts<'a> {
+    pub torch: &'static Torch,
+    pub device: Device,
+    pub model: &'a ReasoningModel,
+    pub settings: &'a HrmSettings,
+    pub set: &'a PuzzleSet,
+    /// Where checkpoints go; `None` keeps nothing, as in a rehearsal, in which no number means anything.
+    pub output: Option<&'a Path>,
+    /// Fills a checkpoint with the model: weights and config.
+    pub write_model: &'a dyn Fn(&Path) -> Result<(), TrainError>,
+}
+
+/// A training of HRM with all that it holds.
+pub(super) struct Learning<'a> {
+    parts: Parts<'a>,
+    trainer: SegmentTrainer<'a>,
+    feeder: Feeder<'a>,
+    /// Of the optimizer's parameters.
+    names: Vec<String>,
+    step: u64,
+    lately: Lately,
+    before: f64,
+    begun: Instant,
+}
+
+/// Sums since the last report.
+#[derive(Default)]
+struct Lately {
+    steps: u64,
+    sums: Vec<f64>,
+    since: Option<Instant>,
+}
+
+impl<'a> Learning<'a> {
+    pub fn new(parts: Parts<'a>, trainer: SegmentTrainer<'a>) -> Self {
+        let settings = parts.settings;
+        let rows = settings.plain.micro_batch_size;
+        let feeder = Feeder::new(parts.set, settings.plain.training.seed, settings.views(), rows);
+        let names = parts.model.trained_names();
+        Self { parts, trainer, feeder, names, step: 0, lately: Lately::default(), before: 0.0, begun: Instant::now() }
+    }
+
+    const fn reads_values(&self) -> bool {
+        self.parts.output.is_some()
+    }
+
+    fn seconds(&self) -> f64 {
+        self.before + self.begun.elapsed().as_secs_f64()
+    }
+
+    /// Trains to the end, or until `stops` says so, which is asked after every step; then a checkpoint is written too.
+    ///
+    /// # Errors
+    /// PyTorch's, the disk's, and a loss that is no number. What was saved before is still there.
+    pub fn run(&mut self, stops: &dyn Fn() -> bool, observe: &mut dyn FnMut(Event)) -> Result<Outcome, TrainError> {
+        self.parts.model.train(true);
+        self.begun = Instant::now();
+        let (first, mut was_stopped, mut measured) = (self.step, false, false);
+        let steps = self.parts.settings.steps;
+        while self.step < steps && !was_stopped {
+            self.one_step()?;
+            was_stopped = stops() && self.step < steps;
+            let is_last = was_stopped || self.step == steps;
+            if !measured && (self.step - first >= WARM_UP || is_last) {
+                measured = true;
+                observe(Event::Measured(self.held()?));
+            }
+            self.report(is_last, observe);
+            let training = &self.parts.settings.plain.training;
+            let saves = is_last || self.step.is_multiple_of(training.save_steps);
+            let evaluates = training.eval_steps.map_or(saves, |steps| is_last || self.step.is_multiple_of(steps));
+            if evaluates && !was_stopped {
+                self.evaluate(observe)?;
+            }
+            if saves {
+                self.save(observe)?;
+            }
+        }
+        Ok(Outcome { step: self.step, eval_loss: None, seconds: self.seconds(), held: self.held()?, was_stopped })
+    }
+
+    fn held(&self) -> Result<Held, TrainError> {
+        held_memory(self.parts.torch, self.parts.device)
+    }
+
+    fn one_step(&mut self) -> Result<(), TrainError> {
+        self.lately.since.get_or_insert_with(Instant::now);
+        let settings = self.parts.settings;
+        let rate = settings.plain.learning_rate(self.step, settings.steps);
+        self.trainer.set_learning_rates(rate, settings.puzzle_learning_rate(self.step));
+        let puzzles = self.feeder.rows_of(self.step).to_device(self.parts.torch, self.parts.device)?;
+        let metrics = self.trainer.step(&puzzles).map_err(|error| {
+            let module = self.parts.model.module_that_failed().filter(|module| !module.is_empty());
+            error.in_step(self.step + 1, module.as_deref())
+        })?;
+        if self.reads_values() {
+            if let Some(loss) = metrics.iter().find(|metric| !metric.is_finite()) {
+                let problem = format!("a loss of step {} is {loss}: the training has diverged", self.step + 1);
+                return Err(TrainError::refused_with(problem, "a lower learning_rate, or more warmup_steps"));
+            }
+            self.lately.sums.resize(metrics.len(), 0.0);
+            self.lately.sums.iter_mut().zip(&metrics).for_each(|(sum, metric)| *sum += metric);
+        }
+        self.step += 1;
+        self.lately.steps += 1;
+        Ok(())
+    }
+
+    fn tokens_trained(&self) -> u64 {
+        let settings = self.parts.settings;
+        let row = self.parts.set.encoding.tokens() as u64;
+        self.step.saturating_mul(settings.plain.micro_batch_size).saturating_mul(row)
+    }
+
+    fn report(&mut self, is_last: bool, observe: &mut dyn FnMut(Event)) {
+        let settings = self.parts.settings;
+        let every = settings.plain.training.logging_steps.max(1);
+        if !(is_last || self.step.is_multiple_of(every)) || self.lately.steps == 0 {
+            return;
+        }
+        let lately = std::mem::take(&mut self.lately);
+        let sum = |at: usize| lately.sums.get(at).copied();
+        let rows = (lately.steps * settings.plain.micro_batch_size).max(1) as f64;
+        // In the order of `Segment::METRICS`.
+        let halted = sum(0).filter(|count| *count > 0.0).map(|count| Halted {
+            accuracy: sum(1).unwrap_or(0.0) / count,
+            exact_accuracy: sum(2).unwrap_or(0.0) / count,
+            q_halt_accuracy: sum(3).unwrap_or(0.0) / count,
+            steps: sum(4).unwrap_or(0.0) / count,
+        });
+        let elapsed = lately.since.map_or(0.0, |since| since.elapsed().as_secs_f64());
+        observe(Event::Reasoned(Box::new(HrmReport {
+            step: self.step,
+            steps: settings.steps,
+            epoch: self.feeder.epochs(self.step),
+            loss: sum(5).unwrap_or(0.0) / rows,
+            q_halt_loss: sum(6).unwrap_or(0.0) / rows,
+            q_continue_loss: sum(7).map(|loss| loss / rows),
+            halted,
+            learning_rate: settings.plain.learning_rate(self.step.saturating_sub(1), settings.steps),
+            tokens_trained: self.tokens_trained(),
+            seconds: self.seconds(),
+            seconds_left: elapsed / lately.steps as f64 * (settings.steps - self.step) as f64,
+        })));
+    }
+
+    /// No random number is drawn here.
+    fn evaluate(&self, observe: &mut dyn FnMut(Event)) -> Result<(), TrainError> {
+        if self.parts.set.eval.is_empty() || !self.reads_values() {
+            return Ok(());
+        }
+        let settings = self.parts.settings;
+        self.parts.model.train(false);
+        let evaluation = Evaluation {
+            torch: self.parts.torch,
+            device: self.parts.device,
+            model: self.parts.model,
+            set: self.parts.set,
+            rows: usize::try_from(settings.plain.micro_batch_size).unwrap_or(usize::MAX),
+            views: settings.how.eval_views,
+            trained_views: settings.views(),
+        };
+        let found = evaluation.run();
+        self.parts.model.train(true);
+        let found = found?;
+        observe(Event::EvaluatedPuzzles(Box::new(PuzzleReport {
+            is_last: self.step == settings.steps,
+            step: self.step,
+            results: found.results,
+            loss: found.loss,
+            q_halt_accuracy: found.q_halt_accuracy,
+            seconds: self.seconds(),
+            tokens_trained: self.tokens_trained(),
+        })));
+        Ok(())
+    }
+
+    fn state_parts(&self) -> StateParts<'_> {
+        StateParts { torch: self.parts.torch, device: self.parts.device, rank: 0, names: &self.names }
+    }
+
+    fn save(&self, observe: &mut dyn FnMut(Event)) -> Result<(), TrainError> {
+        let Some(output) = self.parts.output else { return Ok(()) };
+        fs::create_dir_all(output).map_err(|error| TrainError::about_file(output, error))?;
+        let settings = self.parts.settings;
+        let keep = usize::try_from(settings.plain.training.save_total_limit).unwrap_or(usize::MAX);
+        let generators = Generators::gather_states(self.parts.torch, self.parts.device, &Alone)?;
+        let path: PathBuf = Checkpoints::new(output, keep).save(self.step, |folder| {
+            (self.parts.write_model)(folder)?;
+            write_thoughts(folder, &settings.in_words(), self.trainer.thoughts())?;
+            self.state_parts().write_checkpoint(folder, &self.state(), self.trainer.optimizer(), None, &generators)
+        })?;
+        observe(Event::Saved { step: self.step, path });
+        Ok(())
+    }
+
+    /// Goes on from a checkpoint, whose weights the model has already.
+    ///
+    /// # Errors
+    /// When it is of another training.
+    pub fn resume(&mut self, from: &Path, observe: &mut dyn FnMut(Event)) -> Result<(), TrainError> {
+        let saved = Saved::read(self.parts.torch, from)?;
+        if let Some(changed) = saved.state.difference_from(&self.state()) {
+            return Err(TrainError::about_weights(from, format!("is a checkpoint of another training: {changed}")));
+        }
+        let words = self.parts.settings.in_words();
+        let (torch, device) = (self.parts.torch, self.parts.device);
+        self.trainer.set_thoughts(read_thoughts(torch, device, from, &words, self.parts.model)?);
+        self.step = saved.state.step;
+        self.before = saved.state.seconds;
+        let names = self.names.clone();
+        let parts = StateParts { torch, device, rank: 0, names: &names };
+        parts.restore_into(saved, self.trainer.optimizer_mut(), None)?;
+        observe(Event::Resumed { step: self.step, from: from.to_owned() });
+        Ok(())
+    }
+
+    fn state(&self) -> State {
+        let settings = self.parts.settings;
+        State {
+            step: self.step,
+            max_steps: settings.steps,
+            tokens_trained: self.tokens_trained(),
+            seconds: self.seconds(),
+            rows_per_step: settings.plain.micro_batch_size,
+            ranks: 1,
+            seq_len: self.parts.set.encoding.tokens() as u64,
+            seed: settings.plain.training.seed,
+            rows: self.parts.set.train.len() as u64,
+            ..State::default()
+        }
+    }
+}
