@@ -32,5 +32,5 @@ pub use plan::{PlanView, SearchView};
 pub use rehearsal::RehearsalView;
 pub use run::{RunLine, run_json};
 pub use solve::{SolveAnswer, SolveRow, SolveView, solve_csv};
-pub use suite::{SuiteAnswer, SuiteView, suite_csv};
+pub use suite::{CostView, SuiteAnswer, suite_csv};
 pub use view::{CompareView, EstimateView, VERSION};

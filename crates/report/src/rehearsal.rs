@@ -5,8 +5,8 @@ use tonnage_core::estimate::Fit;
 use tonnage_core::gpu::CatalogGpu;
 use tonnage_core::recording::Comparison;
 use tonnage_core::rehearsal::{
-    Against, AtPeak, Caveat, Failure, LiveLine, OomRecord, OutOfMemory, PhaseBytes, ProcessRecord, Rehearsal,
-    RehearsedVerdict, Seen, Stop, device_differences,
+    Against, AtPeak, Caveat, DriverUse, Failure, LiveLine, OomRecord, OutOfMemory, PhaseBytes, ProcessRecord,
+    Rehearsal, RehearsedVerdict, Seen, Stop, Unrecorded, VerdictSource, device_differences,
 };
 
 use crate::answer::fit_name;
@@ -26,6 +26,8 @@ pub struct RehearsalView<'a> {
     exit_code: Option<i32>,
     wall_s: f64,
     processes: Vec<ProcessView<'a>>,
+    /// Those without a record.
+    unrecorded: Vec<UnrecordedView>,
     #[serde(skip_serializing_if = "Option::is_none")]
     against: Option<AgainstView>,
 }
@@ -67,7 +69,8 @@ struct OomView {
     phase: String,
     line: String,
     requested_bytes: u64,
-    allocated_bytes: u64,
+    /// `null` by the driver, which does not know it.
+    allocated_bytes: Option<u64>,
     reserved_bytes: u64,
 }
 
@@ -88,6 +91,21 @@ struct ProcessView<'a> {
     trace_ends: Option<&'a str>,
     caveats: &'a [Caveat],
     devices: Vec<DeviceView<'a>>,
+}
+
+#[derive(Serialize)]
+struct UnrecordedView {
+    pid: u32,
+    devices: Vec<DriverUseView>,
+}
+
+#[derive(Serialize)]
+struct DriverUseView {
+    index: u32,
+    peak_bytes: u64,
+    together_bytes: u64,
+    processes: u64,
+    refusals: u64,
 }
 
 #[derive(Serialize)]
@@ -170,8 +188,19 @@ impl<'a> RehearsalView<'a> {
             exit_code: rehearsal.exit_code,
             wall_s: rehearsal.wall_seconds,
             processes: rehearsal.processes.iter().map(|process| ProcessView::new(process, devices(process))).collect(),
+            unrecorded: rehearsal.unrecorded.iter().map(UnrecordedView::new).collect(),
             against: against.map(AgainstView::new),
         }
+    }
+}
+
+impl UnrecordedView {
+    fn new(process: &Unrecorded) -> Self {
+        let view = |used: &DriverUse| {
+            let DriverUse { device, peak_bytes, together_bytes, processes, refusals, .. } = *used;
+            DriverUseView { index: device, peak_bytes, together_bytes, processes, refusals }
+        };
+        Self { pid: process.pid, devices: process.devices.iter().map(view).collect() }
     }
 }
 
@@ -188,15 +217,16 @@ impl<'a> GpuVerdictView<'a> {
             usable_bytes: on_gpu.usable_bytes,
             headroom_bytes: on_gpu.usable_bytes as i64 - on_gpu.total_bytes as i64,
             num_alloc_retries: on_gpu.num_alloc_retries,
-            out_of_memory: on_gpu.out_of_memory.map(OomView::new),
+            out_of_memory: on_gpu.out_of_memory.map(|oom| OomView::new(oom, on_gpu.by)),
             differences: device_differences(&on_gpu.gpu, &rehearsal.gpu),
         }
     }
 }
 
 impl OomView {
-    fn new(oom: OutOfMemory) -> Self {
+    fn new(oom: OutOfMemory, by: VerdictSource) -> Self {
         let OutOfMemory { phase, line, requested_bytes, allocated_bytes, reserved_bytes } = oom;
+        let allocated_bytes = (by != VerdictSource::Driver).then_some(allocated_bytes);
         Self { phase, line, requested_bytes, allocated_bytes, reserved_bytes }
     }
 }

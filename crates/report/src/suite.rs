@@ -31,7 +31,7 @@ pub(crate) struct Totals {
 }
 
 #[derive(Serialize)]
-pub struct SuiteView<'a> {
+pub struct CostView<'a> {
     version: u32,
     model: &'a str,
     configurations: Vec<RowView<'a>>,
@@ -79,7 +79,7 @@ pub(crate) fn bill_of(row: &Priced) -> Option<&Bill> {
     row.appraisal.as_ref().ok()?.bill.as_ref()
 }
 
-impl<'a> SuiteView<'a> {
+impl<'a> CostView<'a> {
     /// The document for `answer`.
     pub fn new(answer: &'a SuiteAnswer) -> Self {
         Self {

@@ -163,8 +163,8 @@ pub fn output_dir(command: &[String]) -> Option<String> {
     }
 }
 
-/// A swarm's nodes, dealt to its GPUs in turn.
-fn node_records(job: &JobSpec, table: &RunTable) -> Vec<NodeRecord> {
+/// A swarm's nodes, dealt to its GPUs in turn; none of another job.
+pub fn node_records(job: &JobSpec, table: &RunTable) -> Vec<NodeRecord> {
     let Spreading::Nodes { nodes, gpus } = job.task.facts().spreading() else { return Vec::new() };
     let gpus: Vec<String> =
         if table.gpus.is_empty() { (0..gpus).map(|gpu| gpu.to_string()).collect() } else { table.gpus.clone() };

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use serde_json::{Value, json};
 use tonnage_core::printable::printable;
-use tonnage_core::record::Outcome;
+use tonnage_core::record::{Outcome, SuiteRun, SuiteSummary};
 use tonnage_core::units::Seconds;
 use tonnage_report::Look;
 use tonnage_report::text::wrap_text;
@@ -19,45 +19,6 @@ use crate::slurm::{Standing, View};
 const NEXT: usize = 3;
 /// Runs of one kind that are listed.
 const MOST: usize = 8;
-
-/// What others show of a suite: where its runs are, and what is next.
-#[derive(Clone, Debug, Default, PartialEq)]
-pub struct Summary {
-    pub suite: String,
-    /// Whether a runner has it.
-    pub is_run: bool,
-    /// Why nothing more is started.
-    pub paused: Option<String>,
-    pub succeeded: usize,
-    pub failed: usize,
-    pub waiting: usize,
-    /// Runs in SLURM's queue.
-    pub queued: usize,
-    /// Runs that were sent to SLURM, and of which nobody knows where they are.
-    pub unknown: usize,
-    /// Why nothing is known of them, where SLURM does not answer.
-    pub silence: Option<String>,
-    /// Until all is done, in seconds, where that can be said.
-    pub seconds_left: Option<f64>,
-    /// Runs that were started and have not ended.
-    pub running: Vec<Running>,
-    /// The next ones, by name.
-    pub next: Vec<String>,
-}
-
-/// A run that was started and has not ended.
-#[derive(Clone, Debug, Default, PartialEq)]
-pub struct Running {
-    pub name: String,
-    /// Its folder's name, by which `tonnage status` knows it; on SLURM its job.
-    pub run: String,
-    /// What `CUDA_VISIBLE_DEVICES` of the run names.
-    pub gpus: Vec<String>,
-    /// Its nodes, where it runs on SLURM.
-    pub nodes: Option<String>,
-    /// Seconds since it was started, where that is known.
-    pub seconds: Option<f64>,
-}
 
 /// The state of a suite.
 pub struct Status<'a> {
@@ -194,9 +155,9 @@ impl<'a> Status<'a> {
     }
 
     /// What others show of it.
-    pub fn summary(&self) -> Summary {
+    pub fn summary(&self) -> SuiteSummary {
         let [succeeded, failed, _, waiting] = self.count_ends();
-        let running = |(run, known): (&PlannedRun, &RunState)| Running {
+        let running = |(run, known): (&PlannedRun, &RunState)| SuiteRun {
             name: self.plan.run_name(run),
             run: known.run.clone(),
             gpus: known.gpus.clone(),
@@ -204,8 +165,8 @@ impl<'a> Status<'a> {
             seconds: Some(self.now_ms.saturating_sub(known.started_ms) as f64 / 1e3),
         };
         let [_, queued, unknown] = self.sent_counts();
-        Summary {
-            suite: self.plan.suite.clone(),
+        SuiteSummary {
+            name: self.plan.suite.clone(),
             is_run: self.is_run,
             paused: self.state.paused.clone(),
             succeeded,
@@ -221,9 +182,9 @@ impl<'a> Status<'a> {
     }
 
     /// Runs on SLURM's nodes.
-    fn on_nodes(&self) -> Vec<Running> {
+    fn on_nodes(&self) -> Vec<SuiteRun> {
         let running = |run: &PlannedRun| match self.standing_of(&run.id)? {
-            Standing::Running { job, nodes, began } => Some(Running {
+            Standing::Running { job, nodes, began } => Some(SuiteRun {
                 name: self.plan.run_name(run),
                 run: job.clone(),
                 gpus: Vec::new(),

@@ -2,12 +2,13 @@
 
 use std::collections::BTreeMap;
 
+use tonnage_core::record::SuiteSummary;
+
 use crate::alert::Alerts;
 use crate::amount::mib_text;
 use crate::history::{History, Point};
 use crate::prediction::Prediction;
 use crate::sample::{DeviceSample, ProcessSample, Sample};
-use crate::suites::SuiteView;
 use crate::trend::Trend;
 
 /// Trends change slowly and cost something.
@@ -50,7 +51,7 @@ pub struct Board {
     /// What was predicted of the job.
     pub prediction: Option<Prediction>,
     /// Suites of runs that live.
-    pub suites: Vec<SuiteView>,
+    pub suites: Vec<SuiteSummary>,
     /// What somebody should be told.
     pub alerts: Alerts,
     /// The time of the first sample.

@@ -32,4 +32,4 @@ pub use board::{Board, Series, SeriesKey};
 pub use conditions::observe_sample;
 pub use prediction::{PredictedPhase, Prediction};
 pub use sample::{DeviceSample, Memory, ProcessKind, ProcessSample, Sample, Sampler};
-pub use suites::{LookAtSuites, SuiteRun, SuiteView};
+pub use suites::{LookAtSuites, suite_headline, suite_json, suite_run_lines};

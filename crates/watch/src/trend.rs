@@ -43,6 +43,11 @@ impl Trend {
 }
 
 fn trend_of(points: &[Point]) -> Option<Trend> {
+    // Most series stand still, and then no pair rises.
+    let first = points.first()?;
+    if points.iter().all(|point| point.bytes == first.bytes) {
+        return None;
+    }
     let points = thin_points(points)?;
     let mut slopes = Vec::with_capacity(POINTS * (POINTS - 1) / 2);
     for (index, one) in points.iter().enumerate() {
@@ -110,9 +115,12 @@ mod tests {
         let sawtooth = |time: u64| 4000 * MIB + time % 13 * 100 * MIB;
         let step = |time: u64| if time < 300 { 4000 * MIB } else { 6000 * MIB };
         let loading = |time: u64| (time * 100 * MIB).min(5000 * MIB);
-        for (name, found) in
-            [("sawtooth", trend(sawtooth, 600)), ("step", trend(step, 600)), ("load", trend(loading, 600))]
-        {
+        for (name, found) in [
+            ("sawtooth", trend(sawtooth, 600)),
+            ("step", trend(step, 600)),
+            ("load", trend(loading, 600)),
+            ("still", trend(|_| 4000 * MIB, 600)),
+        ] {
             assert_eq!(found, None, "{name}");
         }
         assert_eq!(trend(|time| time * MIB, 100), None, "too short");

@@ -9,9 +9,10 @@ use ratatui::backend::TestBackend;
 use ratatui::crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
 use ratatui::style::Color;
 use similar::TextDiff;
+use tonnage_core::record::{SuiteRun, SuiteSummary};
 use tonnage_watch::record::Recording;
 use tonnage_watch::screen::{Action, App, Palette, Theme, draw_screen};
-use tonnage_watch::{Board, PredictedPhase, Prediction, Sampler, SuiteRun, SuiteView, observe_sample};
+use tonnage_watch::{Board, PredictedPhase, Prediction, Sampler, observe_sample};
 
 const GIB: u64 = 1 << 30;
 
@@ -188,7 +189,7 @@ fn suites_stand_below_the_devices() {
         nodes: None,
         seconds: Some(340.0),
     };
-    let search = SuiteView {
+    let search = SuiteSummary {
         name: "lr-search".to_owned(),
         is_run: true,
         succeeded: 3,
@@ -197,14 +198,14 @@ fn suites_stand_below_the_devices() {
         seconds_left: Some(2000.0),
         running: vec![run("warm learning_rate=0.001 seed 2", "0"), run("cold seed 0", "0")],
         next: vec!["cold seed 1".to_owned(), "cold seed 2".to_owned()],
-        ..SuiteView::default()
+        ..SuiteSummary::default()
     };
-    let paused = SuiteView {
+    let paused = SuiteSummary {
         name: "bad\u{1b}[2J".to_owned(),
         failed: 3,
         waiting: 5,
         paused: Some("3 runs failed alike at their start".to_owned()),
-        ..SuiteView::default()
+        ..SuiteSummary::default()
     };
     board.suites = vec![search, paused];
     check("suites_90x24", &text(&picture(&board, &App::default(), (90, 24))));

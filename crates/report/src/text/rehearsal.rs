@@ -5,12 +5,16 @@ use std::fmt::Write;
 
 use tonnage_core::estimate::Fit;
 use tonnage_core::gpu::{CatalogGpu, Gpu};
-use tonnage_core::recording::Comparison;
-use tonnage_core::rehearsal::{Against, AtPeak, ProcessRecord, Rehearsal, RehearsedVerdict, Seen, device_differences};
+use tonnage_core::recording::Recording;
+use tonnage_core::rehearsal::{
+    AtPeak, LiveLine, OutOfMemory, ProcessRecord, Rehearsal, RehearsedVerdict, Seen, Unrecorded, VerdictSource,
+    device_differences,
+};
 use tonnage_core::units::Bytes;
 
 use super::fits_from;
 use super::paint::{BOLD, DIM, WARN, fit_style, paint_text, wrap_text};
+use super::rehearsal_driver::driver_screen;
 use super::table::{Align, Table, styled_cell};
 use crate::answer::fit_name;
 use crate::category;
@@ -21,13 +25,13 @@ const LINES: usize = 8;
 
 /// The screen for `rehearsal`.
 pub fn rehearsal_screen(rehearsal: &Rehearsal, look: &Look) -> String {
-    let Some(seen) = rehearsal.fullest() else { return String::new() };
+    let Some(seen) = rehearsal.fullest() else { return driver_screen(rehearsal, look) };
     let mut text = rehearsal_head(rehearsal, look);
     text.push_str(&failure_lines(rehearsal, look));
     if let Some(on_gpu) = rehearsal.verdict_on(&rehearsal.gpu) {
         text.push_str(&match rehearsal.carriers() {
-            Some(carriers) => size_lines(rehearsal, &on_gpu, seen, &carriers, look),
-            None => verdict_headline(&on_gpu, rehearsal.known_fit(&on_gpu), seen, look),
+            Some(carriers) => size_lines(rehearsal, &on_gpu, &reserved_by_pytorch(&on_gpu, seen), &carriers, look),
+            None => verdict_headline(&on_gpu, rehearsal.known_fit(&on_gpu), &reserved_by_pytorch(&on_gpu, seen), look),
         });
     }
     text.push_str(&other_gpus(rehearsal, look));
@@ -36,6 +40,12 @@ pub fn rehearsal_screen(rehearsal: &Rehearsal, look: &Look) -> String {
     text.push_str(&peak_lines(seen, look));
     text.push_str(&ending_lines(rehearsal, look));
     text
+}
+
+/// What PyTorch holds of the total.
+fn reserved_by_pytorch(on_gpu: &RehearsedVerdict, seen: &Seen) -> String {
+    let (reserved, allocated) = (Bytes(on_gpu.peak_reserved_bytes), Bytes(seen.device.peak_allocated_bytes));
+    format!("{reserved} reserved by PyTorch ({allocated} allocated)")
 }
 
 /// What ran, where, for how long.
@@ -56,7 +66,7 @@ fn rehearsal_head(rehearsal: &Rehearsal, look: &Look) -> String {
 }
 
 /// That the command failed for reasons of its own, before any verdict: that is one on less than the whole.
-fn failure_lines(rehearsal: &Rehearsal, look: &Look) -> String {
+pub(super) fn failure_lines(rehearsal: &Rehearsal, look: &Look) -> String {
     if rehearsal.ended_well() || rehearsal.ran_out() || rehearsal.is_waiting() {
         return String::new();
     }
@@ -69,30 +79,28 @@ fn failure_lines(rehearsal: &Rehearsal, look: &Look) -> String {
 }
 
 /// What a script needs that names no GPU, and who carries it.
-fn size_lines(
+pub(super) fn size_lines(
     rehearsal: &Rehearsal,
     on_gpu: &RehearsedVerdict,
-    seen: &Seen,
+    taken: &str,
     carriers: &[(&'static CatalogGpu, Fit)],
     look: &Look,
 ) -> String {
     let total = paint_text(BOLD, &Bytes(on_gpu.total_bytes).to_string());
     let line = format!("{total}   as on {}: no GPU was named", rehearsal.gpu.name);
-    let sum = format!(
-        "{} reserved by PyTorch ({} allocated) + {} CUDA context",
-        Bytes(on_gpu.peak_reserved_bytes),
-        Bytes(seen.device.peak_allocated_bytes),
-        Bytes(on_gpu.context_bytes)
-    );
+    let sum = format!("{taken} + {} CUDA context", Bytes(on_gpu.context_bytes));
     let of = |wanted: Fit| fits_from::of_fit(carriers.iter().copied(), wanted);
     let listed = fits_from::listed_gpus(&of(Fit::Fits), &of(Fit::Tight), look);
-    let how = format!("its requests as on {}, within the memory of each", rehearsal.gpu.name);
+    let how = match on_gpu.by {
+        VerdictSource::Driver => format!("by what it took as on {}, with the context of each", rehearsal.gpu.name),
+        _ => format!("its requests as on {}, within the memory of each", rehearsal.gpu.name),
+    };
     let dim = |text: &str| paint_text(DIM, &wrap_text(text, look.width, 2));
     format!("{}\n  {}\n{listed}  {}\n\n", wrap_text(&line, look.width, 2), dim(&sum), dim(&how))
 }
 
 /// The verdict for the GPU that the script ran on.
-fn verdict_headline(on_gpu: &RehearsedVerdict, verdict: Option<Fit>, seen: &Seen, look: &Look) -> String {
+pub(super) fn verdict_headline(on_gpu: &RehearsedVerdict, verdict: Option<Fit>, taken: &str, look: &Look) -> String {
     let (sign, word) = match verdict {
         Some(Fit::Fits) => (look.pick("✔ ", ""), "fits"),
         Some(Fit::Tight) => (look.pick("▲ ", ""), "tight"),
@@ -104,6 +112,9 @@ fn verdict_headline(on_gpu: &RehearsedVerdict, verdict: Option<Fit>, seen: &Seen
     let verdict = paint_text(verdict.map_or(WARN, fit_style), &format!("{sign}{word}"));
     let context = Bytes(on_gpu.context_bytes);
     if let Some(oom) = &on_gpu.out_of_memory {
+        if on_gpu.by == VerdictSource::Driver {
+            return format!("{verdict}   {}\n\n", wrap_text(&refused_line(oom, context, usable), look.width, 2));
+        }
         let at = if oom.line.is_empty() { String::new() } else { format!(" at {}", oom.line) };
         let line = format!(
             "out of memory in {}{at}: asks for {} with {} allocated and {} reserved, beside {context} of CUDA context",
@@ -118,12 +129,7 @@ fn verdict_headline(on_gpu: &RehearsedVerdict, verdict: Option<Fit>, seen: &Seen
     }
     let headroom = Bytes(on_gpu.usable_bytes.saturating_sub(on_gpu.total_bytes));
     let share = on_gpu.total_bytes as f64 / on_gpu.usable_bytes.max(1) as f64;
-    let sum = format!(
-        "{} reserved by PyTorch ({} allocated) + {context} CUDA context, {:.0}\u{a0}%",
-        Bytes(on_gpu.peak_reserved_bytes),
-        Bytes(seen.device.peak_allocated_bytes),
-        share * 100.0
-    );
+    let sum = format!("{taken} + {context} CUDA context, {:.0}\u{a0}%", share * 100.0);
     let total = paint_text(BOLD, &total.to_string());
     let reached = if known {
         format!("{total} of {usable} usable, {headroom} to spare")
@@ -133,16 +139,29 @@ fn verdict_headline(on_gpu: &RehearsedVerdict, verdict: Option<Fit>, seen: &Seen
     let mut text = format!("{verdict}   {reached}\n  {}\n", paint_text(DIM, &wrap_text(&sum, look.width, 2)));
     if on_gpu.num_alloc_retries > 0 {
         let times = on_gpu.num_alloc_retries;
-        let line =
-            format!("runs only because the allocator flushes its cache and tries again {times} times, which is slow");
+        let line = match on_gpu.by {
+            VerdictSource::Driver => format!("was refused memory {times} times and went on"),
+            _ => format!(
+                "runs only because the allocator flushes its cache and tries again {times} times, which is slow"
+            ),
+        };
         let _ = writeln!(text, "  {}", wrap_text(&line, look.width, 2));
     }
     text.push('\n');
     text
 }
 
+/// That the driver had no room, and the command failed.
+fn refused_line(oom: &OutOfMemory, context: Bytes, usable: Bytes) -> String {
+    let (asked, held) = (Bytes(oom.requested_bytes), Bytes(oom.reserved_bytes));
+    format!(
+        "the driver refused {asked} beside the {held} that were taken and {context} of CUDA context, of {usable} usable; then the \
+         command failed"
+    )
+}
+
 /// The verdicts for several GPUs.
-fn other_gpus(rehearsal: &Rehearsal, look: &Look) -> String {
+pub(super) fn other_gpus(rehearsal: &Rehearsal, look: &Look) -> String {
     if rehearsal.asked.len() < 2 {
         return String::new();
     }
@@ -158,7 +177,10 @@ fn other_gpus(rehearsal: &Rehearsal, look: &Look) -> String {
         let Some(on_gpu) = rehearsal.verdict_on(gpu) else { continue };
         let note = on_gpu.out_of_memory.as_ref().map_or_else(
             || device_differences(gpu, &rehearsal.gpu).join("; "),
-            |oom| format!("out of memory in {}, asking for {}", oom.phase, Bytes(oom.requested_bytes)),
+            |oom| {
+                let phase = if oom.phase.is_empty() { String::new() } else { format!(" in {}", oom.phase) };
+                format!("out of memory{phase}, asking for {}", Bytes(oom.requested_bytes))
+            },
         );
         table.row(vec![
             gpu_name(gpu).into(),
@@ -172,8 +194,11 @@ fn other_gpus(rehearsal: &Rehearsal, look: &Look) -> String {
         ]);
     }
     let replayed = rehearsal.seen.iter().all(|seen| seen.recording.is_some());
-    let means =
-        if replayed { "replaying its trace within their memory" } else { "its peaks alone, for want of a trace" };
+    let means = match replayed {
+        _ if rehearsal.seen.is_empty() => "what it took, though with less memory an allocator may keep less unused",
+        true => "replaying its trace within their memory",
+        false => "its peaks alone, for want of a trace",
+    };
     let how = format!("one run on the {}; the others by {means}", gpu_name(&rehearsal.gpu));
     format!("{}  {}\n\n", table.render(look), paint_text(DIM, &wrap_text(&how, look.width, 2)))
 }
@@ -220,6 +245,9 @@ fn phase_table(seen: &Seen, look: &Look) -> String {
             None => rows.push((name, *bytes, held)),
         }
     }
+    if rows.is_empty() {
+        return String::new();
+    }
     let columns =
         [("phase", Align::Left), ("peak allocated", Align::Right), ("reserved", Align::Right), ("", Align::Left)];
     let mut table = Table::new(&columns);
@@ -251,20 +279,29 @@ fn peak_lines(seen: &Seen, look: &Look) -> String {
     };
     let at = if peak.line.is_empty() { String::new() } else { format!(", reached at {}", peak.line) };
     let columns = [("", Align::Right), ("", Align::Left), ("", Align::Left), ("", Align::Left), ("", Align::Left)];
+    // A recording without phases of its job has those of the reader of snapshots.
+    let knows_phases = seen.recording.as_ref().is_some_and(Recording::has_phases);
     let mut table = Table::new(&columns).flexible(4).flexible(2);
     for live in peak.by_line.iter().take(LINES) {
         table.row(vec![
             Bytes(live.bytes).to_string().into(),
             section_title(&live.category).into(),
             live.op.as_str().into(),
-            styled_cell(format!("{} x, {}", live.count, live.phase), DIM),
+            styled_cell(born(live, knows_phases), DIM),
             styled_cell(short_line(&live.line), DIM),
         ]);
     }
     let left = peak.by_line.len().saturating_sub(LINES);
     let more = if left > 0 { paint_text(DIM, &format!("  {left} more lines\n")) } else { String::new() };
-    let head = format!("alive at the peak, {}{at}", peak.phase);
+    let phase = if knows_phases { format!(", {}", peak.phase) } else { String::new() };
+    let head = format!("alive at the peak{phase}{at}");
     format!("  {}\n{}{more}\n", paint_text(DIM, &wrap_text(&head, look.width, 2)), table.render(look))
+}
+
+/// How many allocations, and the phase in which they were made.
+fn born(live: &LiveLine, knows_phases: bool) -> String {
+    let phase = if knows_phases { format!(", {}", live.phase) } else { String::new() };
+    format!("{} x{phase}", live.count)
 }
 
 /// `train.py:41` of `/home/me/train.py:41 in main`.
@@ -311,7 +348,7 @@ fn warning_lines(rehearsal: &Rehearsal, process: &ProcessRecord) -> Vec<String> 
             ));
         }
     }
-    if let Some(held) = rehearsal.unrecorded.iter().map(|process| process.peak_bytes).max() {
+    if let Some(held) = rehearsal.unrecorded.iter().map(Unrecorded::peak_bytes).max() {
         let count = rehearsal.unrecorded.len();
         lines.push(format!(
             "{count} more processes used the GPU and left no record (Python with -E, -I or -S, a native program, or one that was \
@@ -341,35 +378,4 @@ fn warning_lines(rehearsal: &Rehearsal, process: &ProcessRecord) -> Vec<String> 
         format!("{}{line}", caveat.text)
     }));
     lines
-}
-
-/// The estimate beside the rehearsal.
-pub fn estimate_lines(against: &Against, look: &Look) -> String {
-    let columns =
-        [("", Align::Left), ("estimated", Align::Right), ("rehearsed", Align::Right), ("difference", Align::Right)];
-    let mut table = Table::new(&columns);
-    let estimate = &against.estimate;
-    let mut row = |name: &str, estimated: u64, rehearsed: u64| {
-        let sign = if estimated < rehearsed { "-" } else { "+" };
-        let difference = format!("{sign}{}", Bytes(estimated.abs_diff(rehearsed)));
-        let (estimated, rehearsed) = (Bytes(estimated).to_string(), Bytes(rehearsed).to_string());
-        table.row(vec![name.into(), estimated.into(), rehearsed.into(), styled_cell(difference, DIM)]);
-    };
-    row("peak allocated", estimate.peak_allocated_bytes, against.rehearsed.0);
-    row("peak reserved", estimate.peak_reserved_bytes, against.rehearsed.1);
-    for category in &against.by_category {
-        let name = category.category.map_or("all else", |category| category::shown_as(category).title);
-        row(name, category.estimated, category.rehearsed);
-    }
-    let comparison = against.comparison.as_ref().map_or_else(String::new, trace_line);
-    format!("\n{}\n{}\n{comparison}", paint_text(BOLD, "estimate against rehearsal"), table.render(look))
-}
-
-/// Where the two traces part; operators have other names on the two sides, so that no table of them is shown.
-fn trace_line(comparison: &Comparison) -> String {
-    let count = comparison.equal_allocations;
-    match &comparison.first {
-        None => format!("traces: all {count} allocations above 1 MiB and their lifetimes are equal\n"),
-        Some(first) => format!("traces: first difference after {count} equal allocations above 1 MiB\n{first}"),
-    }
 }

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 
 use tonnage_core::limit::{JSON_BYTES, REHEARSED_EVENTS};
 use tonnage_core::recording::{Recording, TimelineReader};
-use tonnage_core::rehearsal::{ProcessRecord, Seen, Unrecorded, read_record};
+use tonnage_core::rehearsal::{ProcessRecord, Seen, Unrecorded, read_driver_use, read_record};
 use tonnage_secrets::hide_in_words;
 
 use super::RehearseError;
@@ -61,7 +61,7 @@ impl Folder {
         Ok((processes, seen, traces))
     }
 
-    /// The processes that used a device and left no record: the most that each held of one device, in bytes, by process.
+    /// The processes that used a device and left no record, as the driver saw them, by process.
     pub fn unrecorded(&self, processes: &[ProcessRecord]) -> Result<Vec<Unrecorded>, RehearseError> {
         let failed = |error| RehearseError::file(self.path(), error);
         let mut found = Vec::new();
@@ -73,8 +73,11 @@ impl Folder {
                 continue;
             }
             let text = read_text(&path, JSON_BYTES).map_err(|error| RehearseError::file(&path, error))?;
-            let peaks = text.lines().filter_map(|line| line.split_once(' ')?.1.parse().ok());
-            found.push(Unrecorded { pid, peak_bytes: peaks.max().unwrap_or(0) });
+            let devices = read_driver_use(&text).ok_or_else(|| {
+                let problem = "not what the phantom writes of a process".to_owned();
+                RehearseError::Record { path, problem }
+            })?;
+            found.push(Unrecorded { pid, devices });
         }
         found.sort_by_key(|one| one.pid);
         Ok(found)
@@ -138,10 +141,14 @@ mod tests {
     fn processes_without_a_record_are_known_by_what_they_held() {
         let folder = Folder::make().unwrap();
         fs::write(folder.path().join("record-1.json"), RECORD).unwrap();
-        fs::write(folder.path().join("used-1"), "0 5\n").unwrap();
-        fs::write(folder.path().join("used-7"), "0 5\n1 9\n").unwrap();
+        fs::write(folder.path().join("used-1"), "0 5 5 1 0 0 0\n").unwrap();
+        fs::write(folder.path().join("used-7"), "0 5 5 1 0 0 0\n1 9 9 1 0 0 0\n").unwrap();
+        fs::write(folder.path().join("used-7.part"), "0 5").unwrap();
         let (processes, ..) = folder.read_records().unwrap();
-        assert_eq!(folder.unrecorded(&processes).unwrap(), [Unrecorded { pid: 7, peak_bytes: 9 }]);
+        let found = folder.unrecorded(&processes).unwrap();
+        assert_eq!(found.iter().map(|process| (process.pid, process.peak_bytes())).collect::<Vec<_>>(), [(7, 9)]);
+        fs::write(folder.path().join("used-8"), "half").unwrap();
+        assert!(folder.unrecorded(&processes).unwrap_err().to_string().contains("used-8"));
     }
 
     #[test]

@@ -7,7 +7,7 @@ use crate::board::Board;
 use crate::history::Point;
 use crate::host::Command;
 use crate::sample::{DeviceSample, ProcessKind, ProcessSample};
-use crate::suites::SuiteView;
+use crate::suites::suite_json;
 
 /// The newest sample of a board, with trends, prediction and alerts.
 pub fn sample_json(board: &Board) -> Value {
@@ -20,7 +20,7 @@ pub fn sample_json(board: &Board) -> Value {
         "problem": sample.problem.map(Absent::reason),
         "prediction": prediction_json(board),
         "devices": sample.devices.iter().map(|each| device_json(board, each)).collect::<Vec<_>>(),
-        "suites": board.suites.iter().map(SuiteView::json).collect::<Vec<_>>(),
+        "suites": board.suites.iter().map(suite_json).collect::<Vec<_>>(),
         "alerts": board.alerts.active().iter().map(alert_json).collect::<Vec<_>>(),
     })
 }

@@ -8,6 +8,7 @@ use crate::amount::{mib_text, minutes_text};
 use crate::board::Board;
 use crate::host::Command;
 use crate::sample::{DeviceSample, ProcessSample};
+use crate::suites::{suite_headline, suite_run_lines};
 
 /// Lines of a suite: which run is where, and what is next.
 const SUITE_LINES: usize = 16;
@@ -39,8 +40,8 @@ pub fn plain_table(board: &Board, width: usize) -> String {
         text.push_str(&device_lines(board, device));
     }
     for suite in &board.suites {
-        let _ = writeln!(text, "{}", suite.headline());
-        suite.lines(SUITE_LINES).iter().for_each(|line| text.push_str(&format!("    {line}\n")));
+        let _ = writeln!(text, "{}", suite_headline(suite));
+        suite_run_lines(suite, SUITE_LINES).iter().for_each(|line| text.push_str(&format!("    {line}\n")));
     }
     for alert in board.alerts.active() {
         let _ = writeln!(text, "! {}\n  {}", printable_text(&alert.text), printable_text(&alert.advice));

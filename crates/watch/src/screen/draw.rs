@@ -10,6 +10,7 @@ use super::theme::Level;
 use super::{detail, devices, help, plot, processes};
 use crate::amount::mib_text;
 use crate::board::Board;
+use crate::suites::{suite_headline, suite_run_lines};
 
 /// A plot needs so many rows, and a screen with one so many more.
 const PLOT_ROWS: u16 = 9;
@@ -133,11 +134,12 @@ fn alert_lines(board: &Board, app: &App, width: usize) -> Vec<Line<'static>> {
 fn suite_lines(board: &Board, app: &App, rows: usize) -> Vec<Line<'static>> {
     let heads = board.suites.len().min(rows);
     let suites = &board.suites[..heads];
-    let shares = share_rows(&suites.iter().map(|suite| suite.lines(rows).len()).collect::<Vec<_>>(), rows - heads);
+    let shares =
+        share_rows(&suites.iter().map(|suite| suite_run_lines(suite, rows).len()).collect::<Vec<_>>(), rows - heads);
     let mut lines = Vec::new();
     for (suite, share) in suites.iter().zip(shares) {
-        lines.push(Line::styled(app.theme.text(&suite.headline()), app.theme.bold()));
-        lines.extend(suite.lines(share).iter().map(|line| Line::raw(format!("  {}", app.theme.text(line)))));
+        lines.push(Line::styled(app.theme.text(&suite_headline(suite)), app.theme.bold()));
+        lines.extend(suite_run_lines(suite, share).iter().map(|line| Line::raw(format!("  {}", app.theme.text(line)))));
     }
     lines
 }
