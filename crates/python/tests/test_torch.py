@@ -30,7 +30,9 @@ def test_of_another_kind():
 
 
 @unittest.skipUnless(PYTHON, "needs PyTorch: TONNAGE_TORCH_PYTHON names a Python that has it")
-class OverThePhantom(unittest.TestCase):
+class Phantom(unittest.TestCase):
+    """A folder, and programs that find the module."""
+
     def setUp(self):
         folder = tempfile.TemporaryDirectory()
         self.addCleanup(folder.cleanup)
@@ -42,6 +44,8 @@ class OverThePhantom(unittest.TestCase):
     def run_program(self, *words):
         return subprocess.run(words, capture_output=True, text=True, cwd=self.folder, env=self.environment, check=False)
 
+
+class OverThePhantom(Phantom):
     def test_a_trainer_logs_estimate_and_measured_peak(self):
         self.check_trainer()
 
