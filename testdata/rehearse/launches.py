@@ -90,7 +90,11 @@ def tried(tonnage, key):
     if not done.stdout.startswith("{"):
         said = [line for line in done.stderr.splitlines() if line.startswith("error:")] or done.stderr.splitlines()[-1:]
         return f"exit code {done.returncode}: {said[-1][:150] if said else ''}"
-    processes = json.loads(done.stdout)["processes"]
+    answer = json.loads(done.stdout)
+    processes = answer["processes"]
+    if not processes:
+        on_gpu = answer["gpus"][0]
+        return f"no record; by what the driver gave: {on_gpu['verdict']}, {on_gpu['peak_reserved_bytes']:,} bytes reserved; exit code {done.returncode}"
     ranks = [f"rank {one['rank']} of {one['world_size']}: {one['steps']} steps, {one['devices'][0]['peak_allocated_bytes']:,} bytes" for one in processes if one["devices"]]
     return "; ".join(ranks) + (f"; exit code {done.returncode}" if done.returncode else "")
 

@@ -4,11 +4,10 @@
 use std::ffi::OsString;
 use tonnage_core::job::keys;
 
-use clap::CommandFactory;
 use tonnage_core::job::words::{self, Meaning};
 use tonnage_core::job::{Key, Kind};
 
-use crate::command::Cli;
+use crate::command::line::build_command;
 use crate::failure::Failure;
 
 /// The words of the command line, those of other programs replaced. What follows `--` is another program's.
@@ -52,8 +51,7 @@ pub fn translate_flags(typed: impl IntoIterator<Item = OsString>) -> Result<Vec<
 
 /// The long flags of a command that takes a job; `None` of any other.
 fn flags_of_job_command(name: &str) -> Option<Vec<String>> {
-    let cli = Cli::command();
-    let command = cli.find_subcommand(name)?;
+    let command = build_command(name)?;
     command.get_arguments().find(|argument| argument.get_id() == keys::MICRO_BATCH_SIZE)?;
     Some(command.get_arguments().filter_map(clap::Arg::get_long).map(str::to_owned).collect())
 }

@@ -31,10 +31,9 @@ use std::ffi::OsString;
 use std::process::ExitCode;
 
 use clap::error::{ContextKind, ContextValue, ErrorKind};
-use clap::{CommandFactory, Parser};
 use tonnage_core::nearest::nearest;
 
-use command::Cli;
+use command::line::{build_program_for, read_words};
 use terminal::Terminal;
 
 /// The program: reads the words of the command line and answers.
@@ -44,9 +43,9 @@ pub fn main() -> ExitCode {
         Ok(words) => typed::split_arguments(words),
         Err(failure) => return terminal.fail(&failure).into(),
     };
-    let cli = Cli::try_parse_from(&words)
+    let task = read_words(&words)
         .unwrap_or_else(|error| refusal(&words, in_its_command(&words, without_guesses(error))).exit());
-    match cli.run(&terminal) {
+    match task(&terminal) {
         Ok(exit) => exit.into(),
         Err(failure) => terminal.fail(&failure).into(),
     }
@@ -75,9 +74,9 @@ fn without_guesses(mut error: clap::Error) -> clap::Error {
 
 /// An assignment without `=` is shown how its own command is used; clap knows only the program's usage here.
 fn in_its_command(words: &[OsString], error: clap::Error) -> clap::Error {
-    let mut cli = Cli::command();
-    cli.build();
-    let command = words.get(1).and_then(|name| cli.find_subcommand_mut(name.to_str()?));
+    let mut program = build_program_for(words);
+    program.build();
+    let command = words.get(1).and_then(|name| program.find_subcommand_mut(name.to_str()?));
     let Some(command) = command.filter(|_| error.kind() == ErrorKind::NoEquals) else { return error };
     let text = error.to_string();
     let said = text.split("\n\nUsage:").next().unwrap_or_default().trim_start_matches("error: ").trim_end().to_owned();
@@ -102,5 +101,5 @@ fn refusal(words: &[OsString], error: clap::Error) -> clap::Error {
         return error;
     }
     let said = || clap::Error::raw(error.kind(), clean::clean_plain(&error.to_string()));
-    Cli::try_parse_from(shown).err().map_or_else(said, without_guesses)
+    read_words(&shown).err().map_or_else(said, without_guesses)
 }

@@ -2,20 +2,30 @@
 
 use std::path::{Path, PathBuf};
 
-use tonnage_core::job::keys::MODEL;
+use tonnage_core::job::keys::{JUDGE_MODEL, MODEL};
 use tonnage_core::job::{JobSource, Resolved};
 
 use crate::hub_cache;
 
 /// The folder, where there is one.
 pub fn model_folder(source: &JobSource, resolved: &Resolved) -> Option<PathBuf> {
-    let said = resolved.provenance.iter().find(|value| value.key == MODEL)?;
+    folder_said_by(MODEL, source, resolved, &resolved.job.model.name)
+}
+
+/// The folder of the judge of a job of GRPO, where it has one.
+pub fn judge_folder(source: &JobSource, resolved: &Resolved) -> Option<PathBuf> {
+    let judge = resolved.job.task.facts().judge()?;
+    folder_said_by(JUDGE_MODEL, source, resolved, &judge.model.name)
+}
+
+fn folder_said_by(key: &str, source: &JobSource, resolved: &Resolved, name: &str) -> Option<PathBuf> {
+    let said = resolved.provenance.iter().find(|value| value.key == key)?;
     let said: String = serde_json::from_str(&said.value).ok()?;
     let places = [Some(PathBuf::from(&said)), file_beside_job(source, &said)];
     let found = places.into_iter().flatten().find(|path| path.exists());
     let folder =
         found.map(|path| if path.is_dir() { path } else { path.parent().map(Path::to_owned).unwrap_or_default() });
-    let cached = || [said.as_str(), resolved.job.model.name.as_str()].into_iter().find_map(hub_cache::find_snapshot);
+    let cached = || [said.as_str(), name].into_iter().find_map(hub_cache::find_snapshot);
     folder.or_else(|| Some(cached()?.folder))
 }
 

@@ -1,13 +1,13 @@
 //! `tonnage completions`: what shells complete.
 
 use clap::builder::PossibleValuesParser;
-use clap::{Args, Command, CommandFactory};
+use clap::{Args, Command};
 use clap_complete::Shell;
 use tonnage_core::gpu::catalog;
 use tonnage_core::job::Preset;
 use tonnage_core::job::keys;
 
-use super::Cli;
+use super::line::build_program;
 use crate::exit::Exit;
 use crate::failure::Failure;
 use crate::gpu_input::LIVE;
@@ -56,7 +56,7 @@ impl CompletionsArgs {
     /// When stdout cannot be written.
     pub fn run(self, terminal: &Terminal) -> Result<Exit, Failure> {
         let mut script = Vec::new();
-        clap_complete::generate(self.shell, &mut with_names(Cli::command()), "tonnage", &mut script);
+        clap_complete::generate(self.shell, &mut with_names(build_program()), "tonnage", &mut script);
         terminal.print(&String::from_utf8_lossy(&script))?;
         Ok(Exit::Done)
     }

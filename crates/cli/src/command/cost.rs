@@ -7,7 +7,7 @@ use clap::Args;
 use tonnage_core::job::{JobError, Override};
 use tonnage_core::limit::HAND_WRITTEN_BYTES;
 use tonnage_core::plan::suite::{Configuration, CostReference, Suite};
-use tonnage_report::{SuiteAnswer, SuiteView, suite_csv, text};
+use tonnage_report::{CostView, SuiteAnswer, suite_csv, text};
 use tonnage_run::bounded::read_text;
 use tonnage_suite::expand::{Typed, expand_file, priced_suite};
 use tonnage_suite::file::SuiteFile;
@@ -72,7 +72,7 @@ impl CostArgs {
             fs::write(path, suite_csv(&answer))
                 .map_err(|error| Failure::about_file(&path.display().to_string(), &error))?;
         }
-        terminal.show(self.json, || json(&SuiteView::new(&answer)), || text::suite_screen(&answer, &terminal.look))?;
+        terminal.show(self.json, || json(&CostView::new(&answer)), || text::suite_screen(&answer, &terminal.look))?;
         let fits = |row: &tonnage_core::plan::suite::Priced| row.appraisal.as_ref().is_ok_and(|one| one.verdict.fits());
         let Some(failed) = answer.rows.iter().find(|row| !fits(row)) else { return Ok(Exit::Done) };
         let changes = [suite.set.as_slice(), failed.configuration.changes.as_slice()].concat();

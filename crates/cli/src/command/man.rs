@@ -1,8 +1,8 @@
 //! `tonnage man`: manual pages.
 
-use clap::{Args, CommandFactory};
+use clap::Args;
 
-use super::Cli;
+use super::line::build_program;
 use crate::exit::Exit;
 use crate::failure::Failure;
 use crate::terminal::Terminal;
@@ -21,7 +21,7 @@ impl ManArgs {
     /// # Errors
     /// When there is no such command.
     pub fn run(self, terminal: &Terminal) -> Result<Exit, Failure> {
-        let root = Cli::command();
+        let root = build_program();
         let command = match &self.command {
             None => root,
             Some(name) => {

@@ -9,7 +9,7 @@ use clap::builder::RangedU64ValueParser;
 use tonnage_core::estimate::Fit;
 use tonnage_core::gpu::{DEFAULT_GPU, Gpu};
 use tonnage_core::job::Resolved;
-use tonnage_core::rehearsal::{Against, Rehearsal, compare_estimate, context_bytes, largest_gpu};
+use tonnage_core::rehearsal::{Against, Rehearsal, Unrecorded, compare_estimate, context_bytes, largest_gpu};
 use tonnage_core::units::Bytes;
 use tonnage_report::{RehearsalView, text};
 use tonnage_run::rehearse::{EndedBy, Options, RehearseError, Rehearsed, rehearse_command, write_library};
@@ -126,9 +126,11 @@ impl RehearseArgs {
         self.save_trace.as_deref().map(check_writable).transpose()?;
         let rehearsed = rehearse_command(&options).map_err(rehearse_failure)?;
         let rehearsal = &rehearsed.rehearsal;
-        if rehearsal.seen.is_empty() {
+        if rehearsal.seen.is_empty() && rehearsal.unrecorded.is_empty() {
             return nothing_seen(&rehearsed.whole().map_err(rehearse_failure)?.rehearsal);
         }
+        let seen_by_driver = rehearsal.seen.is_empty();
+        let job = job.filter(|_| !seen_by_driver);
         let against = job.as_ref().map(|job| compare_with_job(job, rehearsal)).transpose()?;
         if let Some(path) = &self.save_trace {
             save_timelines(path, &rehearsed)?;
@@ -141,10 +143,25 @@ impl RehearseArgs {
                 terminal.print(&text::estimate_lines(against, &terminal.look))?;
             }
         }
+        if seen_by_driver {
+            self.check_recorded()?;
+        }
         Ok(match rehearsed.ended_by {
             Some(EndedBy { signal, .. }) => command_exit(Some(128 + signal)),
             None => exit_of(rehearsal),
         })
+    }
+
+    /// What was asked for can only come of a record.
+    fn check_recorded(&self) -> Result<(), Failure> {
+        let asked = [("--save-trace", self.save_trace.is_some()), ("--against", self.against.is_some())];
+        match asked.iter().find(|(_, is_asked)| *is_asked) {
+            None => Ok(()),
+            Some((flag, _)) => Err(Failure::bad_input(format!(
+                "{flag}: no process left a record, and the driver knows no allocations"
+            ))
+            .with_hint("Python without -S, -E and -I, and `tonnage train`, leave one")),
+        }
     }
 
     fn rehearsal_options(&self, phantoms: &[Gpu]) -> Result<Options, Failure> {
@@ -232,7 +249,7 @@ pub(super) fn rehearse_failure(error: RehearseError) -> Failure {
 /// No process of the command left a record: it failed before, there was nothing to rehearse, or nobody could record it.
 pub(super) fn nothing_seen(rehearsal: &Rehearsal) -> Result<Exit, Failure> {
     let code = rehearsal.exit_code;
-    let held = rehearsal.unrecorded.iter().map(|process| process.peak_bytes).max();
+    let held = rehearsal.unrecorded.iter().map(Unrecorded::peak_bytes).max();
     if let Some(held) = held {
         let problem = format!(
             "the command used the GPU (at most {} of it, CUDA context included), but our recorder was not in it",

@@ -2,6 +2,7 @@
 
 use clap::Args;
 use serde_json::{Value, json};
+use tonnage_core::record::SuiteSummary;
 use tonnage_report::text::wrap_text;
 use tonnage_report::{run_json, text};
 use tonnage_run::RunError;
@@ -9,11 +10,12 @@ use tonnage_run::clock::now_ms;
 use tonnage_run::store::{RunFolder, Store};
 use tonnage_suite::folder::SuiteFolder;
 use tonnage_suite::status::Status;
+use tonnage_watch::{suite_headline, suite_json, suite_run_lines};
 
+use super::json as document;
 use super::list::run_line;
-use super::suite::living::{Living, suite_view};
+use super::suite::living::Living;
 use super::suite::status as suite_status;
-use super::{json as document, suite};
 use crate::exit::Exit;
 use crate::failure::Failure;
 use crate::terminal::Terminal;
@@ -49,7 +51,7 @@ impl StatusArgs {
     pub fn run(self, terminal: &Terminal) -> Result<Exit, Failure> {
         let store = Store::of_user();
         let suites: Vec<_> = match self.run.as_str() {
-            "last" => Living::default().look(&store).into_iter().map(suite_view).collect(),
+            "last" => Living::default().look(&store),
             _ => Vec::new(),
         };
         let folder = match store.find_living(&self.run) {
@@ -66,7 +68,7 @@ impl StatusArgs {
             if let Value::Object(answer) = &mut answer {
                 let named = of_suite.map(|(suite, name)| json!({"suite": suite, "name": name}));
                 answer.insert("suite".to_owned(), json!(named));
-                answer.insert("suites".to_owned(), suites.iter().map(suite::View::json).collect());
+                answer.insert("suites".to_owned(), suites.iter().map(suite_json).collect());
             }
             terminal.print(&document(&answer)?)?;
             return Ok(Exit::Done);
@@ -84,15 +86,15 @@ fn print_lines(said: &[String], terminal: &Terminal) -> Result<Exit, Failure> {
     Ok(Exit::Done)
 }
 
-fn lines_of(suite: &suite::View) -> Vec<String> {
-    let below = suite.lines(SUITE_LINES).into_iter().map(|line| format!("- {line}"));
-    std::iter::once(suite.headline()).chain(below).collect()
+fn lines_of(suite: &SuiteSummary) -> Vec<String> {
+    let below = suite_run_lines(suite, SUITE_LINES).into_iter().map(|line| format!("- {line}"));
+    std::iter::once(suite_headline(suite)).chain(below).collect()
 }
 
 /// Tells of suites where there is no run of this machine to tell of.
-fn tell_suites(suites: &[suite::View], as_json: bool, terminal: &Terminal) -> Result<Exit, Failure> {
+fn tell_suites(suites: &[SuiteSummary], as_json: bool, terminal: &Terminal) -> Result<Exit, Failure> {
     if as_json {
-        let suites: Vec<Value> = suites.iter().map(suite::View::json).collect();
+        let suites: Vec<Value> = suites.iter().map(suite_json).collect();
         terminal.print(&document(&json!({"suites": suites}))?)?;
         return Ok(Exit::Done);
     }

@@ -16,6 +16,7 @@ mod files;
 mod fits;
 mod hostile;
 mod hub;
+mod native;
 mod plans;
 mod refusals;
 mod rehearsal;

@@ -46,7 +46,7 @@ fn configs_that_are_not_modelled() {
         ("nobody_knows", json!({})),
         ("llama", quantized),
         ("llama", json!({"architectures": ["LlamaForSequenceClassification"]})),
-        ("granite", json!({"num_local_experts": 8})),
+        ("helium", json!({"num_local_experts": 8})),
         ("bert", json!({"is_decoder": true})),
         ("gemma2", json!({"use_bidirectional_attention": true, "head_dim": 16})),
         ("falcon", json!({"alibi": true})),

@@ -65,7 +65,7 @@ fn what_the_trainer_has_not_is_refused_or_said() {
     };
     for (args, key) in [
         (&["--attention", "sdpa"][..], "`attention`"),
-        (&["--world-size", "2"], "`world_size`"),
+        (&["--world-size", "2", "--parallel", "data_parallel"], "`world_size`"),
         (&["--precision", "bf16"], "`precision`"),
         (&["--lora-r", "8", "--lora-targets", "w_q"], "`lora`"),
         (&["--task", "generate"], "`task`"),

@@ -4,12 +4,16 @@
 mod support;
 
 mod ends;
+mod grpo;
 mod guarded;
 mod homes;
+mod hrm;
 mod kills;
 mod living;
+mod pages;
 mod probes;
 mod records;
+mod sapo;
 mod slurm;
 mod suite_export;
 mod suite_faults;
@@ -20,6 +24,7 @@ mod suites;
 mod swarm;
 mod torch;
 mod train;
+mod train_engine;
 mod train_models;
 mod train_ranks;
 

@@ -248,7 +248,7 @@ fn the_curve_is_that_of_the_same_training_in_python() {
 }
 
 /// Every key of the guide's file that a training goes by, over rows that grow.
-const GROWS: &str = r#"
+pub(super) const GROWS: &str = r#"
 model_positions = 48
 model_embd = 32
 model_layer = 2
@@ -367,9 +367,52 @@ fn what_is_estimated_is_what_runs_to_the_byte() {
     home.write("grows.toml", GROWS);
     rehearsed(&home, &["grows.toml"]);
     rehearsed(&home, &["grows.toml", "--precision", "amp-fp16", "--gradient-accumulation-steps", "2"]);
-    let example = |name: &str| repository().join("examples").join(name).display().to_string();
-    rehearsed(&home, &[&example("lilwill-cpu.toml")]);
-    rehearsed(&home, &[&example("lilwill.toml")]);
+}
+
+/// Every file of examples/ that trains, at its own size and on its own ranks: what is not rehearsed is refused for what it is, so that
+/// a new example is either held here or says why not.
+#[test]
+#[ignore = "needs PyTorch: TONNAGE_TORCH_PYTHON"]
+fn byte_equality_of_every_example() {
+    let home = home("train-examples", JOB);
+    let folder = repository().join("examples");
+    let mut names: Vec<_> = std::fs::read_dir(&folder)
+        .unwrap()
+        .flatten()
+        .map(|entry| entry.file_name().to_str().unwrap().to_owned())
+        .filter(|name| name.ends_with(".toml"))
+        .collect();
+    names.sort();
+    let mut trained = Vec::new();
+    for name in &names {
+        let example = folder.join(name).display().to_string();
+        // An example that names no text of its own gets one.
+        let text = ["--data-train-files", "stories.txt", "--data-tokenizer", "bytes"];
+        let own = run(&home, &["train", &example, "--rehearse", "--gpu", "h200", "--json"]);
+        let output = if String::from_utf8_lossy(&own.stderr).contains("no text is named to train on") {
+            run(&home, &[&["train", &example, "--rehearse", "--gpu", "h200", "--json"], &text[..]].concat())
+        } else {
+            own
+        };
+        let said = String::from_utf8_lossy(&output.stderr).into_owned();
+        if output.status.code() == Some(2) {
+            assert!(said.contains("hint: "), "{name} is refused without a way out: {said}");
+            continue;
+        }
+        let answer: Value = serde_json::from_slice(&output.stdout).unwrap_or_else(|_| panic!("{name}: {said}"));
+        assert_eq!(answer["predicted"], answer["rehearsed"], "{name}");
+        trained.push(name.as_str());
+    }
+    for wanted in [
+        "lilwill-cpu.toml",
+        "lilwill.toml",
+        "qwen2.5-0.5b-sft.toml",
+        "gpt2-a100.toml",
+        "small-llama.toml",
+        "llama-8b-ddp.toml",
+    ] {
+        assert!(trained.contains(&wanted), "{wanted} is not among {trained:?}");
+    }
 }
 
 #[test]

@@ -7,7 +7,7 @@ use super::Home;
 use super::train::{JOB, home, losses, python, rehearsed, repository, run, succeeded};
 
 /// A small Qwen2 of random numbers with a tokenizer of bytes, as transformers saves them.
-const FOLDER: &str = r#"
+pub(super) const FOLDER: &str = r#"
 import torch
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers
 from transformers import PreTrainedTokenizerFast, Qwen2Config, Qwen2ForCausalLM
@@ -109,6 +109,11 @@ fn a_published_model_is_not_begun_anew_unasked() {
     assert_eq!(refused.status.code(), Some(2), "{said}");
     assert!(said.contains("no weights of Qwen/Qwen2.5-0.5B") && said.contains("--init from_config"), "{said}");
     succeeded(&with(&["--init", "from_config"]));
+    // By its short name, as the built-in table has it, too.
+    let refused = with(&["--set", "model=gpt2"]);
+    let said = String::from_utf8_lossy(&refused.stderr).into_owned();
+    assert!(refused.status.code() == Some(2) && said.contains("no weights of ") && said.contains("gpt2"), "{said}");
+    succeeded(&with(&["--set", "model=gpt2", "--init", "from_config"]));
 }
 
 #[test]
@@ -151,17 +156,75 @@ fn each_knob_acts_or_is_refused_with_the_way_out() {
     }
 }
 
-/// The whole path over a GPU that is not there: preflight, guard, trainer. Of a program that is not Python's `rehearse` itself knows only what the
-/// driver gave it; the training's own record has the allocator's figures.
+/// The whole path over a GPU that is not there: preflight, guard, trainer, and the verdict of what the trainer left.
 #[test]
 #[ignore = "needs PyTorch: TONNAGE_TORCH_PYTHON"]
-fn a_training_under_rehearse_measures_what_is_predicted() {
+fn a_training_under_rehearse_has_the_verdict_and_the_peaks_of_its_estimate() {
     let home = home("train-under-rehearse", JOB);
+    std::fs::create_dir(home.path("kept")).unwrap();
+    home.write("kept/metrics.jsonl", "of another training\n");
     let tonnage = env!("CARGO_BIN_EXE_tonnage");
-    let words = ["train", "job.toml", "--gpu", "h200", "--max-steps", "3", "--no-rehearsal", "--output-dir", "over"];
-    run(&home, &[&["rehearse", "--gpu", "h200", "--whole", "--", tonnage], &words[..]].concat());
+    let trained = ["--", tonnage, "train", "job.toml", "--gpu", "l4", "--output-dir", "kept"];
+    let rehearsed = |options: &[&str], more: &[&str]| {
+        let output = run(&home, &[&["rehearse", "--json"], options, &trained, more].concat());
+        let said = String::from_utf8_lossy(&output.stderr).into_owned();
+        let answer: Value = serde_json::from_slice(&output.stdout).unwrap_or_else(|_| panic!("{said}"));
+        (output.status.code(), answer)
+    };
+    let estimated = |words: &[&str]| -> Value {
+        let output = run(&home, &[&["estimate", "job.toml", "--gpu", "l4", "--json"], words].concat());
+        serde_json::from_slice(&output.stdout).unwrap()
+    };
+    let held = |answer: &Value, estimate: &Value| {
+        for device in answer["processes"].as_array().unwrap().iter().map(|process| &process["devices"][0]) {
+            for peak in ["peak_allocated_bytes", "peak_reserved_bytes"] {
+                assert_eq!(device[peak], estimate[peak], "{peak}");
+            }
+        }
+    };
+    // Until no peak grows; another GPU by replaying the trace, which is saved.
+    let (code, answer) = rehearsed(&["--gpu", "l4,a100-80", "--save-trace", "trace.jsonl"], &[]);
+    assert_eq!((code, &answer["processes"][0]["stop"]["reason"]), (Some(0), &"steady".into()));
+    held(&answer, &estimated(&[]));
+    let verdicts: Vec<_> =
+        answer["gpus"].as_array().unwrap().iter().map(|on_gpu| (&on_gpu["verdict"], &on_gpu["by"])).collect();
+    assert_eq!(verdicts, [(&"fits".into(), &"replay".into()), (&"fits".into(), &"run".into())]);
+    let replayed = run(&home, &["trace", "replay", "trace.jsonl", "--json"]);
+    let replayed: Value = serde_json::from_slice(&replayed.stdout).unwrap();
+    assert_eq!(replayed["peak_reserved_bytes"], answer["processes"][0]["devices"][0]["peak_reserved_bytes"]);
+    // To its own end, as the guard saw it too.
+    let (code, answer) = rehearsed(&["--gpu", "l4", "--whole"], &["--max-steps", "2", "--precision", "amp-bf16"]);
+    assert_eq!((code, &answer["processes"][0]["steps"]), (Some(0), &2.into()));
+    held(&answer, &estimated(&["--precision", "amp-bf16"]));
     let shown: Value = serde_json::from_slice(&run(&home, &["show", "last", "--json"]).stdout).unwrap();
-    let memory = &shown["memory"];
-    assert!(memory["measured"]["peak_reserved_bytes"].as_u64().is_some_and(|bytes| bytes > 1 << 20), "{shown}");
-    assert_eq!(memory["predicted"], memory["measured"]);
+    assert_eq!(shown["memory"]["predicted"], shown["memory"]["measured"]);
+    // Two ranks.
+    let (code, answer) = rehearsed(&["--gpu", "l4", "--gpus", "2", "--steps", "3"], &["--ranks", "2"]);
+    assert_eq!((code, answer["processes"].as_array().unwrap().len()), (Some(0), 2), "{answer}");
+    held(&answer, &estimated(&["--set", "world_size=2"]));
+    // Nothing was kept, and nothing that was there is gone.
+    let left: Vec<_> = std::fs::read_dir(home.path("kept")).unwrap().flatten().map(|entry| entry.file_name()).collect();
+    assert_eq!(left, ["metrics.jsonl"]);
+    assert_eq!(std::fs::read_to_string(home.path("kept/metrics.jsonl")).unwrap(), "of another training\n");
+}
+
+#[test]
+#[ignore = "needs PyTorch: TONNAGE_TORCH_PYTHON"]
+fn a_training_that_runs_out_under_rehearse_does_not_fit() {
+    let home = home("train-rehearse-full", JOB);
+    let tonnage = env!("CARGO_BIN_EXE_tonnage");
+    let small = "1GiB,sm_90,multiprocessors=132";
+    let words = ["rehearse", "--gpu", small, "--json", "--", tonnage, "train", "job.toml"];
+    let large =
+        ["--micro-batch-size", "64", "--seq-len", "256", "--set", "model.n_positions=256", "--set", "model.n_embd=768"];
+    let output = run(&home, &[&words[..], &large].concat());
+    let answer: Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!((output.status.code(), &answer["gpus"][0]["verdict"]), (Some(1), &"does_not_fit".into()));
+    let oom = &answer["gpus"][0]["out_of_memory"];
+    assert!(oom["requested_bytes"].as_u64().is_some_and(|bytes| bytes > 1 << 20), "{oom}");
+    assert!(answer["processes"][0]["failure"]["message"].as_str().unwrap().contains("CUDA out of memory"), "{answer}");
+    // On the CPU there is nothing to rehearse.
+    let output = run(&home, &["rehearse", "--gpu", "l4", "--", tonnage, "train", "job.toml", "--device", "cpu"]);
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.code() == Some(2) && said.contains("has nothing to rehearse"), "{said}");
 }

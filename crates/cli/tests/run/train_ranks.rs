@@ -11,7 +11,7 @@ use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use serde_json::Value;
 
-use super::train::{JOB, command, home, losses, run, same_files, succeeded};
+use super::train::{GROWS, JOB, command, home, losses, run, same_files, succeeded};
 use super::{Home, torch_python};
 
 /// Twelve rows a step in any number of processes.
@@ -167,6 +167,43 @@ fn every_rank_takes_what_is_estimated_to_the_byte() {
     rehearsed(&["llama.toml", "--ranks", "2", "--precision", "bf16", "--ddp-bucket-cap-mb", "4"], 2);
     let views = ["llama.toml", "--ranks", "2", "--precision", "amp-fp16", "--ddp-gradient-as-bucket-view"];
     rehearsed(&[views.as_slice(), &["--optimizer", "adamw_fused", "--gradient-checkpointing"]].concat(), 2);
+    // The guide's small GPT in its own loop, with rows that grow too.
+    home.write("grows.toml", GROWS);
+    rehearsed(&["grows.toml", "--ranks", "2"], 2);
+    home.write("flat.toml", &flat_rows());
+    let accumulated = ["flat.toml", "--ranks", "3", "--precision", "amp-bf16", "--gradient-accumulation-steps", "2"];
+    rehearsed(&accumulated, 3);
+    rehearsed(&["flat.toml", "--ranks", "2", "--ddp-gradient-as-bucket-view", "--precision", "amp-fp16"], 2);
+}
+
+/// The guide's small GPT with rows of one length and without dropout.
+fn flat_rows() -> String {
+    let lines = GROWS
+        .lines()
+        .filter(|line| !["seq_len_", "model_dropout", "early_stop", "resume"].iter().any(|key| line.starts_with(key)));
+    lines.collect::<Vec<_>>().join("\n") + "\nseq_len = 48\nmodel_dropout = 0.0\n"
+}
+
+#[test]
+#[ignore = "needs PyTorch: TONNAGE_TORCH_PYTHON"]
+fn the_guides_small_gpt_learns_on_ranks_what_it_learns_alone() {
+    let home = home("ranks-guide", JOB);
+    home.write("flat.toml", &flat_rows());
+    let curve = |ranks: &str, rows: &str, passes: &str| {
+        let output = format!("by-{ranks}-{passes}");
+        let words = ["trainer", "flat.toml", "--set", "logging_steps=1", "--max-steps", "8", "--output-dir", &output];
+        let spread = ["--micro-batch-size", rows, "--gradient-accumulation-steps", passes, "--world-size", ranks];
+        succeeded(&run(&home, &[words.as_slice(), spread.as_slice()].concat()));
+        losses(&home, &format!("{output}/metrics.jsonl"))
+    };
+    let alone = curve("1", "12", "1");
+    assert_eq!(alone.len(), 8);
+    for together in [curve("2", "6", "1"), curve("2", "3", "2"), curve("3", "4", "1")] {
+        assert_eq!(together.len(), alone.len());
+        for (together, alone) in together.iter().zip(&alone) {
+            assert!((together / alone - 1.0).abs() < 1e-5, "{together} beside {alone}");
+        }
+    }
 }
 
 #[test]

@@ -1,6 +1,8 @@
 //! What both test programs share: snapshots with a diff, and where PyTorch is.
 #![allow(dead_code, reason = "each program uses its part")]
 
+pub mod pages;
+
 use std::path::Path;
 
 use similar::TextDiff;

@@ -8,6 +8,7 @@ use std::time::{Duration, SystemTime};
 
 use nix::sys::signal::kill;
 use nix::unistd::Pid;
+use tonnage_core::record::SuiteSummary;
 use tonnage_run::clock::now_ms;
 use tonnage_run::store::{RunFolder, Store};
 use tonnage_suite::folder::SuiteFolder;
@@ -15,8 +16,7 @@ use tonnage_suite::journal::{State, Where};
 use tonnage_suite::plan::Plan;
 use tonnage_suite::slurm::follow::has_open;
 use tonnage_suite::slurm::{Poll, View};
-use tonnage_suite::status::{Status, Summary};
-use tonnage_watch::{SuiteRun, SuiteView};
+use tonnage_suite::status::Status;
 
 use super::submit::looked_after;
 
@@ -47,7 +47,7 @@ impl Living {
     }
 
     /// Those that a runner has, or whose runs go on without one, here or on SLURM.
-    pub fn look(&mut self, store: &Store) -> Vec<Summary> {
+    pub fn look(&mut self, store: &Store) -> Vec<SuiteSummary> {
         self.ask_slurm(store);
         let folders = SuiteFolder::all_suites(store.root());
         folders.iter().filter_map(|folder| self.suite_summary(folder, store)).collect()
@@ -66,7 +66,7 @@ impl Living {
         }
     }
 
-    fn suite_summary(&mut self, folder: &SuiteFolder, store: &Store) -> Option<Summary> {
+    fn suite_summary(&mut self, folder: &SuiteFolder, store: &Store) -> Option<SuiteSummary> {
         let view = locked_views(&self.views).get(&folder.path).cloned();
         let (plan, state) = self.read_suite(folder)?;
         let is_sent = has_open(state);
@@ -133,29 +133,4 @@ fn goes_on(plan: &Plan, state: &State, store: &Store) -> bool {
     });
     let lives = |run: &str| RunFolder::open(store.root().join("runs").join(run)).is_ok_and(|run| run.is_supervised());
     started.take(MOST_ASKED).any(|known| lives(&known.run))
-}
-
-/// As `watch` shows it.
-pub fn suite_view(summary: Summary) -> SuiteView {
-    let run = |run: tonnage_suite::status::Running| SuiteRun {
-        name: run.name,
-        run: run.run,
-        gpus: run.gpus,
-        nodes: run.nodes,
-        seconds: run.seconds,
-    };
-    SuiteView {
-        name: summary.suite,
-        is_run: summary.is_run,
-        paused: summary.paused,
-        succeeded: summary.succeeded,
-        failed: summary.failed,
-        waiting: summary.waiting,
-        queued: summary.queued,
-        unknown: summary.unknown,
-        silence: summary.silence,
-        seconds_left: summary.seconds_left,
-        running: summary.running.into_iter().map(run).collect(),
-        next: summary.next,
-    }
 }

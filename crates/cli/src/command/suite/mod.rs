@@ -19,8 +19,6 @@ pub mod status;
 mod submit;
 
 use clap::Subcommand;
-#[cfg(unix)]
-pub use tonnage_watch::SuiteView as View;
 
 use crate::exit::Exit;
 use crate::failure::Failure;

@@ -126,8 +126,7 @@ pub fn torch_failure(error: TorchError) -> Failure {
 /// A training's error in our voice.
 pub fn train_failure(error: &tonnage_train::TrainError) -> Failure {
     let text = error.to_string();
-    let torch_hint = std::iter::successors(Some(error as &dyn std::error::Error), |error| error.source())
-        .find_map(|error| error.downcast_ref::<TorchError>()?.hint.clone());
+    let torch_hint = error.of_torch().and_then(|error| error.hint.clone());
     match text.split_once("\nhint: ") {
         Some((problem, hint)) => Failure::bad_input(problem).with_hint(hint),
         None => Failure { hint: torch_hint, ..Failure::bad_input(text) },

@@ -6,15 +6,16 @@ use tonnage_core::gpu::Gpu;
 use tonnage_core::job::keys::{
     FRAMEWORK, GRADIENT_ACCUMULATION_STEPS, MICRO_BATCH_SIZE, MODEL, OUTPUT_DIR, WORLD_SIZE,
 };
-use tonnage_core::job::{JobSource, JobSpec, Key, Origin, Override, Resolved};
+use tonnage_core::job::{JobSource, JobSpec, Key, Origin, Override, Preset, Resolved};
 use tonnage_torch::{Device, Found};
+use tonnage_train::grpo::swarm::Place;
 use tonnage_train::program::Program;
 
 use crate::failure::Failure;
 use crate::hub_cache;
 use crate::job_args::JobArgs;
 use crate::job_input::read_source;
-use crate::model_folder::{model_file, model_folder};
+use crate::model_folder::{judge_folder, model_file, model_folder};
 
 /// Where trainings go that name no folder.
 const RUNS: &str = "runs";
@@ -79,11 +80,14 @@ impl TrainJob {
         let found = |names: &[String]| names.iter().map(|name| model_file(&self.source, name)).collect();
         Program {
             job: &self.resolved.job,
+            names_published: names_published(&self.resolved),
             training: &self.resolved.training,
             model_folder: model_folder(&self.source, &self.resolved),
+            judge_folder: judge_folder(&self.source, &self.resolved),
             gpt2_folder: hub_cache::find_snapshot(GPT2).map(|snapshot| snapshot.folder),
             train_files: found(&data.train_files),
             eval_files: found(&data.eval_files),
+            swarm: Place::default(),
             output,
             resumes,
         }
@@ -130,6 +134,13 @@ impl TrainJob {
         }
         Ok(words)
     }
+}
+
+/// Whether `model` is a text that the built-in table has, not fields of its own.
+fn names_published(resolved: &Resolved) -> bool {
+    let said = resolved.provenance.iter().find(|value| value.key == MODEL);
+    let name = said.and_then(|value| serde_json::from_str::<String>(&value.value).ok());
+    name.is_some_and(|name| Preset::find(&name).is_some())
 }
 
 /// The job with `ranks` in place of what it says of them; what it says itself must be the same.

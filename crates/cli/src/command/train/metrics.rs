@@ -8,7 +8,10 @@ use std::path::{Path, PathBuf};
 use serde_json::Value;
 use tonnage_core::job::keys;
 use tonnage_core::record::{MemoryRecord, Outcome, PeaksRecord, ResultRecord};
-use tonnage_experiment::record::{End, FORMAT, Identity, Memory, Point, Record};
+use tonnage_experiment::record::{End, FORMAT, Identity, Item, Memory, Point, Record};
+use tonnage_train::grpo::swarm::SwarmReport;
+use tonnage_train::grpo::{EvaluationReport, GrpoReport};
+use tonnage_train::reasoning::{HrmReport, PuzzleReport};
 use tonnage_train::training::{Event, StepReport};
 
 use super::job::TrainJob;
@@ -22,13 +25,20 @@ pub const FILE: &str = "metrics.jsonl";
 pub struct Metrics {
     path: PathBuf,
     gpus: Option<u64>,
+    /// Which node of a swarm writes it.
+    node: Option<u64>,
 }
 
 impl Metrics {
     /// Of the training in `output`, or of the suite that named a file.
     pub fn new(output: &Path, gpus: Option<u64>) -> Self {
         let named = std::env::var_os("TONNAGE_METRICS").filter(|path| !path.is_empty()).map(PathBuf::from);
-        Self { path: named.unwrap_or_else(|| output.join(FILE)), gpus }
+        Self { path: named.unwrap_or_else(|| output.join(FILE)), gpus, node: None }
+    }
+
+    /// The same of a node of a swarm.
+    pub fn of_node(self, node: Option<u64>) -> Self {
+        Self { node, ..self }
     }
 
     /// Begins, or goes on after `step`: what a lost attempt wrote of later steps is left out.
@@ -49,6 +59,13 @@ impl Metrics {
     fn identity_record(&self, job: &TrainJob, torch: &str, gpu: Option<String>) -> Record {
         let training = &job.resolved.training;
         let spec = &job.resolved.job;
+        let swarm = spec.task.swarm().map_or_else(Vec::new, |swarm| {
+            vec![
+                ("I", Value::from(swarm.local_questions)),
+                ("J", swarm.external_questions.into()),
+                ("G", swarm.num_generations.into()),
+            ]
+        });
         let parameters: [(&str, Value); 5] = [
             ("model", spec.model.name.clone().into()),
             (keys::LEARNING_RATE, training.learning_rate.into()),
@@ -66,8 +83,9 @@ impl Metrics {
                 ("tonnage".to_owned(), env!("CARGO_PKG_VERSION").to_owned()),
             ]),
             gpu,
+            node: self.node.map(|index| format!("node-{index}")),
             gpus: self.gpus,
-            parameters: parameters.into_iter().map(|(name, value)| (name.to_owned(), value)).collect(),
+            parameters: parameters.into_iter().chain(swarm).map(|(name, value)| (name.to_owned(), value)).collect(),
             ..Identity::default()
         }))
     }
@@ -91,8 +109,108 @@ impl Metrics {
                     ..Point::default()
                 }))
             }
-            Event::Resumed { .. } | Event::Measured(_) | Event::Saved { .. } | Event::StoppedEarly { .. } => Ok(()),
+            Event::Grpo(report) => self.write(&self.grpo_point(report)),
+            Event::EvaluatedReward(found) => self.write(&self.evaluated_point(found)),
+            Event::Round(report) => self.write(&self.round_point(report)),
+            Event::Reasoned(report) => self.write(&self.hrm_point(report)),
+            Event::EvaluatedPuzzles(found) => {
+                self.write(&self.puzzle_point(found))?;
+                if found.is_last { self.add_items(found) } else { Ok(()) }
+            }
+            Event::WarmedUp { steps, reward, seconds } => self.write(&Record::Point(Point {
+                step: 0.0,
+                seconds: Some(*seconds),
+                metrics: BTreeMap::from([
+                    ("warm_start/steps".to_owned(), *steps as f64),
+                    ("warm_start/reward".to_owned(), *reward),
+                ]),
+                ..Point::default()
+            })),
+            Event::Resumed { .. }
+            | Event::Swarm(_)
+            | Event::Measured(_)
+            | Event::Saved { .. }
+            | Event::StoppedEarly { .. } => Ok(()),
         }
+    }
+
+    fn grpo_point(&self, report: &GrpoReport) -> Record {
+        Record::Point(Point {
+            step: report.step as f64,
+            seconds: Some(report.seconds),
+            gpu_hours: self.gpu_hours(report.seconds),
+            tokens_trained: Some(report.tokens_trained as f64),
+            metrics: report.metrics().into_iter().map(|(name, value)| (name.to_owned(), value)).collect(),
+            ..Point::default()
+        })
+    }
+
+    fn round_point(&self, report: &SwarmReport) -> Record {
+        Record::Point(Point {
+            step: report.step as f64,
+            seconds: Some(report.seconds),
+            gpu_hours: self.gpu_hours(report.seconds),
+            tokens_generated: Some(report.tokens_generated as f64),
+            tokens_trained: Some(report.tokens_trained as f64),
+            metrics: report.metrics().into_iter().map(|(name, value)| (name.to_owned(), value)).collect(),
+            ..Point::default()
+        })
+    }
+
+    fn hrm_point(&self, report: &HrmReport) -> Record {
+        Record::Point(Point {
+            step: report.step as f64,
+            seconds: Some(report.seconds),
+            gpu_hours: self.gpu_hours(report.seconds),
+            tokens_trained: Some(report.tokens_trained as f64),
+            metrics: report.metrics().into_iter().map(|(name, value)| (name.to_owned(), value)).collect(),
+            ..Point::default()
+        })
+    }
+
+    fn puzzle_point(&self, found: &PuzzleReport) -> Record {
+        Record::Point(Point {
+            step: found.step as f64,
+            seconds: Some(found.seconds),
+            gpu_hours: self.gpu_hours(found.seconds),
+            tokens_trained: Some(found.tokens_trained as f64),
+            metrics: found.metrics().into_iter().collect(),
+            ..Point::default()
+        })
+    }
+
+    /// What became of each held-out puzzle at the end of a training.
+    ///
+    /// # Errors
+    /// When the disk has no room.
+    fn add_items(&self, found: &PuzzleReport) -> Result<(), Failure> {
+        found.results.iter().try_for_each(|result| {
+            self.write(&Record::Item(Item {
+                item: result.name.clone(),
+                split: "eval".to_owned(),
+                kind: "puzzle".to_owned(),
+                difficulty: result.difficulty.clone(),
+                samples: result.views,
+                correct: result.right_views,
+                rank: result.rank,
+                token_accuracy: Some(result.token_accuracy),
+                ..Item::default()
+            }))
+        })
+    }
+
+    fn evaluated_point(&self, found: &EvaluationReport) -> Record {
+        Record::Point(Point {
+            step: found.step as f64,
+            seconds: Some(found.seconds),
+            gpu_hours: self.gpu_hours(found.seconds),
+            tokens_trained: Some(found.tokens_trained as f64),
+            metrics: BTreeMap::from([
+                ("eval/reward".to_owned(), found.greedy),
+                ("eval/reward_sampled".to_owned(), found.sampled),
+            ]),
+            ..Point::default()
+        })
     }
 
     fn point_record(&self, report: &StepReport) -> Record {
@@ -141,6 +259,7 @@ fn stays_before(line: &str, step: u64) -> bool {
 }
 
 /// What a training came to, by its metrics.
+#[derive(Default)]
 pub struct Ended {
     /// The newest value of each metric.
     pub last: BTreeMap<String, f64>,
@@ -155,7 +274,7 @@ pub struct Ended {
 pub fn record_end(output: &Path, result: &ResultRecord, memory: Option<&MemoryRecord>) -> Result<Ended, Failure> {
     let metrics = Metrics::new(output, None);
     let text = fs::read_to_string(&metrics.path).unwrap_or_default();
-    let mut ended = Ended { last: BTreeMap::new(), memory: None };
+    let mut ended = Ended::default();
     let mut seconds = None;
     for record in text.lines().filter_map(|line| serde_json::from_str::<Record>(line).ok()) {
         match record {
@@ -193,11 +312,33 @@ pub fn record_end(output: &Path, result: &ResultRecord, memory: Option<&MemoryRe
 }
 
 impl Ended {
+    /// The means of what several nodes came to.
+    pub fn mean_of(all: Vec<Self>) -> Self {
+        let mut sums: BTreeMap<String, (f64, f64)> = BTreeMap::new();
+        for (name, value) in all.iter().flat_map(|one| &one.last) {
+            let (sum, count) = sums.entry(name.clone()).or_default();
+            *sum += value;
+            *count += 1.0;
+        }
+        let last = sums.into_iter().map(|(name, (sum, count))| (name, sum / count)).collect();
+        Self { last, memory: all.into_iter().find_map(|one| one.memory) }
+    }
+
     /// Lines for a terminal.
     pub fn table_rows(&self) -> Vec<String> {
         let value = |name: &str| self.last.get(name).copied();
         let mut rows = Vec::new();
-        if let Some(loss) = value("loss") {
+        if let Some(exact) = value("eval/exact_accuracy") {
+            let cells = value("eval/accuracy").map_or_else(String::new, |share| format!(", {share:.3} of their cells"));
+            let voted = value("eval/pass@2").map_or_else(String::new, |share| format!("; pass@2 by votes {share:.3}"));
+            rows.push(format!("  puzzles   {exact:.3} of those held out solved{cells}{voted}\n"));
+        } else if let Some(reward) = value("reward") {
+            let held_out =
+                value("eval/reward").zip(value("eval/reward_sampled")).map_or_else(String::new, |(greedy, sampled)| {
+                    format!("; on held-out questions {greedy:.3} greedy, {sampled:.3} sampled")
+                });
+            rows.push(format!("  reward    {reward:.3}{held_out}\n"));
+        } else if let Some(loss) = value("loss") {
             let held_out = value("eval/loss").map_or_else(String::new, |loss| format!(", {loss:.4} on held-out text"));
             rows.push(format!("  loss      {loss:.4}{held_out}\n"));
         }

@@ -7,16 +7,18 @@ mod memory;
 mod metrics;
 mod output;
 mod ranks;
+mod recorder;
 mod rehearsal;
 mod screen;
+mod swarm;
 mod worker;
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use clap::Args;
 use serde_json::json;
 use tonnage_core::job::{Strategy, keys};
-use tonnage_core::record::{JobRecord, Policy};
+use tonnage_core::record::{JobRecord, MemoryRecord, Policy, ResultRecord};
 use tonnage_core::units::Bytes;
 use tonnage_report::text;
 use tonnage_run::clock::now_ms;
@@ -35,11 +37,17 @@ use crate::terminal::Terminal;
 
 use job::TrainJob;
 use memory::Beside;
+use metrics::Ended;
+use swarm::{Begin, Swarm};
 pub use worker::TrainerArgs;
 
 const EXAMPLES: &str = "Examples:
   tonnage train examples/lilwill-cpu.toml
   tonnage train examples/lilwill-cpu.toml --resume          # goes on with the newest checkpoint
+  tonnage train examples/grpo-arithmetic.toml               # GRPO with a verifier, on two processor cores
+  tonnage train examples/sapo-arithmetic.toml               # a swarm: nodes that share rollouts through a folder
+  tonnage train examples/sapo-arithmetic.toml --join        # one more node of it, from another terminal
+  tonnage train examples/hrm-sudoku.toml                    # the hierarchical reasoning model on Sudokus of 6 x 6
   tonnage train job.toml --learning-rate 3e-4 --max-steps 200 --output-dir runs/second
   tonnage train job.toml --ranks 2                          # two processes: two GPUs, or two halves of the processors
   torchrun --nproc-per-node 2 --no-python tonnage train job.toml
@@ -67,6 +75,10 @@ pub struct TrainArgs {
     /// Trains in N processes, each on rows of its own, with DistributedDataParallel: N GPUs, or this machine's processors
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..), help_heading = "Train")]
     ranks: Option<u64>,
+
+    /// Takes part in a swarm that others have begun, under the name swarm.experiment in swarm.folder
+    #[arg(long, conflicts_with_all = ["resume", "overwrite"], help_heading = "Train")]
+    join: bool,
 
     /// Goes on with the newest checkpoint of the output folder
     #[arg(long, help_heading = "Train")]
@@ -167,13 +179,29 @@ impl TrainArgs {
         drop(shim);
         terminal.say(&format!("{}; {}", checked, chosen.why));
         screen::print_estimate(&job, chosen.device, terminal)?;
+        let is_rehearsed = recorder::rehearsal_folder().is_some();
+        if is_rehearsed {
+            rehearsal::check_device(&found, chosen.device)?;
+        }
         let output = job.output_folder();
         if self.dry_run {
             terminal.say(&format!("nothing was started; checkpoints would go to {}", output.display()));
             return Ok(Exit::Done);
         }
-        self.prepare_output(&job)?;
-        self.run_guarded(&job, &found, chosen.device, terminal)
+        let swarm = if is_rehearsed { None } else { Swarm::prepare(&job, self.begin())? };
+        if swarm.is_none() && !is_rehearsed {
+            self.prepare_output(&job)?;
+        }
+        self.run_guarded(&job, swarm.as_ref(), &found, chosen.device, is_rehearsed, terminal)
+    }
+
+    const fn begin(&self) -> Begin {
+        match (self.join, self.resume, self.overwrite) {
+            (true, ..) => Begin::Joined,
+            (_, true, _) => Begin::Resumed,
+            (.., true) => Begin::Over,
+            _ => Begin::Anew,
+        }
     }
 
     /// Makes the output folder ready for this training.
@@ -185,45 +213,71 @@ impl TrainArgs {
 
     /// As one of the processes that torchrun has started, which guards them itself.
     fn train_as_rank(self, place: Place, terminal: &Terminal) -> Result<Exit, Failure> {
-        worker::with_patient_threads()?;
+        worker::with_patient_threads(None)?;
         let signals = worker::Signals::take_signals()?;
         let job = TrainJob::read_job(&self.job, Some(place.ranks))?;
+        let is_rehearsed = recorder::rehearsal_folder().is_some();
         if place.rank == 0 {
             let (found, chosen) = self.engine.choose(job.resolved.training.use_cpu)?;
             terminal.say(&format!("{}; rank 0 of {}, {}", engine::about_torch(&found), place.ranks, chosen.why));
             screen::print_estimate(&job, chosen.device, terminal)?;
-            self.prepare_output(&job)?;
+            if !is_rehearsed {
+                self.prepare_output(&job)?;
+            }
         }
-        worker::Rank { job, place: Some(place), engine: self.engine, is_phantom: false }.train(&signals, terminal)
+        worker::Rank { job, place: Some(place), engine: self.engine, is_phantom: is_rehearsed, swarm: None }
+            .train(&signals, terminal)
+    }
+
+    /// A rehearsal is of the job as it is said, and only its first attempt has anything to tell.
+    fn policy(&self, output: &Path, is_rehearsed: bool) -> Policy {
+        Policy {
+            max_attempts: if is_rehearsed { 1 } else { self.max_attempts },
+            forced: self.force || is_rehearsed,
+            adjusts: !(self.no_adjust || is_rehearsed),
+            checkpoints: Some(output.display().to_string()),
+            ..Policy::default()
+        }
     }
 
     /// Under guard: the trainer is a child, whose end is seen whatever it is.
-    fn run_guarded(&self, job: &TrainJob, found: &Found, device: Device, terminal: &Terminal) -> Result<Exit, Failure> {
+    fn run_guarded(
+        &self,
+        job: &TrainJob,
+        swarm: Option<&Swarm>,
+        found: &Found,
+        device: Device,
+        is_rehearsed: bool,
+        terminal: &Terminal,
+    ) -> Result<Exit, Failure> {
         os::check_supported()?;
-        let output = job.output_folder();
+        let output = swarm.map_or_else(|| job.output_folder(), |swarm| swarm.output.clone());
         let on_gpu = device != Device::Cpu;
         let source = on_a_gpu(job.source.clone(), "a training on a GPU is held against it");
         let resolved = if on_gpu { source.resolve(&[])? } else { job.resolved.clone() };
         // On the CPU there is no GPU's memory to hold the job against.
         let recorded = on_gpu.then(|| (JobRecord::new(&source, &resolved), &resolved.job));
-        let command = job.trainer_command(found, device, &output, on_gpu)?;
+        let mut command = job.trainer_command(found, device, &output, on_gpu && swarm.is_none())?;
+        command.extend(swarm.map_or_else(Vec::new, Swarm::words));
         let table = RunTable::default();
-        let policy = Policy {
-            max_attempts: self.max_attempts,
-            forced: self.force,
-            adjusts: !self.no_adjust,
-            checkpoints: Some(output.display().to_string()),
-            ..Policy::default()
-        };
         let here = std::env::current_dir().map_err(|error| Failure::about_file(".", &error))?;
-        let (run, secrets) = run_record(command, here.display().to_string(), recorded, &table, policy)?;
+        let policy = self.policy(&output, is_rehearsed);
+        let (mut run, secrets) = run_record(command, here.display().to_string(), recorded, &table, policy)?;
+        swarm.iter().for_each(|swarm| swarm.place_nodes(job, &mut run, on_gpu));
         let folder = Store::of_user().create(run)?;
-        terminal.say(&format!("run {}, checkpoints and metrics in {}", folder.id(), output.display()));
-        let beside =
-            (!self.no_rehearsal && found.has_cuda()).then(|| Beside::start(job, found, &output, &resolved.job.gpu));
+        let kept = if is_rehearsed {
+            "a rehearsal, which keeps nothing".to_owned()
+        } else {
+            format!("checkpoints and metrics in {}", output.display())
+        };
+        terminal.say(&format!("run {}, {kept}", folder.id()));
+        let beside = (!(self.no_rehearsal || is_rehearsed) && found.has_cuda())
+            .then(|| Beside::start(job, found, &output, &resolved.job.gpu));
         let result = supervise_here(&folder, secrets, !self.json, terminal)?;
         let memory = memory::memory_record(beside, &folder, &resolved.job.gpu, &result, terminal)?;
-        let ended = metrics::record_end(&output, &result, memory.as_ref())?;
+        // What lies in the output folder is of a training.
+        let ended =
+            if is_rehearsed { Ended::default() } else { record_ends(&output, swarm, &result, memory.as_ref())? };
         if self.json {
             terminal.print(&format!(
                 "{:#}\n",
@@ -246,6 +300,18 @@ impl TrainArgs {
         }
         Ok(exit_of(&result))
     }
+}
+
+/// The end in the metrics of each process that trained, and what they came to together.
+fn record_ends(
+    output: &Path,
+    swarm: Option<&Swarm>,
+    result: &ResultRecord,
+    memory: Option<&MemoryRecord>,
+) -> Result<Ended, Failure> {
+    let folders = swarm.map_or_else(|| vec![output.to_owned()], Swarm::folders);
+    let ended = folders.iter().map(|folder| metrics::record_end(folder, result, memory));
+    Ok(Ended::mean_of(ended.collect::<Result<_, _>>()?))
 }
 
 /// Bytes as people read them.

@@ -28,7 +28,7 @@ pub const LOST_ANOTHER: u8 = 75;
 /// How long the others may take to end by themselves once one has failed: most see it at once, those inside a GPU never.
 const GRACE: Duration = Duration::from_secs(10);
 const LOOKED_AT_EVERY: Duration = Duration::from_millis(20);
-const THREADS: &str = "OMP_NUM_THREADS";
+pub const THREADS: &str = "OMP_NUM_THREADS";
 /// The process that started a rank, by its number.
 const LAUNCHER: &str = "TONNAGE_RANKS_LAUNCHER";
 

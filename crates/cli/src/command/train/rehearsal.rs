@@ -26,17 +26,33 @@ const ROOMIER: u64 = 8;
 /// A record of peaks is one line.
 const PEAKS_BYTES: u64 = 1 << 16;
 
+/// Whether `tonnage rehearse` sees anything of a training there.
+///
+/// # Errors
+/// On the CPU, and where this PyTorch has no CUDA.
+pub fn check_device(found: &Found, device: Device) -> Result<(), Failure> {
+    check_cuda(found)?;
+    match device {
+        Device::Cuda(_) => Ok(()),
+        Device::Cpu => Err(Failure::bad_input("a training on the CPU has nothing to rehearse on a GPU")
+            .with_hint("leave out --device cpu and use_cpu")),
+    }
+}
+
+fn check_cuda(found: &Found) -> Result<(), Failure> {
+    if found.has_cuda() {
+        return Ok(());
+    }
+    Err(Failure::bad_input("a rehearsal needs a PyTorch with CUDA: the phantom stands for the driver under it")
+        .with_hint("no GPU is needed: `pip install torch` on Linux brings CUDA; --torch names another PyTorch"))
+}
+
 /// Runs the steps and prints both.
 ///
 /// # Errors
 /// When this PyTorch has no CUDA, the job cannot be estimated, or the trainer fails.
 pub fn rehearse_training(job: &TrainJob, found: &Found, as_json: bool, terminal: &Terminal) -> Result<Exit, Failure> {
-    if !found.has_cuda() {
-        return Err(Failure::bad_input(
-            "a rehearsal needs a PyTorch with CUDA: the phantom stands for the driver under it",
-        )
-        .with_hint("no GPU is needed: `pip install torch` on Linux brings CUDA; --torch names another PyTorch"));
-    }
+    check_cuda(found)?;
     let spec = &job.resolved.job;
     let verdict = verdict_on(spec, &spec.gpu)?;
     let ranks = spec.parallel.world_size.max(1);

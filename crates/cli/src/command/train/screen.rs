@@ -5,6 +5,9 @@ use tonnage_core::plan::fit::verdict_on;
 use tonnage_core::record::PredictionRecord;
 use tonnage_core::units::Bytes;
 use tonnage_torch::Device;
+use tonnage_train::grpo::GrpoReport;
+use tonnage_train::grpo::swarm::{SwarmNote, SwarmReport};
+use tonnage_train::reasoning::{HrmReport, PuzzleReport};
 use tonnage_train::training::{Event, Held, StepReport};
 
 use super::job::TrainJob;
@@ -59,6 +62,18 @@ pub fn event_line(event: &Event, predicted: Option<&PredictionRecord>) -> String
         Event::Evaluated { step, loss, .. } => {
             format!("evaluated after step {step}: loss {loss:.4}, perplexity {:.2}", loss.exp())
         }
+        Event::Grpo(report) => grpo_line(report),
+        Event::EvaluatedReward(found) => format!(
+            "evaluated after step {} on {} held-out questions: reward {:.3} greedy, {:.3} sampled",
+            found.step, found.questions, found.greedy, found.sampled
+        ),
+        Event::Round(report) => round_line(report),
+        Event::Swarm(note) => swarm_line(note),
+        Event::Reasoned(report) => hrm_line(report),
+        Event::EvaluatedPuzzles(found) => puzzle_line(found),
+        Event::WarmedUp { steps, reward, seconds } => {
+            format!("learnt from answers in {steps} steps ({}): completions earn {reward:.3}", shown_duration(*seconds))
+        }
         Event::StoppedEarly { step, patience, epochs } => {
             let what = if *epochs { "epochs" } else { "evaluations" };
             format!("ends after step {step}: no lower loss in {patience} {what}")
@@ -78,6 +93,86 @@ fn step_line(report: &StepReport) -> String {
         report.learning_rate,
         report.tokens_per_second,
         shown_duration(report.seconds_left)
+    )
+}
+
+fn grpo_line(report: &GrpoReport) -> String {
+    let kl = report.kl.map_or_else(String::new, |kl| format!(", KL {kl:.4}"));
+    format!(
+        "step {}/{}: reward {:.3}, {:.0} % of groups all alike, length {:.1}, {:.0} % cut off, entropy {:.3}{kl}, loss {:.4}, lr {:.2e}, \
+         {} left",
+        report.step,
+        report.steps,
+        report.pay.mean,
+        report.pay.dead_groups * 100.0,
+        report.completion_tokens,
+        report.truncated * 100.0,
+        report.entropy,
+        report.loss,
+        report.learning_rate,
+        shown_duration(report.seconds_left)
+    )
+}
+
+fn round_line(report: &SwarmReport) -> String {
+    let loss = report.loss.map_or_else(|| ", nothing to learn from".to_owned(), |loss| format!(", loss {loss:.4}"));
+    format!(
+        "step {}/{}: reward {:.3} of its own, {:.3} of all trained on, {} of {} groups differ, {} of {} foreign groups taken{loss}, \
+         {} left",
+        report.step,
+        report.steps,
+        report.on_policy,
+        report.training_set,
+        report.live_groups,
+        report.groups,
+        report.chosen,
+        report.pool,
+        shown_duration(report.seconds_left)
+    )
+}
+
+fn swarm_line(note: &SwarmNote) -> String {
+    match note {
+        SwarmNote::Joined { name, round, asks } => format!("{name} takes part from round {round}, asking {asks}"),
+        SwarmNote::Identical { others, round } => format!(
+            "in round {round} {} had the same weights as this node: they train on the same groups, and are one model under several \
+             names (other questions for each node, or fewer swarm.external_questions)",
+            others.join(", ")
+        ),
+        SwarmNote::SmallPool { pool, wanted, round } => format!(
+            "in round {round} {pool} foreign groups could be chosen and {wanted} were wanted: every node takes all there are (more nodes, \
+             or fewer swarm.external_questions)"
+        ),
+        SwarmNote::Missing { names, round } => format!("round {round} ended without {}", names.join(", ")),
+    }
+}
+
+fn hrm_line(report: &HrmReport) -> String {
+    let halted = report.halted.map_or_else(String::new, |halted| {
+        format!(
+            ", of rows that halted {:.3} solved, {:.3} of cells, after {:.1} segments",
+            halted.exact_accuracy, halted.accuracy, halted.steps
+        )
+    });
+    format!(
+        "step {}/{}: loss {:.4}{halted}, halting {:.4}, lr {:.2e}, {} left",
+        report.step,
+        report.steps,
+        report.loss,
+        report.q_halt_loss,
+        report.learning_rate,
+        shown_duration(report.seconds_left)
+    )
+}
+
+fn puzzle_line(found: &PuzzleReport) -> String {
+    let passes: String = found.passes().iter().map(|(k, share)| format!(", pass@{k} {share:.3}")).collect();
+    format!(
+        "evaluated after step {} on {} held-out puzzles: {:.3} solved, {:.3} of cells{passes}",
+        found.step,
+        found.results.len(),
+        found.exact_accuracy(),
+        found.token_accuracy()
     )
 }
 

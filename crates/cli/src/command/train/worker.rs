@@ -14,14 +14,18 @@ use tonnage_core::job::Strategy;
 use tonnage_core::record::PredictionRecord;
 use tonnage_experiment::record::{Memory, Record};
 use tonnage_torch::Device;
-use tonnage_train::TrainError;
+use tonnage_train::grpo::swarm::Place as SwarmPlace;
 use tonnage_train::ranks::{Alone, Joined, Place};
-use tonnage_train::training::{Event, Held};
+use tonnage_train::training::{Event, Held, Outcome};
+use tonnage_train::{Prepared, TrainError};
 
 use super::engine::{self, torch_failure, train_failure};
 use super::job::TrainJob;
 use super::memory;
 use super::metrics::Metrics;
+use super::ranks::THREADS;
+use super::recorder::{self, Recorder};
+use super::swarm::node_folder;
 use super::{EngineArgs, ranks, rehearsal, screen};
 use crate::exit::Exit;
 use crate::failure::Failure;
@@ -45,6 +49,18 @@ pub struct TrainerArgs {
     #[arg(long, value_name = "STEPS")]
     phantom_steps: Option<u64>,
 
+    /// Which node of a swarm it is, from 0
+    #[arg(long, value_name = "N")]
+    node: Option<u64>,
+
+    /// Takes part under a name that is free
+    #[arg(long, requires = "node")]
+    join: bool,
+
+    /// Threads that it computes in
+    #[arg(long, value_name = "N")]
+    threads: Option<u64>,
+
     /// Rehearses it in place of training, and prints the peaks as JSON
     #[arg(long)]
     rehearsal: bool,
@@ -56,7 +72,7 @@ impl TrainerArgs {
     /// # Errors
     /// Those of data, model, PyTorch and disk.
     pub fn run(mut self, terminal: &Terminal) -> Result<Exit, Failure> {
-        with_patient_threads()?;
+        with_patient_threads(self.threads)?;
         let stops = Signals::take_signals()?;
         let place = ranks::place_of_rank()?;
         self.job.small_gpt = self.job_text.take().or(self.job.small_gpt);
@@ -69,13 +85,15 @@ impl TrainerArgs {
             return rehearsal::rehearse_training(&job, &found, true, terminal);
         }
         let parallel = job.resolved.job.parallel;
-        if self.phantom_steps.is_none() && place.as_ref().is_none_or(|place| place.rank == 0) {
+        let swarm = self.node.map(|index| SwarmPlace { index, joins: self.join });
+        let keeps_nothing = self.phantom_steps.is_some() || recorder::rehearsal_folder().is_some();
+        if !keeps_nothing && place.as_ref().is_none_or(|place| place.rank == 0) {
             ranks::check_resumed(&job.output_folder(), parallel.world_size.max(1))?;
         }
         if place.is_none() && matches!(parallel.strategy, Strategy::Ddp(_)) {
             return ranks::launch_ranks(parallel.world_size, &stops);
         }
-        Rank { job, place, engine: self.engine, is_phantom: self.phantom_steps.is_some() }.train(&stops, terminal)
+        Rank { job, place, engine: self.engine, is_phantom: keeps_nothing, swarm }.train(&stops, terminal)
     }
 }
 
@@ -88,6 +106,8 @@ pub struct Rank {
     pub engine: EngineArgs,
     /// Whether no number means anything and nothing is kept.
     pub is_phantom: bool,
+    /// Which node of a swarm.
+    pub swarm: Option<SwarmPlace>,
 }
 
 impl Rank {
@@ -96,7 +116,7 @@ impl Rank {
     /// # Errors
     /// Those of data, model, PyTorch, disk, and of other ranks.
     pub fn train(self, stops: &Signals, terminal: &Terminal) -> Result<Exit, Failure> {
-        let Self { job, place, engine: chooser, is_phantom } = self;
+        let Self { job, place, engine: chooser, is_phantom, swarm } = self;
         ranks::end_with_launcher()?;
         let (found, chosen) = chooser.choose(job.resolved.training.use_cpu)?;
         let shim = engine::build_shim(&found, terminal)?;
@@ -105,20 +125,22 @@ impl Rank {
             Some(place) => ranks::device_of(chosen.device, place, torch.cuda_devices().map_err(torch_failure)?)?,
             None => chosen.device,
         };
-        let output = (!is_phantom).then(|| job.output_folder());
+        let recorder = (device != Device::Cpu).then(|| Recorder::begin(torch, device)).transpose()?.flatten();
+        let output = (!is_phantom).then(|| output_of(&job, swarm.as_ref()));
         if let Some(output) = &output {
             std::fs::create_dir_all(output)
                 .map_err(|error| Failure::about_file(&output.display().to_string(), &error))?;
         }
         // Whatever is there is gone on with: `tonnage train` refused what nobody asked for.
-        let program = job.make_program(output.clone(), true);
+        let mut program = job.make_program(output.clone(), true);
+        program.swarm = swarm.clone().unwrap_or_default();
         let (count, rank) = place.as_ref().map_or((1, 0), |place| (place.ranks, place.rank));
-        let ready = program.prepare_rank(count, rank).map_err(|error| train_failure(&error))?;
-        let is_first = rank == 0;
+        let ready = Prepared::new(&program, count, rank).map_err(|error| train_failure(&error))?;
+        let (is_first, on_gpu) = (rank == 0, device != Device::Cpu);
         ready.notes().iter().filter(|_| is_first).for_each(|note| terminal.say(note));
-        let on_gpu = device != Device::Cpu;
-        let metrics =
-            output.as_deref().filter(|_| is_first).map(|output| Metrics::new(output, on_gpu.then_some(count)));
+        let (gpus, node) = (on_gpu.then_some(count), swarm.map(|node| node.index));
+        let first_output = output.as_deref().filter(|_| is_first);
+        let metrics = first_output.map(|output| Metrics::new(output, gpus).of_node(node));
         let mut teller = Teller {
             job: &job,
             metrics,
@@ -129,34 +151,47 @@ impl Rank {
             is_silent: is_phantom || !is_first,
         };
         let mut observe = |event: Event| teller.tell_event(&event, terminal);
-        let stopped = || stops.was_asked();
-        let outcome = match place {
-            None => {
-                ready.train(torch, device, &Alone, &stopped, &mut observe).map_err(|error| train_failure(&error))?
-            }
+        let stopped = || recorder.as_ref().is_some_and(Recorder::has_seen_enough) || stops.was_asked();
+        let left = |trained: Result<Outcome, TrainError>| match &recorder {
+            Some(recorder) => recorder.leave(trained.as_ref(), place.as_ref()).map(|()| trained),
+            None => Ok(trained),
+        };
+        let outcome = match &place {
+            None => left(ready.train(torch, device, &Alone, &stopped, &mut observe))?
+                .map_err(|error| train_failure(&error))?,
             Some(place) => {
                 let library = shim.ranks(&found, &mut |text| terminal.say(text)).map_err(torch_failure)?;
-                let words = job.in_words() + &ready.about_data();
-                let joined =
-                    Joined::join_ranks(&library, place, device, &words).map_err(|error| train_failure(&error))?;
-                let outcome = ready.train(torch, device, &joined, &stopped, &mut observe);
-                outcome.map_err(|error| of_rank(&error, &joined))?
+                let words = job.in_words() + &ready.about_data().map_err(|error| train_failure(&error))?;
+                let joined = Joined::join_ranks(&library, place.clone(), device, &words)
+                    .map_err(|error| train_failure(&error))?;
+                left(ready.train(torch, device, &joined, &stopped, &mut observe))?
+                    .map_err(|error| of_rank(&error, &joined))?
             }
         };
         leave_peaks(&outcome.held, rank)?;
         if on_gpu {
             torch.synchronize(device).map_err(torch_failure)?;
         }
-        if outcome.was_stopped {
-            return Err(stopped_after(outcome.step));
-        }
-        let line = format!("trained {} steps in {:.1} s\n", outcome.step, outcome.seconds);
+        let line = last_line(&outcome, recorder.as_ref(), is_phantom)?;
         if is_first { terminal.print(&line).map(|()| Exit::Done) } else { Ok(Exit::Done) }
     }
 }
 
-fn stopped_after(step: u64) -> Failure {
-    Failure { exit: Exit::No, ..Failure::bad_input(format!("stopped after step {step}, which is saved")) }
+/// The folder of checkpoints and metrics: of a node of a swarm, its own.
+fn output_of(job: &TrainJob, swarm: Option<&SwarmPlace>) -> PathBuf {
+    let output = job.output_folder();
+    swarm.map_or_else(|| output.clone(), |node| node_folder(&output, node.index))
+}
+
+/// What is told at the end; an error where it was asked to stop, otherwise than by its recorder.
+fn last_line(outcome: &Outcome, recorder: Option<&Recorder>, is_phantom: bool) -> Result<String, Failure> {
+    if outcome.was_stopped && !recorder.is_some_and(Recorder::has_stopped) {
+        let kept = if is_phantom { "and a rehearsal keeps nothing" } else { "which is saved" };
+        let problem = format!("stopped after step {}, {kept}", outcome.step);
+        return Err(Failure { exit: Exit::No, ..Failure::bad_input(problem) });
+    }
+    let done = if is_phantom { "rehearsed" } else { "trained" };
+    Ok(format!("{done} {} steps in {:.1} s\n", outcome.step, outcome.seconds))
 }
 
 /// A rank's error. One that was fine until another had gone says so by its code: whoever started it looks for the other's failure.
@@ -169,16 +204,21 @@ fn of_rank(error: &TrainError, joined: &Joined) -> Failure {
 /// processors. It is read when libtorch is loaded, so the process begins anew with it.
 const WAITING: (&str, &str) = ("OMP_WAIT_POLICY", "PASSIVE");
 
-/// Begins anew where it must.
+/// Begins anew where it must; with so many threads where nobody said otherwise.
 ///
 /// # Errors
 /// When this program's own place is not known.
-pub fn with_patient_threads() -> Result<(), Failure> {
+pub fn with_patient_threads(threads: Option<u64>) -> Result<(), Failure> {
     if std::env::var_os(WAITING.0).is_some() {
         return Ok(());
     }
     let program = std::env::current_exe().map_err(|error| Failure::about_file("tonnage", &error))?;
-    let error = Command::new(program).args(std::env::args_os().skip(1)).env(WAITING.0, WAITING.1).exec();
+    let mut again = Command::new(program);
+    again.args(std::env::args_os().skip(1)).env(WAITING.0, WAITING.1);
+    if let Some(threads) = threads.filter(|_| std::env::var_os(THREADS).is_none()) {
+        again.env(THREADS, threads.to_string());
+    }
+    let error = again.exec();
     Err(Failure::about_file("tonnage", &error))
 }
 

@@ -248,7 +248,7 @@ fn look_at_suites(once: bool) -> tonnage_watch::LookAtSuites {
     // Who takes one sample waits for what SLURM says; a screen does not.
     let living = if once { living::Living::default() } else { living::Living::beside() };
     let (store, mut living) = (tonnage_run::store::Store::of_user(), living);
-    Box::new(move || living.look(&store).into_iter().map(living::suite_view).collect())
+    Box::new(move || living.look(&store))
 }
 
 fn open_recording(path: &Path) -> Result<Recording, Failure> {

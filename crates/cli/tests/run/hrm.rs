@@ -1,0 +1,126 @@
+//! `tonnage train` of jobs of HRM over a real PyTorch, on the CPU and over a GPU that is not there. Ignored unless asked for:
+//! `TONNAGE_TORCH_PYTHON` names a Python with PyTorch.
+
+use std::fs;
+
+use serde_json::Value;
+
+use super::Home;
+use super::train::{repository, run, same_files, succeeded};
+
+/// Twelve segments of boards of 4 x 4, of which a row has at most four.
+const SHORT: &[&str] = &[
+    "--max-steps=12",
+    "--micro-batch-size=16",
+    "--save-steps=5",
+    "--save-total-limit=9",
+    "--eval-steps=6",
+    "--logging-steps=2",
+    "--warmup-steps=2",
+    "--seq-len=16",
+    "--set=hrm.side=4",
+    "--set=hrm.clues_min=5",
+    "--set=hrm.clues_max=7",
+    "--set=hrm.train_puzzles=60",
+    "--set=hrm.eval_puzzles=12",
+    "--set=hrm.eval_views=5",
+    "--set=hrm.augmentations=3",
+    "--set=model.halt_max_steps=4",
+];
+
+fn home(name: &str) -> Home {
+    let home = Home::new(name);
+    let job = fs::read_to_string(repository().join("examples/hrm-sudoku.toml")).expect("the example is there");
+    home.write("job.toml", &job);
+    home
+}
+
+fn train(home: &Home, output: &str, more: &[&str]) -> std::process::Output {
+    let words = ["train", "job.toml", "--no-rehearsal", "--output-dir", output];
+    run(home, &[&words, SHORT, more].concat())
+}
+
+#[test]
+#[ignore = "needs PyTorch: TONNAGE_TORCH_PYTHON"]
+fn going_on_in_the_middle_of_thoughts_is_never_having_stopped() {
+    let home = home("hrm-resume");
+    succeeded(&train(&home, "whole", &[]));
+    // Rows of step 5 are in the middle of their segments; a folder with that checkpoint alone goes on from there.
+    fs::create_dir_all(home.path("again/checkpoint-5")).unwrap();
+    for file in fs::read_dir(home.path("whole/checkpoint-5")).unwrap().flatten() {
+        fs::copy(file.path(), home.path("again/checkpoint-5").join(file.file_name())).unwrap();
+    }
+    succeeded(&train(&home, "again", &["--resume"]));
+    for step in [10, 12] {
+        let [whole, again] = ["whole", "again"].map(|folder| home.path(&format!("{folder}/checkpoint-{step}")));
+        same_files(&whole, &again);
+    }
+    let weights = |step| fs::read(home.path(&format!("whole/checkpoint-{step}/model.safetensors"))).unwrap();
+    assert!(weights(5) != weights(12), "what came after the checkpoint changed the model");
+    let text = fs::read_to_string(home.path("whole/metrics.jsonl")).unwrap();
+    let records: Vec<Value> = text.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    let has = |name: &str| records.iter().any(|record| record["metrics"][name].as_f64().is_some_and(f64::is_finite));
+    for name in
+        ["loss", "exact_accuracy", "segments", "q_continue_loss", "eval/accuracy", "eval/exact_accuracy", "eval/pass@5"]
+    {
+        assert!(has(name), "{name}");
+    }
+    let items: Vec<&Value> = records.iter().filter(|record| record["record"] == "item").collect();
+    assert_eq!(items.len(), 12);
+    assert!(items.iter().all(|item| item["samples"] == 5 && item["difficulty"].as_str().unwrap().contains("guesses")));
+    // Another rate of the puzzle table is another training.
+    let other = train(&home, "again", &["--resume", "--set=hrm.puzzle_emb_lr=0.5"]);
+    let said = String::from_utf8_lossy(&other.stderr).into_owned() + &String::from_utf8_lossy(&other.stdout);
+    assert!(!other.status.success() && said.contains("another training"), "{said}");
+}
+
+#[test]
+#[ignore = "needs PyTorch: TONNAGE_TORCH_PYTHON"]
+fn what_is_estimated_of_hrm_is_what_runs_to_the_byte() {
+    let home = home("hrm-rehearsed");
+    let variants: [&[&str]; 5] = [
+        &[],
+        &["--set=model.halt_max_steps=1", "--set=model.H_cycles=1", "--set=model.L_cycles=1"],
+        &["--set=model.puzzle_emb_ndim=64", "--set=model.pos_encodings=rope"],
+        &["--set=model.loss_type=stablemax_cross_entropy", "--micro-batch-size=200"],
+        &["--seq-len=81", "--set=hrm.side=9", "--set=model.vocab_size=11", "--set=model.hidden_size=256"],
+    ];
+    for variant in variants {
+        let clues: &[&str] = &["--set=hrm.train_puzzles=20", "--set=hrm.eval_puzzles=2", "--set=hrm.clues_max=60"];
+        let words = ["train", "job.toml", "--rehearse", "--json", "--gpu", "h100"];
+        let output = run(&home, &[&words, clues, variant].concat());
+        succeeded(&output);
+        let answer: Value = serde_json::from_slice(&output.stdout).expect("JSON and nothing else");
+        assert!(answer["predicted"]["peak_reserved_bytes"].is_u64(), "{answer}");
+        assert_eq!(answer["predicted"], answer["rehearsed"], "{variant:?}");
+    }
+}
+
+#[test]
+#[ignore = "needs PyTorch: TONNAGE_TORCH_PYTHON"]
+fn puzzles_are_read_from_files_and_what_does_not_suit_the_model_is_said() {
+    let home = home("hrm-files");
+    let said = |words: &[&str]| {
+        let output = run(&home, &[&["train", "job.toml", "--dry-run"], words].concat());
+        String::from_utf8_lossy(&output.stderr).into_owned() + &String::from_utf8_lossy(&output.stdout)
+    };
+    home.write("boards.csv", "source,question,answer,rating\nx,12..34..........,1234341221434321,7\n");
+    let boards = ["--seq-len=16", "--set=hrm.side=4", "--data-train-files=boards.csv"];
+    assert!(said(&boards).contains("1 Sudokus of 4 x 4, 0 held out"), "{}", said(&boards));
+    assert!(said(&boards[1..]).contains("seq_len` is 36, and these puzzles need 16"), "{}", said(&boards[1..]));
+    let small = said(&["--set=model.vocab_size=5"]);
+    assert!(small.contains("vocab_size` is 5, and these puzzles need 8"), "{small}");
+    fs::create_dir_all(home.path("tasks")).unwrap();
+    home.write(
+        "tasks/a.json",
+        r#"{"train": [{"input": [[1]], "output": [[2]]}], "test": [{"input": [[3]], "output": [[4]]}]}"#,
+    );
+    let arc = ["--set=hrm.puzzles=arc", "--seq-len=900", "--set=model.vocab_size=12", "--data-train-files=tasks"];
+    assert!(said(&arc).contains("num_puzzle_identifiers` is 1, and these puzzles need 2"), "{}", said(&arc));
+    let with_rows = [&arc[..], &["--set=model.num_puzzle_identifiers=2"]].concat();
+    assert!(said(&with_rows).contains("1 pairs of 1 tasks of ARC, 1 held out"), "{}", said(&with_rows));
+    let none = said(&["--set=hrm.puzzles=arc"]);
+    assert!(none.contains("tasks of ARC are not made") && none.contains("data.train_files"), "{none}");
+    let impossible = said(&["--set=hrm.clues_min=30", "--set=hrm.clues_max=20"]);
+    assert!(impossible.contains("hrm.clues_min` = 30 is above"), "{impossible}");
+}
