@@ -92,6 +92,11 @@ impl TrainError {
         Self::File { path: path.to_owned(), source }
     }
 
+    /// Of a checkpoint that this training cannot go on from.
+    pub(crate) fn another_training(folder: &Path, changed: &str) -> Self {
+        Self::about_weights(folder, format!("is a checkpoint of another training: {changed}"))
+    }
+
     pub(crate) fn about_weights(path: &Path, problem: impl Into<String>) -> Self {
         Self::Weights { path: path.to_owned(), problem: problem.into() }
     }

@@ -30,8 +30,8 @@ const ROUNDS: usize = 3;
 /// After so many pieces small blocks that never came back to where they were are left to wander.
 const WANDERING: usize = 16;
 
-/// By so much the small pool may grow in what is left out then: two of its segments. Jobs that were run whole reserved as
-/// much as those cut short (tests).
+/// By so much the small pool may grow in what is left out then: two of its segments. Peaks of jobs that were run whole are
+/// within it (tests).
 pub const WANDERING_ALLOWANCE: u64 = 4 * MIB;
 
 /// What may repeat.

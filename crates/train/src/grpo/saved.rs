@@ -1,7 +1,6 @@
 //! What a checkpoint of GRPO holds beside weights, optimizer and random numbers: how far it is, the batch it is in the middle of, and a
 //! reference that exists nowhere else.
 
-use std::fs;
 use std::path::Path;
 use std::rc::Rc;
 
@@ -10,11 +9,11 @@ use tonnage_torch::{Tensor, Torch};
 
 use super::batch::Batch;
 use crate::error::TrainError;
+use crate::store::numbers::Numbers;
 use crate::store::weights::{self, Reader};
 use crate::tensor::{self, Context, caught};
 
 /// Names of its files.
-const NUMBERS: &str = "grpo_state.json";
 const BATCH: &str = "generation_batch.safetensors";
 const REFERENCE: &str = "reference.safetensors";
 
@@ -31,26 +30,11 @@ pub(super) struct Progress {
     pub seconds_training: f64,
 }
 
-impl Progress {
-    pub fn write(&self, folder: &Path) -> Result<(), TrainError> {
-        let path = folder.join(NUMBERS);
-        let text =
-            serde_json::to_string_pretty(self).map_err(|error| TrainError::about_weights(&path, error.to_string()))?;
-        fs::write(&path, text).map_err(|error| TrainError::about_file(&path, error))
-    }
+impl Numbers for Progress {
+    const FILE: &'static str = "grpo_state.json";
 
-    /// # Errors
-    /// When it is damaged, or of a training that asks, pays or groups otherwise.
-    pub fn read(folder: &Path, words: &str) -> Result<Self, TrainError> {
-        let path = folder.join(NUMBERS);
-        let text = fs::read(&path).map_err(|error| TrainError::about_file(&path, error))?;
-        let found: Self = serde_json::from_slice(&text)
-            .map_err(|error| TrainError::about_weights(&path, format!("is damaged: {error}")))?;
-        if found.words != words {
-            let problem = format!("is of another training: it had {}; now it is {words}", found.words);
-            return Err(TrainError::about_weights(&path, problem));
-        }
-        Ok(found)
+    fn words(&self) -> &str {
+        &self.words
     }
 }
 

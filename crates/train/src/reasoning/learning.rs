@@ -4,6 +4,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::time::Instant;
 
+use tonnage_core::job::TrainingSpec;
 use tonnage_torch::{Device, Torch};
 use tonnage_verifiable::puzzles::PuzzleSet;
 
@@ -17,10 +18,7 @@ use super::trainer::SegmentTrainer;
 use crate::error::TrainError;
 use crate::ranks::Alone;
 use crate::store::checkpoints::Checkpoints;
-use crate::training::{Event, Generators, Held, Outcome, Saved, State, StateParts, held_memory};
-
-/// The state appears in the first step, from the second on they allocate the same; the third shows that it stays.
-const WARM_UP: u64 = 3;
+use crate::training::{Event, Generators, Held, Outcome, Saved, State, StateParts, Stepwise, held_memory, make_steps};
 
 /// What a training is made of.
 pub(super) struct Parts<'a> {
@@ -80,35 +78,70 @@ impl<'a> Learning<'a> {
     pub fn run(&mut self, stops: &dyn Fn() -> bool, observe: &mut dyn FnMut(Event)) -> Result<Outcome, TrainError> {
         self.parts.model.train(true);
         self.begun = Instant::now();
-        let (first, mut was_stopped, mut measured) = (self.step, false, false);
-        let steps = self.parts.settings.steps;
-        while self.step < steps && !was_stopped {
-            self.one_step()?;
-            was_stopped = stops() && self.step < steps;
-            let is_last = was_stopped || self.step == steps;
-            if !measured && (self.step - first >= WARM_UP || is_last) {
-                measured = true;
-                observe(Event::Measured(self.held()?));
-            }
-            self.report(is_last, observe);
-            let training = &self.parts.settings.plain.training;
-            let saves = is_last || self.step.is_multiple_of(training.save_steps);
-            let evaluates = training.eval_steps.map_or(saves, |steps| is_last || self.step.is_multiple_of(steps));
-            if evaluates && !was_stopped {
-                self.evaluate(observe)?;
-            }
-            if saves {
-                self.save(observe)?;
-            }
-        }
+        let was_stopped = make_steps(self, stops, observe)?;
         Ok(Outcome { step: self.step, eval_loss: None, seconds: self.seconds(), held: self.held()?, was_stopped })
     }
 
-    fn held(&self) -> Result<Held, TrainError> {
-        held_memory(self.parts.torch, self.parts.device)
+    fn tokens_trained(&self) -> u64 {
+        let settings = self.parts.settings;
+        let row = self.parts.set.encoding.tokens() as u64;
+        self.step.saturating_mul(settings.plain.micro_batch_size).saturating_mul(row)
     }
 
-    fn one_step(&mut self) -> Result<(), TrainError> {
+    fn state_parts(&self) -> StateParts<'_> {
+        StateParts { torch: self.parts.torch, device: self.parts.device, rank: 0, names: &self.names }
+    }
+
+    /// Goes on from a checkpoint, whose weights the model has already.
+    ///
+    /// # Errors
+    /// When it is of another training.
+    pub fn resume(&mut self, from: &Path, observe: &mut dyn FnMut(Event)) -> Result<(), TrainError> {
+        let saved = Saved::read(self.parts.torch, from)?;
+        saved.state.require_same_training(&self.state(), from)?;
+        let words = self.parts.settings.in_words();
+        let (torch, device) = (self.parts.torch, self.parts.device);
+        self.trainer.set_thoughts(read_thoughts(torch, device, from, &words, self.parts.model)?);
+        self.step = saved.state.step;
+        self.before = saved.state.seconds;
+        let names = self.names.clone();
+        let parts = StateParts { torch, device, rank: 0, names: &names };
+        parts.restore_into(saved, self.trainer.optimizer_mut(), None)?;
+        observe(Event::Resumed { step: self.step, from: from.to_owned() });
+        Ok(())
+    }
+
+    fn state(&self) -> State {
+        let settings = self.parts.settings;
+        State {
+            step: self.step,
+            max_steps: settings.steps,
+            tokens_trained: self.tokens_trained(),
+            seconds: self.seconds(),
+            rows_per_step: settings.plain.micro_batch_size,
+            ranks: 1,
+            seq_len: self.parts.set.encoding.tokens() as u64,
+            seed: settings.plain.training.seed,
+            rows: self.parts.set.train.len() as u64,
+            ..State::default()
+        }
+    }
+}
+
+impl Stepwise for Learning<'_> {
+    fn step(&self) -> u64 {
+        self.step
+    }
+
+    fn steps(&self) -> u64 {
+        self.parts.settings.steps
+    }
+
+    fn spec(&self) -> &TrainingSpec {
+        &self.parts.settings.plain.training
+    }
+
+    fn one_step(&mut self, _: &dyn Fn() -> bool, _: &mut dyn FnMut(Event)) -> Result<bool, TrainError> {
         self.lately.since.get_or_insert_with(Instant::now);
         let settings = self.parts.settings;
         let rate = settings.plain.learning_rate(self.step, settings.steps);
@@ -128,13 +161,11 @@ impl<'a> Learning<'a> {
         }
         self.step += 1;
         self.lately.steps += 1;
-        Ok(())
+        Ok(true)
     }
 
-    fn tokens_trained(&self) -> u64 {
-        let settings = self.parts.settings;
-        let row = self.parts.set.encoding.tokens() as u64;
-        self.step.saturating_mul(settings.plain.micro_batch_size).saturating_mul(row)
+    fn held(&self) -> Result<Held, TrainError> {
+        held_memory(self.parts.torch, self.parts.device)
     }
 
     fn report(&mut self, is_last: bool, observe: &mut dyn FnMut(Event)) {
@@ -170,7 +201,7 @@ impl<'a> Learning<'a> {
     }
 
     /// No random number is drawn here.
-    fn evaluate(&self, observe: &mut dyn FnMut(Event)) -> Result<(), TrainError> {
+    fn evaluate(&mut self, observe: &mut dyn FnMut(Event)) -> Result<(), TrainError> {
         if self.parts.set.eval.is_empty() || !self.reads_values() {
             return Ok(());
         }
@@ -200,11 +231,7 @@ impl<'a> Learning<'a> {
         Ok(())
     }
 
-    fn state_parts(&self) -> StateParts<'_> {
-        StateParts { torch: self.parts.torch, device: self.parts.device, rank: 0, names: &self.names }
-    }
-
-    fn save(&self, observe: &mut dyn FnMut(Event)) -> Result<(), TrainError> {
+    fn save(&mut self, observe: &mut dyn FnMut(Event)) -> Result<(), TrainError> {
         let Some(output) = self.parts.output else { return Ok(()) };
         fs::create_dir_all(output).map_err(|error| TrainError::about_file(output, error))?;
         let settings = self.parts.settings;
@@ -217,42 +244,5 @@ impl<'a> Learning<'a> {
         })?;
         observe(Event::Saved { step: self.step, path });
         Ok(())
-    }
-
-    /// Goes on from a checkpoint, whose weights the model has already.
-    ///
-    /// # Errors
-    /// When it is of another training.
-    pub fn resume(&mut self, from: &Path, observe: &mut dyn FnMut(Event)) -> Result<(), TrainError> {
-        let saved = Saved::read(self.parts.torch, from)?;
-        if let Some(changed) = saved.state.difference_from(&self.state()) {
-            return Err(TrainError::about_weights(from, format!("is a checkpoint of another training: {changed}")));
-        }
-        let words = self.parts.settings.in_words();
-        let (torch, device) = (self.parts.torch, self.parts.device);
-        self.trainer.set_thoughts(read_thoughts(torch, device, from, &words, self.parts.model)?);
-        self.step = saved.state.step;
-        self.before = saved.state.seconds;
-        let names = self.names.clone();
-        let parts = StateParts { torch, device, rank: 0, names: &names };
-        parts.restore_into(saved, self.trainer.optimizer_mut(), None)?;
-        observe(Event::Resumed { step: self.step, from: from.to_owned() });
-        Ok(())
-    }
-
-    fn state(&self) -> State {
-        let settings = self.parts.settings;
-        State {
-            step: self.step,
-            max_steps: settings.steps,
-            tokens_trained: self.tokens_trained(),
-            seconds: self.seconds(),
-            rows_per_step: settings.plain.micro_batch_size,
-            ranks: 1,
-            seq_len: self.parts.set.encoding.tokens() as u64,
-            seed: settings.plain.training.seed,
-            rows: self.parts.set.train.len() as u64,
-            ..State::default()
-        }
     }
 }

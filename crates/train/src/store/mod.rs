@@ -3,5 +3,6 @@
 
 pub mod adapter;
 pub mod checkpoints;
+pub(crate) mod numbers;
 pub mod pretrained;
 pub mod weights;

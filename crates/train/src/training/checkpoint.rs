@@ -157,8 +157,14 @@ impl State {
         Ok(state)
     }
 
+    /// # Errors
+    /// When a training of `now` cannot go on from this checkpoint.
+    pub(crate) fn require_same_training(&self, now: &Self, folder: &Path) -> Result<(), TrainError> {
+        self.difference_from(now).map_or(Ok(()), |changed| Err(TrainError::another_training(folder, &changed)))
+    }
+
     /// Why a training of `now` cannot go on from here, if so.
-    pub(crate) fn difference_from(&self, now: &Self) -> Option<String> {
+    fn difference_from(&self, now: &Self) -> Option<String> {
         let pairs = [
             (
                 "rows of a step (micro_batch_size x gradient_accumulation_steps x ranks)",

@@ -9,6 +9,7 @@ mod patience;
 mod random;
 mod settings;
 mod step;
+mod stepwise;
 mod trainer;
 
 pub use crate::ranks::{Alone, Ranks};
@@ -18,5 +19,6 @@ pub use event::{Event, Held, StepReport};
 pub(crate) use random::Generators;
 pub use settings::Settings;
 pub(crate) use step::host_number;
+pub(crate) use stepwise::{Stepwise, make_steps};
 pub(crate) use trainer::held_memory;
 pub use trainer::{Outcome, Parts, Trainer, peak_of_host};

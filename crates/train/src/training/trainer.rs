@@ -12,6 +12,7 @@ use super::event::{Event, Held, StepReport};
 use super::random::Generators;
 use super::settings::Settings;
 use super::step::{Made, Maker, Variables};
+use super::stepwise::WARM_UP;
 use crate::data::batches::{Batch, BatchWalk, Examples};
 use crate::error::TrainError;
 use crate::language_model::LanguageModel;
@@ -20,8 +21,6 @@ use crate::ranks::Ranks;
 use crate::scaler::GradScaler;
 use crate::store::checkpoints::Checkpoints;
 
-/// The state appears in the first step, from the second on they allocate the same; the third shows that it stays.
-const WARM_UP: u64 = 3;
 /// Tells of a step at least so often, for whoever watches.
 const SHOWN: Duration = Duration::from_secs(5);
 
@@ -160,9 +159,7 @@ impl<'a> Trainer<'a> {
     /// # Errors
     /// When it is of another training.
     pub fn resume(&mut self, saved: Saved, from: &Path, observe: &mut dyn FnMut(Event)) -> Result<(), TrainError> {
-        if let Some(changed) = saved.state.difference_from(&self.state) {
-            return Err(TrainError::about_weights(from, format!("is a checkpoint of another training: {changed}")));
-        }
+        saved.state.require_same_training(&self.state, from)?;
         let parts = checkpoint_parts(&self.parts, &self.names);
         let restored = parts.restore_into(saved, self.optimizer.as_mut(), self.scaler.as_mut())?;
         self.state = State { max_steps: self.steps, ..restored };

@@ -9,9 +9,7 @@ use serde_json::Value;
 use tonnage_core::job::keys;
 use tonnage_core::record::{MemoryRecord, Outcome, PeaksRecord, ResultRecord};
 use tonnage_experiment::record::{End, FORMAT, Identity, Item, Memory, Point, Record};
-use tonnage_train::grpo::swarm::SwarmReport;
-use tonnage_train::grpo::{EvaluationReport, GrpoReport};
-use tonnage_train::reasoning::{HrmReport, PuzzleReport};
+use tonnage_train::reasoning::PuzzleReport;
 use tonnage_train::training::{Event, StepReport};
 
 use super::job::TrainJob;
@@ -96,36 +94,38 @@ impl Metrics {
     /// When the disk has no room.
     pub fn add(&self, event: &Event) -> Result<(), Failure> {
         match event {
-            Event::Step(report) => self.write(&self.point_record(report)),
-            Event::Evaluated { step, loss, seconds, tokens_trained } => {
-                let metrics =
-                    BTreeMap::from([("eval/loss".to_owned(), *loss), ("eval/perplexity".to_owned(), loss.exp())]);
-                self.write(&Record::Point(Point {
-                    step: *step as f64,
-                    seconds: Some(*seconds),
-                    gpu_hours: self.gpu_hours(*seconds),
-                    tokens_trained: Some(*tokens_trained as f64),
-                    metrics,
-                    ..Point::default()
-                }))
+            Event::Step(report) => {
+                let point = self.point_at(report.step, report.seconds, report.tokens_trained);
+                self.write_point(point, step_metrics(report))
             }
-            Event::Grpo(report) => self.write(&self.grpo_point(report)),
-            Event::EvaluatedReward(found) => self.write(&self.evaluated_point(found)),
-            Event::Round(report) => self.write(&self.round_point(report)),
-            Event::Reasoned(report) => self.write(&self.hrm_point(report)),
+            Event::Evaluated { step, loss, seconds, tokens_trained } => {
+                let metrics = [("eval/loss", *loss), ("eval/perplexity", loss.exp())];
+                self.write_point(self.point_at(*step, *seconds, *tokens_trained), metrics)
+            }
+            Event::Grpo(report) => {
+                self.write_point(self.point_at(report.step, report.seconds, report.tokens_trained), report.metrics())
+            }
+            Event::EvaluatedReward(found) => {
+                let metrics = [("eval/reward", found.greedy), ("eval/reward_sampled", found.sampled)];
+                self.write_point(self.point_at(found.step, found.seconds, found.tokens_trained), metrics)
+            }
+            Event::Round(report) => {
+                let point = self.point_at(report.step, report.seconds, report.tokens_trained);
+                let tokens_generated = Some(report.tokens_generated as f64);
+                self.write_point(Point { tokens_generated, ..point }, report.metrics())
+            }
+            Event::Reasoned(report) => {
+                self.write_point(self.point_at(report.step, report.seconds, report.tokens_trained), report.metrics())
+            }
             Event::EvaluatedPuzzles(found) => {
-                self.write(&self.puzzle_point(found))?;
+                let point = self.point_at(found.step, found.seconds, found.tokens_trained);
+                self.write_point(point, found.metrics())?;
                 if found.is_last { self.add_items(found) } else { Ok(()) }
             }
-            Event::WarmedUp { steps, reward, seconds } => self.write(&Record::Point(Point {
-                step: 0.0,
-                seconds: Some(*seconds),
-                metrics: BTreeMap::from([
-                    ("warm_start/steps".to_owned(), *steps as f64),
-                    ("warm_start/reward".to_owned(), *reward),
-                ]),
-                ..Point::default()
-            })),
+            Event::WarmedUp { steps, reward, seconds } => {
+                let point = Point { step: 0.0, seconds: Some(*seconds), ..Point::default() };
+                self.write_point(point, [("warm_start/steps", *steps as f64), ("warm_start/reward", *reward)])
+            }
             Event::Resumed { .. }
             | Event::Swarm(_)
             | Event::Measured(_)
@@ -134,49 +134,23 @@ impl Metrics {
         }
     }
 
-    fn grpo_point(&self, report: &GrpoReport) -> Record {
-        Record::Point(Point {
-            step: report.step as f64,
-            seconds: Some(report.seconds),
-            gpu_hours: self.gpu_hours(report.seconds),
-            tokens_trained: Some(report.tokens_trained as f64),
-            metrics: report.metrics().into_iter().map(|(name, value)| (name.to_owned(), value)).collect(),
+    fn point_at(&self, step: u64, seconds: f64, tokens_trained: u64) -> Point {
+        Point {
+            step: step as f64,
+            seconds: Some(seconds),
+            gpu_hours: self.gpus.map(|gpus| seconds * gpus as f64 / 3600.0),
+            tokens_trained: Some(tokens_trained as f64),
             ..Point::default()
-        })
+        }
     }
 
-    fn round_point(&self, report: &SwarmReport) -> Record {
-        Record::Point(Point {
-            step: report.step as f64,
-            seconds: Some(report.seconds),
-            gpu_hours: self.gpu_hours(report.seconds),
-            tokens_generated: Some(report.tokens_generated as f64),
-            tokens_trained: Some(report.tokens_trained as f64),
-            metrics: report.metrics().into_iter().map(|(name, value)| (name.to_owned(), value)).collect(),
-            ..Point::default()
-        })
-    }
-
-    fn hrm_point(&self, report: &HrmReport) -> Record {
-        Record::Point(Point {
-            step: report.step as f64,
-            seconds: Some(report.seconds),
-            gpu_hours: self.gpu_hours(report.seconds),
-            tokens_trained: Some(report.tokens_trained as f64),
-            metrics: report.metrics().into_iter().map(|(name, value)| (name.to_owned(), value)).collect(),
-            ..Point::default()
-        })
-    }
-
-    fn puzzle_point(&self, found: &PuzzleReport) -> Record {
-        Record::Point(Point {
-            step: found.step as f64,
-            seconds: Some(found.seconds),
-            gpu_hours: self.gpu_hours(found.seconds),
-            tokens_trained: Some(found.tokens_trained as f64),
-            metrics: found.metrics().into_iter().collect(),
-            ..Point::default()
-        })
+    fn write_point<N: Into<String>>(
+        &self,
+        point: Point,
+        metrics: impl IntoIterator<Item = (N, f64)>,
+    ) -> Result<(), Failure> {
+        let metrics = metrics.into_iter().map(|(name, value)| (name.into(), value)).collect();
+        self.write(&Record::Point(Point { metrics, ..point }))
     }
 
     /// What became of each held-out puzzle at the end of a training.
@@ -199,42 +173,6 @@ impl Metrics {
         })
     }
 
-    fn evaluated_point(&self, found: &EvaluationReport) -> Record {
-        Record::Point(Point {
-            step: found.step as f64,
-            seconds: Some(found.seconds),
-            gpu_hours: self.gpu_hours(found.seconds),
-            tokens_trained: Some(found.tokens_trained as f64),
-            metrics: BTreeMap::from([
-                ("eval/reward".to_owned(), found.greedy),
-                ("eval/reward_sampled".to_owned(), found.sampled),
-            ]),
-            ..Point::default()
-        })
-    }
-
-    fn point_record(&self, report: &StepReport) -> Record {
-        let mut metrics = BTreeMap::from([
-            ("loss".to_owned(), report.loss),
-            (keys::LEARNING_RATE.to_owned(), report.learning_rate),
-            ("tokens_per_second".to_owned(), report.tokens_per_second),
-            ("epoch".to_owned(), report.epoch),
-        ]);
-        metrics.extend(report.grad_norm.map(|norm| ("grad_norm".to_owned(), norm)));
-        Record::Point(Point {
-            step: report.step as f64,
-            seconds: Some(report.seconds),
-            gpu_hours: self.gpu_hours(report.seconds),
-            tokens_trained: Some(report.tokens_trained as f64),
-            metrics,
-            ..Point::default()
-        })
-    }
-
-    fn gpu_hours(&self, seconds: f64) -> Option<f64> {
-        self.gpus.map(|gpus| seconds * gpus as f64 / 3600.0)
-    }
-
     /// Adds a record.
     ///
     /// # Errors
@@ -245,6 +183,17 @@ impl Metrics {
         let written = opened.and_then(|mut file| file.write_all(record.line().as_bytes()));
         written.map_err(|error| Failure::about_file(&self.path.display().to_string(), &error))
     }
+}
+
+fn step_metrics(report: &StepReport) -> Vec<(&'static str, f64)> {
+    let mut metrics = vec![
+        ("loss", report.loss),
+        (keys::LEARNING_RATE, report.learning_rate),
+        ("tokens_per_second", report.tokens_per_second),
+        ("epoch", report.epoch),
+    ];
+    metrics.extend(report.grad_norm.map(|norm| ("grad_norm", norm)));
+    metrics
 }
 
 /// Whether a line is of what is still there after going back to `step`.

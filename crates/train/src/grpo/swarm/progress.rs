@@ -1,13 +1,8 @@
 //! How far a node is, as its checkpoint holds it.
 
-use std::fs;
-use std::path::Path;
-
 use serde::{Deserialize, Serialize};
 
-use crate::error::TrainError;
-
-const NUMBERS: &str = "swarm_state.json";
+use crate::store::numbers::Numbers;
 
 /// Counts from the beginning; a round that went by without this node is in none of them.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -31,25 +26,10 @@ pub(super) struct Progress {
     pub seconds_waiting: f64,
 }
 
-impl Progress {
-    pub fn write(&self, folder: &Path) -> Result<(), TrainError> {
-        let path = folder.join(NUMBERS);
-        let text =
-            serde_json::to_string_pretty(self).map_err(|error| TrainError::about_weights(&path, error.to_string()))?;
-        fs::write(&path, text).map_err(|error| TrainError::about_file(&path, error))
-    }
+impl Numbers for Progress {
+    const FILE: &'static str = "swarm_state.json";
 
-    /// # Errors
-    /// When it is damaged, or of another training.
-    pub fn read(folder: &Path, words: &str) -> Result<Self, TrainError> {
-        let path = folder.join(NUMBERS);
-        let text = fs::read(&path).map_err(|error| TrainError::about_file(&path, error))?;
-        let found: Self = serde_json::from_slice(&text)
-            .map_err(|error| TrainError::about_weights(&path, format!("is damaged: {error}")))?;
-        if found.words != words {
-            let problem = format!("is a checkpoint of another training: it was {}, and is {words}", found.words);
-            return Err(TrainError::about_weights(folder, problem));
-        }
-        Ok(found)
+    fn words(&self) -> &str {
+        &self.words
     }
 }

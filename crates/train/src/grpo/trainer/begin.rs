@@ -13,7 +13,7 @@ use crate::error::TrainError;
 use crate::optimizer::Optimizer;
 use crate::ranks::Alone;
 use crate::tensor::caught;
-use crate::training::{Event, Generators};
+use crate::training::{Event, Generators, Stepwise};
 
 impl Trainer<'_> {
     /// Before the first step: the worst case, the warm start, and what held-out questions earn. `false` where it was stopped.
@@ -43,7 +43,7 @@ impl Trainer<'_> {
                 }
             }
         }
-        self.evaluate(observe)?;
+        self.evaluate_policy(observe)?;
         Ok(true)
     }
 

@@ -7,6 +7,7 @@ mod rollouts;
 use std::path::Path;
 use std::time::Instant;
 
+use tonnage_core::job::TrainingSpec;
 use tonnage_torch::{Device, Torch};
 
 use super::asker::Asker;
@@ -24,10 +25,7 @@ use crate::error::TrainError;
 use crate::language_model::LanguageModel;
 use crate::optimizer::Optimizer;
 use crate::tensor::caught;
-use crate::training::{Event, Held, Outcome, held_memory};
-
-/// The state appears in the first step, from the second on they allocate the same; the third shows that it stays.
-const WARM_UP: u64 = 3;
+use crate::training::{Event, Held, Outcome, Stepwise, held_memory, make_steps};
 
 /// What a training is made of.
 pub(super) struct Parts<'a> {
@@ -160,28 +158,11 @@ impl<'a> Trainer<'a> {
         if self.step == 0 && self.reads_values() && !self.begin(stops, observe)? {
             return self.outcome(true);
         }
-        self.parts.torch.empty_cache().ok();
-        let _tr_loss = total_loss(&self.policy)?;
-        let (first, mut was_stopped, mut measured) = (self.step, false, false);
-        while self.step < self.parts.settings.steps && !was_stopped {
-            self.one_step()?;
-            was_stopped = stops() && self.step < self.parts.settings.steps;
-            let is_last = was_stopped || self.step == self.parts.settings.steps;
-            if !measured && (self.step - first >= WARM_UP || is_last) {
-                measured = true;
-                observe(Event::Measured(self.held()?));
-            }
-            self.report(is_last, observe);
-            let training = &self.parts.settings.plain.training;
-            let saves = is_last || self.step.is_multiple_of(training.save_steps);
-            let evaluates = training.eval_steps.map_or(saves, |steps| is_last || self.step.is_multiple_of(steps));
-            if evaluates && !was_stopped {
-                self.evaluate(observe)?;
-            }
-            if saves {
-                self.save(observe)?;
-            }
+        if self.parts.device != Device::Cpu {
+            self.parts.torch.empty_cache()?;
         }
+        let _tr_loss = total_loss(&self.policy)?;
+        let was_stopped = make_steps(self, stops, observe)?;
         self.outcome(was_stopped)
     }
 
@@ -189,11 +170,31 @@ impl<'a> Trainer<'a> {
         Ok(Outcome { step: self.step, eval_loss: None, seconds: self.seconds(), held: self.held()?, was_stopped })
     }
 
-    fn held(&self) -> Result<Held, TrainError> {
-        held_memory(self.parts.torch, self.parts.device)
+    fn placed(&self, error: TrainError) -> TrainError {
+        let module = self.parts.model.module_that_failed().filter(|module| !module.is_empty());
+        error.in_step(self.step + 1, module.as_deref())
     }
 
-    fn one_step(&mut self) -> Result<(), TrainError> {
+    fn no_number(&self, loss: f64) -> TrainError {
+        let problem = format!("the loss of step {} is {loss}: the training has diverged", self.step + 1);
+        TrainError::refused_with(problem, "a lower learning_rate, clip_grad_norm = 1.0, or precision amp-bf16")
+    }
+}
+
+impl Stepwise for Trainer<'_> {
+    fn step(&self) -> u64 {
+        self.step
+    }
+
+    fn steps(&self) -> u64 {
+        self.parts.settings.steps
+    }
+
+    fn spec(&self) -> &TrainingSpec {
+        &self.parts.settings.plain.training
+    }
+
+    fn one_step(&mut self, _: &dyn Fn() -> bool, _: &mut dyn FnMut(Event)) -> Result<bool, TrainError> {
         let settings = self.parts.settings;
         self.lately.since.get_or_insert_with(Instant::now);
         self.optimizer.set_learning_rate(settings.plain.learning_rate(self.step, settings.steps));
@@ -222,17 +223,23 @@ impl<'a> Trainer<'a> {
         self.progress.seconds_training += began.elapsed().as_secs_f64();
         self.step += 1;
         self.lately.steps += 1;
-        Ok(())
+        Ok(true)
     }
 
-    fn placed(&self, error: TrainError) -> TrainError {
-        let module = self.parts.model.module_that_failed().filter(|module| !module.is_empty());
-        error.in_step(self.step + 1, module.as_deref())
+    fn held(&self) -> Result<Held, TrainError> {
+        held_memory(self.parts.torch, self.parts.device)
     }
 
-    fn no_number(&self, loss: f64) -> TrainError {
-        let problem = format!("the loss of step {} is {loss}: the training has diverged", self.step + 1);
-        TrainError::refused_with(problem, "a lower learning_rate, clip_grad_norm = 1.0, or precision amp-bf16")
+    fn report(&mut self, is_last: bool, observe: &mut dyn FnMut(Event)) {
+        self.report_step(is_last, observe);
+    }
+
+    fn evaluate(&mut self, observe: &mut dyn FnMut(Event)) -> Result<(), TrainError> {
+        self.evaluate_policy(observe)
+    }
+
+    fn save(&mut self, observe: &mut dyn FnMut(Event)) -> Result<(), TrainError> {
+        self.save_checkpoint(observe)
     }
 }
 

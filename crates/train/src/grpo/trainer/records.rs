@@ -12,10 +12,11 @@ use super::Trainer;
 use crate::error::TrainError;
 use crate::ranks::Alone;
 use crate::store::checkpoints::Checkpoints;
+use crate::store::numbers::Numbers;
 use crate::training::{Event, Generators, Saved, State, StateParts};
 
 impl Trainer<'_> {
-    pub(super) fn report(&mut self, is_last: bool, observe: &mut dyn FnMut(Event)) {
+    pub(super) fn report_step(&mut self, is_last: bool, observe: &mut dyn FnMut(Event)) {
         let settings = self.parts.settings;
         let every = settings.plain.training.logging_steps.max(1);
         if !(is_last || self.step.is_multiple_of(every)) || self.lately.steps == 0 {
@@ -62,7 +63,7 @@ impl Trainer<'_> {
     }
 
     /// What is drawn here changes no random number of the training.
-    pub(super) fn evaluate(&mut self, observe: &mut dyn FnMut(Event)) -> Result<(), TrainError> {
+    pub(super) fn evaluate_policy(&mut self, observe: &mut dyn FnMut(Event)) -> Result<(), TrainError> {
         let questions = self.parts.settings.how.eval_questions;
         if questions == 0 || !self.reads_values() {
             return Ok(());
@@ -89,7 +90,7 @@ impl Trainer<'_> {
         Ok(())
     }
 
-    pub(super) fn save(&self, observe: &mut dyn FnMut(Event)) -> Result<(), TrainError> {
+    pub(super) fn save_checkpoint(&self, observe: &mut dyn FnMut(Event)) -> Result<(), TrainError> {
         let Some(output) = self.parts.output else { return Ok(()) };
         fs::create_dir_all(output).map_err(|error| TrainError::about_file(output, error))?;
         let settings = self.parts.settings;
@@ -118,9 +119,7 @@ impl Trainer<'_> {
     /// When it is of another training.
     pub fn resume(&mut self, from: &Path, observe: &mut dyn FnMut(Event)) -> Result<(), TrainError> {
         let saved = Saved::read(self.parts.torch, from)?;
-        if let Some(changed) = saved.state.difference_from(&self.state()) {
-            return Err(TrainError::about_weights(from, format!("is a checkpoint of another training: {changed}")));
-        }
+        saved.state.require_same_training(&self.state(), from)?;
         self.progress = Progress::read(from, &self.parts.settings.in_words())?;
         self.step = saved.state.step;
         self.before = saved.state.seconds;

@@ -6,6 +6,7 @@ mod rounds;
 use std::path::Path;
 use std::time::Instant;
 
+use tonnage_core::job::TrainingSpec;
 use tonnage_torch::{Device, Torch};
 
 use super::super::asker::Asker;
@@ -20,10 +21,8 @@ use crate::data::tokenizer::Tokenizer;
 use crate::error::TrainError;
 use crate::language_model::LanguageModel;
 use crate::optimizer::Optimizer;
-use crate::training::{Event, Held, Outcome, held_memory};
-
-/// The state appears in the first round, from the second on they allocate the same; the third shows that it stays.
-const WARM_UP: u64 = 3;
+use crate::training::{Event, Held, Outcome, Stepwise, held_memory, make_steps};
+use rounds::Round;
 
 /// What a node is made of.
 pub(super) struct Parts<'a> {
@@ -56,6 +55,8 @@ pub(super) struct Node<'a> {
     progress: Progress,
     /// Rounds that are done, of the whole experiment.
     step: u64,
+    /// The last that was made.
+    round: Option<Round>,
     round_seconds: Vec<f64>,
     said: Said,
     before: f64,
@@ -100,6 +101,7 @@ impl<'a> Node<'a> {
             names,
             progress,
             step: 0,
+            round: None,
             round_seconds: Vec::new(),
             said: Said::default(),
             before: 0.0,
@@ -143,53 +145,69 @@ impl<'a> Node<'a> {
     /// PyTorch's, the disk's, and a loss that is no number. What was saved before is still there.
     pub fn run(&mut self, stops: &dyn Fn() -> bool, observe: &mut dyn FnMut(Event)) -> Result<Outcome, TrainError> {
         self.begun = Instant::now();
-        let rounds = self.parts.exchange.as_ref().map_or(self.parts.settings.grpo.steps, |exchange| exchange.rounds);
         if self.reads_values() && self.step == 0 && !self.warm_up(stops, observe)? {
             return self.outcome(true);
         }
-        self.join_swarm(rounds, observe)?;
-        let (first, mut was_stopped, mut measured) = (self.step, false, false);
-        while self.step < rounds && !was_stopped {
-            let began = Instant::now();
-            let Some(round) = self.one_round(stops, observe)? else {
-                was_stopped = true;
-                break;
-            };
-            self.step += 1;
-            self.round_seconds.push(began.elapsed().as_secs_f64());
-            was_stopped = stops() && self.step < rounds;
-            let is_last = was_stopped || self.step == rounds;
-            if !measured && (self.step - first >= WARM_UP || is_last) {
-                measured = true;
-                observe(Event::Measured(self.held()?));
-            }
-            self.tell_round(&round, rounds, is_last, observe);
-            let training = &self.parts.settings.grpo.plain.training;
-            let saves = is_last || self.step.is_multiple_of(training.save_steps);
-            let evaluates = training.eval_steps.map_or(saves, |steps| is_last || self.step.is_multiple_of(steps));
-            if evaluates && !was_stopped {
-                self.evaluate_now(observe)?;
-            }
-            if saves {
-                self.save_round(rounds, observe)?;
-            }
-        }
+        self.join_swarm(self.rounds(), observe)?;
+        let was_stopped = make_steps(self, stops, observe)?;
         if let Some(exchange) = &self.parts.exchange {
             exchange.leave_at(self.step)?;
         }
         self.outcome(was_stopped)
     }
 
+    /// Rounds of the whole experiment.
+    fn rounds(&self) -> u64 {
+        self.parts.exchange.as_ref().map_or(self.parts.settings.grpo.steps, |exchange| exchange.rounds)
+    }
+
     fn outcome(&self, was_stopped: bool) -> Result<Outcome, TrainError> {
         Ok(Outcome { step: self.step, eval_loss: None, seconds: self.seconds(), held: self.held()?, was_stopped })
+    }
+
+    fn placed(&self, error: TrainError) -> TrainError {
+        let module = self.parts.model.module_that_failed().filter(|module| !module.is_empty());
+        error.in_step(self.step + 1, module.as_deref())
+    }
+}
+
+impl Stepwise for Node<'_> {
+    fn step(&self) -> u64 {
+        self.step
+    }
+
+    fn steps(&self) -> u64 {
+        self.rounds()
+    }
+
+    fn spec(&self) -> &TrainingSpec {
+        &self.parts.settings.grpo.plain.training
+    }
+
+    fn one_step(&mut self, stops: &dyn Fn() -> bool, observe: &mut dyn FnMut(Event)) -> Result<bool, TrainError> {
+        let began = Instant::now();
+        self.round = self.one_round(stops, observe)?;
+        if self.round.is_none() {
+            return Ok(false);
+        }
+        self.step += 1;
+        self.round_seconds.push(began.elapsed().as_secs_f64());
+        Ok(true)
     }
 
     fn held(&self) -> Result<Held, TrainError> {
         held_memory(self.parts.torch, self.parts.device)
     }
 
-    fn placed(&self, error: TrainError) -> TrainError {
-        let module = self.parts.model.module_that_failed().filter(|module| !module.is_empty());
-        error.in_step(self.step + 1, module.as_deref())
+    fn report(&mut self, is_last: bool, observe: &mut dyn FnMut(Event)) {
+        self.report_round(is_last, observe);
+    }
+
+    fn evaluate(&mut self, observe: &mut dyn FnMut(Event)) -> Result<(), TrainError> {
+        self.evaluate_policy(observe)
+    }
+
+    fn save(&mut self, observe: &mut dyn FnMut(Event)) -> Result<(), TrainError> {
+        self.save_checkpoint(observe)
     }
 }

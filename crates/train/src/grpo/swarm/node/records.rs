@@ -4,7 +4,6 @@ use std::fs;
 use std::path::Path;
 
 use super::Node;
-use super::rounds::Round;
 use crate::error::TrainError;
 use crate::grpo::evaluate::held_out_reward;
 use crate::grpo::report::EvaluationReport;
@@ -15,13 +14,15 @@ use crate::grpo::update::Updater;
 use crate::grpo::warm_start::{self, WarmStart};
 use crate::ranks::Alone;
 use crate::store::checkpoints::Checkpoints;
+use crate::store::numbers::Numbers;
 use crate::training::{Event, Generators, Saved, State, StateParts};
 
 /// Rounds whose median says how long one takes.
 const TIMED: usize = 20;
 
 impl Node<'_> {
-    pub(super) fn tell_round(&mut self, round: &Round, rounds: u64, is_last: bool, observe: &mut dyn FnMut(Event)) {
+    pub(super) fn report_round(&self, is_last: bool, observe: &mut dyn FnMut(Event)) {
+        let Some(round) = &self.round else { return };
         let settings = &self.parts.settings.grpo;
         let every = settings.plain.training.logging_steps.max(1);
         if !(is_last || self.step.is_multiple_of(every)) || !self.reads_values() {
@@ -33,7 +34,7 @@ impl Node<'_> {
         let progress = &self.progress;
         observe(Event::Round(Box::new(SwarmReport {
             step: self.step,
-            steps: rounds,
+            steps: self.rounds(),
             loss: round.loss,
             learning_rate: settings.plain.learning_rate(self.step.saturating_sub(1), settings.steps),
             on_policy: round.pay.mean,
@@ -60,12 +61,12 @@ impl Node<'_> {
             seconds_training: progress.seconds_training,
             seconds_waiting: progress.seconds_waiting,
             seconds: self.seconds(),
-            seconds_left: median * (rounds - self.step) as f64,
+            seconds_left: median * (self.rounds() - self.step) as f64,
         })));
     }
 
     /// What is drawn here changes no random number of the rounds.
-    pub(super) fn evaluate_now(&mut self, observe: &mut dyn FnMut(Event)) -> Result<(), TrainError> {
+    pub(super) fn evaluate_policy(&mut self, observe: &mut dyn FnMut(Event)) -> Result<(), TrainError> {
         let settings = &self.parts.settings.grpo;
         let questions = settings.how.eval_questions;
         if questions == 0 || !self.reads_values() {
@@ -90,7 +91,7 @@ impl Node<'_> {
         Ok(())
     }
 
-    pub(super) fn save_round(&self, rounds: u64, observe: &mut dyn FnMut(Event)) -> Result<(), TrainError> {
+    pub(super) fn save_checkpoint(&self, observe: &mut dyn FnMut(Event)) -> Result<(), TrainError> {
         let Some(output) = self.parts.output else { return Ok(()) };
         fs::create_dir_all(output).map_err(|error| TrainError::about_file(output, error))?;
         let keep = self.parts.settings.grpo.plain.training.save_total_limit;
@@ -100,7 +101,7 @@ impl Node<'_> {
         let path = Checkpoints::new(output, keep).save(self.step, |folder| {
             (self.parts.write_model)(folder)?;
             self.progress.write(folder)?;
-            parts.write_checkpoint(folder, &self.state(rounds), &*self.optimizer, None, &generators)
+            parts.write_checkpoint(folder, &self.state(), &*self.optimizer, None, &generators)
         })?;
         observe(Event::Saved { step: self.step, path });
         Ok(())
@@ -112,9 +113,7 @@ impl Node<'_> {
     /// When it is of another training.
     pub(in super::super) fn resume(&mut self, from: &Path, observe: &mut dyn FnMut(Event)) -> Result<(), TrainError> {
         let saved = Saved::read(self.parts.torch, from)?;
-        if let Some(changed) = saved.state.difference_from(&self.state(0)) {
-            return Err(TrainError::about_weights(from, format!("is a checkpoint of another training: {changed}")));
-        }
+        saved.state.require_same_training(&self.state(), from)?;
         let name = self.progress.name.clone();
         self.progress = Progress { name, ..Progress::read(from, &self.parts.settings.in_words())? };
         self.step = saved.state.step;
@@ -126,11 +125,11 @@ impl Node<'_> {
         Ok(())
     }
 
-    fn state(&self, rounds: u64) -> State {
+    fn state(&self) -> State {
         let settings = self.parts.settings;
         State {
             step: self.step,
-            max_steps: rounds,
+            max_steps: self.rounds(),
             tokens_trained: self.progress.tokens_trained,
             seconds: self.seconds(),
             rows_per_step: settings.spec.train_rows,
@@ -168,7 +167,7 @@ impl Node<'_> {
         }
         // From here on each node draws for itself.
         self.parts.torch.seed(settings.plain.training.seed ^ hash_bytes(self.progress.name.as_bytes()))?;
-        self.evaluate_now(observe)?;
+        self.evaluate_policy(observe)?;
         Ok(true)
     }
 
