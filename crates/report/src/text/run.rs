@@ -69,14 +69,16 @@ fn memory_words(memory: &MemoryRecord) -> String {
         let PeaksRecord { peak_allocated_bytes: allocated, peak_reserved_bytes: reserved } = peaks?;
         Some(format!("{word} {} allocated and {} reserved", Bytes(allocated), Bytes(reserved)))
     };
-    let host = memory.measured_host_bytes.map(|bytes| format!("measured {} of host memory", Bytes(bytes)));
-    let said = [
+    let on_gpu = [
         peaks("predicted", memory.predicted),
         peaks("rehearsed", memory.rehearsed),
         peaks("measured", memory.measured),
-        host,
     ];
-    format!("{}: {}", printable(&memory.gpu), said.into_iter().flatten().collect::<Vec<_>>().join("; "))
+    let on_gpu = on_gpu.into_iter().flatten().collect::<Vec<_>>().join("; ");
+    // A training on the CPU has measured nothing of the GPU that its estimate is for.
+    let of_gpu = (!on_gpu.is_empty()).then(|| format!("{}: {on_gpu}", printable(&memory.gpu)));
+    let of_host = memory.measured_host_bytes.map(|bytes| format!("measured {} of host memory", Bytes(bytes)));
+    of_gpu.into_iter().chain(of_host).collect::<Vec<_>>().join("; ")
 }
 
 /// Why it ended, and what it took; what the preflight has said is not said again.
@@ -180,4 +182,19 @@ fn predicted_words(predicted: &PredictionRecord) -> String {
 
 fn change_words(change: &tonnage_core::record::ChangeRecord) -> String {
     format!("{} = {} (saves {})", change.key, change.value, Bytes(change.saves_bytes))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn host_memory_is_not_said_of_a_gpu() {
+        let on_cpu =
+            MemoryRecord { gpu: "H100".to_owned(), measured_host_bytes: Some(1 << 20), ..MemoryRecord::default() };
+        assert_eq!(memory_words(&on_cpu), "measured 1.0 MiB of host memory");
+        let predicted = Some(PeaksRecord { peak_allocated_bytes: 1 << 20, peak_reserved_bytes: 1 << 21 });
+        let both = memory_words(&MemoryRecord { predicted, ..on_cpu });
+        assert!(both.starts_with("H100: predicted") && both.ends_with("; measured 1.0 MiB of host memory"), "{both}");
+    }
 }
