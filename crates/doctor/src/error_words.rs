@@ -1,6 +1,6 @@
 //! Lines that call themselves errors: which they are, and which of them say nothing.
 
-use crate::text::{has_phrase, text_after, text_before};
+use crate::text::{has_phrase, places_of, text_after, text_before};
 
 /// A longer line is no shell's, scheduler's or loader's.
 pub(crate) const LONGEST: usize = 2000;
@@ -62,9 +62,12 @@ pub(crate) fn is_empty_error(text: &str) -> bool {
         "UserScriptError",
         "Error executing job with overrides",
         "containerExitType",
+        "Execution halted",
         "make: *** [",
     ];
-    EMPTY.iter().any(|words| has_phrase(text, words))
+    // What stands behind the code is what was wrong.
+    let ends = |words: &&str| text_after(text, words).is_some_and(|rest| !has_phrase(rest, ": "));
+    EMPTY.iter().any(ends)
 }
 
 /// Whether the line calls itself an error, as loggers, compilers and package managers do.
@@ -84,14 +87,21 @@ pub(crate) fn is_error(text: &str) -> bool {
         "rror! ",
         "terminate called",
         "make: *** [",
+        "nvcc fatal ",
+        "ASSERT FAILED",
+        "[Fatal]",
+        "Exception in thread \"main\"",
+        "luajit: ",
     ];
-    const ANSWERS: &[&str] = &["0 errors", "no error", "No error", "ignored", "gnoring", "retry", "etrying", "Warning"];
+    const ANSWERS: &[&str] = &[
+        "0 errors", "no error", "No error", "ignored", "gnoring", "retry", "etrying", "Warning", ", using ", "; using ",
+    ];
     // Losses are errors too, and numbers; what stands in backticks is talked of.
     let stated = ["Error: ", "error: ", "fatal: "].iter().any(|words| {
         let head = text_before(text, words).unwrap_or_default();
         let own = words.starts_with('E') || !head.ends_with(char::is_alphabetic);
         let is_code = head.bytes().filter(|byte| *byte == b'`').count() % 2 == 1;
-        text_after(text, words).is_some_and(|said| own && !is_code && !is_value(said))
+        text_after(text, words).is_some_and(|said| own && !is_code && !is_quoted(head) && !is_value(said))
     });
     // `hipErrorNoDevice: text`
     let named = text
@@ -101,11 +111,45 @@ pub(crate) fn is_error(text: &str) -> bool {
         && (stated
             || named
             || (text.starts_with("Error ") && has_phrase(text, " at line "))
+            || (text.starts_with("Error in ") && has_phrase(text, " : "))
             || has_level(text)
             || LEVELS.iter().any(|level| has_phrase(text, level)))
         && !ANSWERS.iter().any(|answer| has_phrase(text, answer))
         && !begins_line(text)
         && !is_setting(text)
+        && !is_valued(text)
+        && !tries_again(text)
+}
+
+/// Whether a line says what a sample was worth.
+fn is_valued(text: &str) -> bool {
+    ["reward ", "reward=", "reward:", " score ", " score=", " score:"].iter().any(|word| has_phrase(text, word))
+}
+
+/// Whether a line tells how many failed: a program counts what it goes on after.
+fn is_figure(text: &str) -> bool {
+    const COUNTED: &[&str] = &[" failed", " errors", " error,", " timed out", " aborted"];
+    let is_number = |word: &str| word.trim_start_matches(['(', '[']).parse::<f64>().is_ok();
+    let last_word = |head: &str| head.rsplit([' ', ',']).next().is_some_and(is_number);
+    let counted = COUNTED.iter().any(|words| places_of(text, words).any(|at| text.get(..at).is_some_and(last_word)));
+    // `failed on 31 of 1200 samples`
+    let part = places_of(text, " of ").any(|at| {
+        let (head, rest) = text.split_at_checked(at).unwrap_or_default();
+        last_word(head) && rest.get(4..).and_then(|rest| rest.split(' ').next()).is_some_and(is_number)
+    });
+    counted || part
+}
+
+/// Whether a line says that what failed is done again later.
+fn tries_again(text: &str) -> bool {
+    has_phrase(text, " again") && !["ry again", "run again", "un again"].iter().any(|advice| has_phrase(text, advice))
+}
+
+/// Whether what is left of `head` is inside a quotation of a sentence; a value of a record is none.
+fn is_quoted(head: &str) -> bool {
+    let is_open = head.bytes().filter(|byte| *byte == b'"').count() % 2 == 1;
+    let before = head.rsplit_once('"').map_or("", |(before, _)| before);
+    is_open && before.ends_with(' ') && !before.trim_end().ends_with(['=', ':', ','])
 }
 
 /// What a key has in a table of figures or settings: a number, a switch, nothing.
@@ -143,6 +187,16 @@ fn has_level(text: &str) -> bool {
     glog || torch || [": E ", ": F "].iter().any(|level| text.get(..40).is_some_and(|head| has_phrase(head, level)))
 }
 
+/// Whether a log's very last line says what could not be had: nothing follows that did without.
+pub(crate) fn lacks(text: &str) -> bool {
+    const WORDS: &[&str] =
+        &["o such file", "ermission denied", "annot find ", "annot open ", "nable to ", "Execution halted"];
+    const ANSWERS: &[&str] = &["using", "default", "skip", "gnor", "arning", "WARN", "INFO", "etry"];
+    text.len() <= LONGEST
+        && WORDS.iter().any(|words| has_phrase(text, words))
+        && !ANSWERS.iter().any(|answer| has_phrase(text, answer))
+}
+
 /// Whether a line speaks of an error though it has no level: enough for the very last.
 pub(crate) fn may_be_error(text: &str) -> bool {
     const WORDS: &[&str] =
@@ -166,12 +220,20 @@ pub(crate) fn may_be_error(text: &str) -> bool {
         "early",
         "arly stop",
         "not improve",
+        // What is left behind does not end a job.
+        "to delete",
+        "to remove",
+        "emporary",
+        "xcluded",
     ];
     // `failed requests: 3`
     let is_number = |(_, said): (&str, &str)| said.trim_end_matches('%').parse::<f64>().is_ok();
-    let is_figure = text.rsplit_once(": ").is_some_and(is_number) && !has_phrase(text, "rror code");
+    let is_stated = text.rsplit_once(": ").is_some_and(is_number) && !has_phrase(text, "rror code");
     text.len() <= LONGEST
-        && !is_figure
+        && !is_stated
+        && !is_figure(text)
+        && !tries_again(text)
+        && !text.ends_with(':')
         && WORDS.iter().any(|word| has_phrase(text, word))
         && !ANSWERS.iter().any(|answer| has_phrase(text, answer))
 }

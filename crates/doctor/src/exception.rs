@@ -120,7 +120,7 @@ impl Exception {
     pub(crate) fn is_generic(&self) -> bool {
         matches!(
             self.short_name(),
-            "RuntimeError" | "Exception" | "SystemExit" | "Exit" | "CalledProcessError" | "error"
+            "RuntimeError" | "Exception" | "SystemExit" | "Exit" | "CalledProcessError" | "error" | "EnforceNotMet"
         ) || has_phrase(&self.message, "aught ")
             || has_phrase(&self.message, "root error(s) found")
             || self.message.starts_with("Graph execution error")
@@ -237,6 +237,10 @@ pub(crate) fn exception_stated(text: &str, strict: bool) -> Option<(&str, &str)>
     }
     let last = plain.rsplit('.').next().unwrap_or(plain);
     if last.ends_with("Warning") || WORDS.contains(&plain) || LABELS.contains(&plain) {
+        return None;
+    }
+    // A figure of a table.
+    if plain == "Error" && message.parse::<f64>().is_ok() {
         return None;
     }
     let known = ENDS.iter().any(|end| last.ends_with(end)) || matches!(last, "KilledWorker" | "gaierror" | "herror");

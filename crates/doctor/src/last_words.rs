@@ -23,7 +23,8 @@ const TALKS: &[&str] = &[
     "DEBUG",
     "WARN",
     "arning",
-    "uccess",
+    " success",
+    "uccessful",
     "if you",
     "If you",
     "you can",
@@ -41,6 +42,9 @@ const TALKS: &[&str] = &[
     "cuInit",
     "NCCL version",
     "NCCL INFO",
+    " ok,",
+    " OK",
+    "ealthy",
 ];
 
 /// The words of a line: how it begins, what it has, how it ends; each may be empty.
@@ -84,6 +88,7 @@ const ROWS: &[Row] = &[
     row(Class::Unreachable, "Host key verification failed.", "", ""),
     row(Class::Interrupted, "^C", "", "^C"),
     row(Class::Terminated, "[", "+  Terminated  ", ""),
+    row(Class::Terminated, "User defined signal ", "", ""),
     // glibc's malloc and stack protector.
     row(Class::Crash, "free(): ", "", ""),
     row(Class::Crash, "malloc(): ", "", ""),
@@ -120,6 +125,14 @@ const ROWS: &[Row] = &[
     row(Class::Usage, "srun: error: Unable to allocate resources: ", "", ""),
     row(Class::Usage, "srun: fatal: ", "", ""),
     row(Class::Usage, "slurmstepd: error: execve(): ", "", ""),
+    // bash on a script that it cannot read or run, Linux on a program for another machine.
+    row(Class::Usage, "", ": syntax error near unexpected token ", ""),
+    row(Class::Usage, "", ": syntax error: unexpected end of file", ""),
+    row(Class::Usage, "", ": line ", ": unbound variable"),
+    row(Class::Usage, "", ": line ", ": No such file or directory"),
+    row(Class::Usage, "", ": line ", ": Permission denied"),
+    row(Class::Usage, "", "exec format error", ""),
+    row(Class::Usage, "", ": cannot execute binary file", ""),
 ];
 
 /// Whole lines of shells in other languages, and in Markdown's stars.
@@ -144,7 +157,10 @@ pub(crate) fn stated_cause(text: &str) -> Option<FailureCause> {
     let said = |row: &&Row| {
         text.starts_with(row.starts) && text.ends_with(row.ends) && (row.has.is_empty() || has_phrase(text, row.has))
     };
-    let row = ROWS.iter().find(said).filter(|_| text.len() <= LONGEST && !text.contains('`'))?;
+    let row = ROWS
+        .iter()
+        .find(said)
+        .filter(|row| text.len() <= LONGEST && (row.has.contains("token") || !text.contains('`')))?;
     Some(wording::cause_of(row.class))
 }
 
@@ -161,11 +177,58 @@ pub(crate) fn spoken_cause(text: &str, at: usize) -> Option<FailureCause> {
     if is_grave && !is_talk && text.len() <= LONGEST { wording::of_line(text, is_error) } else { None }
 }
 
-/// Whether a line is of a program that goes on.
+/// Whether a line is of a program that goes on; that it shuts down is what it says after a failure too.
 pub(crate) fn goes_on(text: &str) -> bool {
-    const LIVES: &[&str] =
-        &[" INFO ", "[INFO", "INFO:", "aved ", "aving ", "started", "omplete", "inished", "oaded ", "one."];
-    LIVES.iter().any(|words| has_phrase(text, words))
+    const LIVES: &[&str] = &[
+        " INFO ",
+        "[INFO",
+        "INFO:",
+        "[info",
+        "=info ",
+        "\"info\"",
+        "aved ",
+        "aving ",
+        "started",
+        "omplete",
+        "inished",
+        "oaded ",
+        "one.",
+        "uccessful",
+    ];
+    const CLOSES: &[&str] = &["hutting down", "hutdown", "xiting", "topping", "leaning up", "erminating"];
+    (LIVES.iter().any(|words| has_phrase(text, words)) || is_glog_info(text))
+        && !CLOSES.iter().any(|words| has_phrase(text, words))
+}
+
+/// `I0304 08:00:00.000001  121 main.go:12] text`
+fn is_glog_info(text: &str) -> bool {
+    let day = text.strip_prefix('I').and_then(|rest| rest.get(..5));
+    day.is_some_and(|day| day.ends_with(' ') && day.bytes().take(4).all(|byte| byte.is_ascii_digit()))
+}
+
+/// Whether a line is of a stack that glibc, glog, Java, Go, MXNet or gdb prints.
+pub(crate) fn is_native_frame(text: &str) -> bool {
+    const STARTS: &[&str] =
+        &["at ", "@ ", "frame #", "goroutine ", "[bt]", "[C]: ", "*** Check failure stack trace", "stack traceback:"];
+    let is_numbered = text.strip_prefix('#').is_some_and(|rest| rest.starts_with(|c: char| c.is_ascii_digit()));
+    STARTS.iter().any(|start| text.starts_with(start))
+        || is_numbered
+        || text.ends_with("()")
+        || has_phrase(text, " +0x")
+        || has_phrase(text, ": in function '")
+        || has_phrase(text, ": in main chunk")
+}
+
+/// Whether a line is what stands behind any program's end, however it ended: wandb's farewell, `time`'s figures, a shell's
+/// prompt, a rule.
+pub(crate) fn is_trailer(text: &str) -> bool {
+    let is_time = ["real", "user", "sys"].iter().any(|name| {
+        let rest = text.strip_prefix(name).map(str::trim_start);
+        rest.is_some_and(|rest| rest.starts_with(|c: char| c.is_ascii_digit()) && rest.ends_with('s'))
+    });
+    let is_prompt = text.ends_with(['$', '#', '%']) && text.len() < 80 && !text.contains(": ");
+    let is_rule = text.len() > 3 && text.bytes().all(|byte| b"=-_*#".contains(&byte));
+    text.starts_with("wandb: ") || text == "wandb:" || is_time || is_prompt || is_rule
 }
 
 /// What a logger says of an exception behind its own words: `CRITICAL [root] Uncaught ValueError: x`.

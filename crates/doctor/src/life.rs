@@ -136,8 +136,9 @@ impl Life {
 /// Whether a line begins by saying that the program goes on without what it has just failed to do.
 fn is_passing_over(text: &str) -> bool {
     const WORDS: &[&str] = &["kipping ", "kipped ", "ontinuing", "alling back", "etrying", "rying again"];
+    const ANYWHERE: &[&str] = &["entering retry", "etrying in", "will retry", "ill be retried", ", trying the "];
     let start = text.get(..24).unwrap_or(text);
-    WORDS.iter().any(|words| has_phrase(start, words))
+    WORDS.iter().any(|words| has_phrase(start, words)) || ANYWHERE.iter().any(|words| has_phrase(text, words))
 }
 
 /// The letters of a log's first line that says anything, where it states a time and is no error.

@@ -89,6 +89,9 @@ const FRACTIONS: usize = 3;
 impl Progress {
     /// The progress that a line states.
     pub(crate) fn of_line(text: &str, line: u64, rank: Option<u32>) -> Option<Self> {
+        if let Some((epoch, of)) = read_epoch(text) {
+            return Some(Self { line, rank, step: epoch * 1000, of: of.checked_mul(1000), is_epoch: true });
+        }
         if let Some((step, of)) = read_bar(text) {
             return Some(Self { line, rank, step, of: Some(of), is_epoch: false });
         }
@@ -101,6 +104,9 @@ impl Progress {
         let number = |words: &[&str]| words.iter().find_map(|word| numbered_step(text, word));
         if let Some((step, of)) = number(STEPS) {
             return Some(Self { line, rank, step, of, is_epoch: false });
+        }
+        if let Some((step, of)) = read_bracketed(text) {
+            return Some(Self { line, rank, step, of: Some(of), is_epoch: false });
         }
         // Epochs are stated in parts: thousandths keep their order.
         let epoch = EPOCHS.iter().find_map(|word| thousandths(text_after(text, word)?))?;
@@ -120,6 +126,27 @@ fn read_bar(text: &str) -> Option<(u64, u64)> {
         return None;
     }
     Some((done.trim().parse().ok()?, of))
+}
+
+/// `Epoch 7/60` alone on a line (Keras), `   7/100   5.41G   1.2   0.9` (YOLO: the epoch, the GPU's memory, figures).
+fn read_epoch(text: &str) -> Option<(u64, u64)> {
+    let keras = text.strip_prefix("Epoch ").map(|rest| rest.trim_end_matches(':'));
+    let yolo = || {
+        let (epochs, rest) = text.trim_start().split_once(' ')?;
+        let memory = rest.split_whitespace().next()?.strip_suffix('G')?;
+        memory.parse::<f64>().is_ok().then_some(epochs)
+    };
+    let (epoch, of) = keras.or_else(yolo)?.split_once('/')?;
+    let epoch: u64 = epoch.trim().parse().ok().filter(|epoch| *epoch < u64::MAX / 1000)?;
+    Some((epoch, of.trim().parse().ok()?))
+}
+
+/// `Train: 0 [  50/1251 (  4%)]` (timm)
+fn read_bracketed(text: &str) -> Option<(u64, u64)> {
+    let (step, rest) = text.split_once('[')?.1.split_once('/')?;
+    let (of, rest) = rest.split_once(' ')?;
+    let is_share = rest.trim_start().starts_with('(') && has_phrase(rest, "%)");
+    Some((step.trim().parse().ok()?, of.parse().ok().filter(|_| is_share)?))
 }
 
 /// Whether a line may be a row of a table of epochs.
@@ -205,6 +232,7 @@ pub(crate) const SUCCESSES: &[&str] = &[
     "exit code 0",
     "exit status 0",
     "all epochs done",
+    "All done",
     "Total training time",
     "done training in",
     "End of training",
@@ -241,6 +269,15 @@ pub(crate) const RESTARTS: &[&str] = &[
     "nohup: ignoring input",
     "Setting OMP_NUM_THREADS environment variable",
     "main] cmd =",
+    // A shell's prompt with the next command.
+    "$ python",
+    "$ torchrun",
+    "$ accelerate launch",
+    "$ deepspeed",
+    "$ CUDA_VISIBLE_DEVICES=",
+    "~# python",
+    "]# python",
+    "> python",
 ];
 
 #[cfg(test)]

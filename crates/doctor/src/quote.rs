@@ -96,6 +96,8 @@ pub(crate) fn by_itself(line: &Line) -> bool {
     mark || has_phrase(text, "Ignoring this choice")
         || is_string(text)
         || is_sample(text)
+        || is_spoken(text)
+        || is_settings(text)
         || is_blame(text)
         || is_grep(text)
 }
@@ -123,6 +125,62 @@ fn is_sample_at(text: &str, colon: usize) -> Option<bool> {
     let head = head.trim_end();
     let is_key = SAMPLES.contains(&key) && (head.is_empty() || head.ends_with(['{', ',', '[']));
     Some(is_key && value.trim_start().starts_with(['"', '\'', '[', '{']))
+}
+
+/// Who speaks in a sample that a trainer prints: chats, translations.
+const SPEAKERS: &[&str] = &[
+    "user",
+    "assistant",
+    "human",
+    "prompt",
+    "completion",
+    "response",
+    "hyp",
+    "ref",
+    "src",
+    "tgt",
+    "hypothesis",
+    "reference",
+    "generated",
+    "instruction",
+    "question",
+    "answer",
+    "sample",
+    "generation",
+    "tool",
+    "agent",
+    "observation",
+];
+
+/// `User: text`, `hyp 3: text`, `prompt> text`
+fn is_spoken(text: &str) -> bool {
+    let end = text.find([':', '>']).filter(|end| *end > 0 && *end < 20);
+    end.and_then(|end| text.get(..end)).is_some_and(is_speaker)
+}
+
+fn is_speaker(name: &str) -> bool {
+    let name =
+        name.trim_end_matches(|c: char| c.is_ascii_digit() || c == ' ').trim_matches(['[', ']', '<', '|', '#', ' ']);
+    SPEAKERS.iter().any(|speaker| name.eq_ignore_ascii_case(speaker))
+}
+
+/// Whether the line above a traceback's head, `back` lines ago, opens a sample: somebody speaks, or `=== generated ===`.
+pub(crate) fn in_sample(history: &str, back: u64) -> bool {
+    let back = usize::try_from(back).unwrap_or(usize::MAX);
+    let above = history.lines().rev().skip(back + 1).find(|line| !line.trim().is_empty()).unwrap_or_default();
+    let text = above.trim();
+    is_spoken(text) || is_speaker(text.trim_matches(['=', '-', '*', ' ']))
+}
+
+/// `Namespace(a=1, b='text')`: settings, whatever they say.
+fn is_settings(text: &str) -> bool {
+    let Some((name, rest)) = text.split_once('(').filter(|_| text.ends_with(')')) else { return false };
+    let is_name = !name.is_empty() && name.chars().all(|c| c.is_alphanumeric() || c == '_');
+    let values = rest.split(", ").filter(|value| {
+        let key = value.split_once('=').map_or("", |(key, _)| key);
+        !key.is_empty() && key.chars().all(|c| c.is_alphanumeric() || c == '_')
+    });
+    is_name && values.count() > 1
 }
 
 /// `a1b2c3d4 (Name 2024-05-05 10:11:13 +0000 12) text`
@@ -165,7 +223,7 @@ fn in_patch(before: &str, text: &str) -> bool {
 }
 
 /// `commit`, `Author:` and `Date:` above lines that are all indented.
-fn in_commit(before: &str) -> bool {
+pub(crate) fn in_commit(before: &str) -> bool {
     let mut lines = before.lines().rev().take(400).skip_while(|line| line.is_empty() || line.starts_with("    "));
     lines.next().is_some_and(|line| line.starts_with("Date: ") || line.starts_with("CommitDate: "))
 }

@@ -31,6 +31,7 @@ const fn said(class: Class, groups: &'static [&'static [&'static str]]) -> Row {
 /// What is short, by whom.
 const SHORT: &[&str] = &[
     "out of memory",
+    "out of gpu memory",
     "outofmemory",
     "failed to allocate",
     "memory allocation fail",
@@ -274,6 +275,7 @@ const ROWS: &[Row] = &[
             "signal 9",
             "signal: 9",
             "exit code 137",
+            "exit code is 137",
             "exit status 137",
             "exitcode 137",
             "exitcode: 137",

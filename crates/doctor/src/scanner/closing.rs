@@ -25,6 +25,8 @@ const LAST_WORDS: &str = "last_words";
 const SAME_END: u64 = 200;
 /// An exception without a traceback and an error that are so many lines apart are two.
 const APART: u64 = 8;
+/// Ordinary lines after which an exception without a traceback is long past.
+const PAGE: usize = 12;
 /// Lines of something else behind the error that a log ends with.
 const MOST_OTHERS: usize = 3;
 /// The same exception so few lines later is another thread's, whose traceback was written between the lines of the first.
@@ -84,7 +86,7 @@ impl Scanner {
             else {
                 continue;
             };
-            if is_passed_over(closing, at) {
+            if is_passed_over(closing, at) || is_long_past(closing, at) {
                 return false;
             }
             let near = |it: &Finding| it.last_line < *number && it.last_line + ECHO >= *number;
@@ -118,13 +120,20 @@ impl Scanner {
             return;
         }
         let found: Vec<u64> = self.kept.findings().iter().map(|finding| finding.line).collect();
+        let known = known.max(trained_up_to(closing));
         // What is indented is of a traceback, a commit or a help text.
-        let is_frame = |line: &Line| line.indent > 1 || has_phrase(&line.text, HEAD) || is_frame(&line.text);
+        let is_frame = |line: &Line| {
+            line.indent > 1
+                || has_phrase(&line.text, HEAD)
+                || is_frame(&line.text)
+                || last_words::is_native_frame(&line.text)
+        };
         let unread = closing.iter().filter(|(line, number)| !found.contains(number) && !is_frame(line));
         let mut errors: Vec<(&Line, u64)> = Vec::new();
         let mut others = 0;
         for (at, (line, number)) in unread.enumerate().take(last_words::READ) {
-            if *number <= known || is_good_end(line) || Progress::of_line(&line.text, *number, None).is_some() {
+            let steps = || Progress::of_line(&line.text, *number, None).is_some();
+            if *number <= known || is_good_end(line) || steps() {
                 break;
             }
             // What a library says before it aborts may stand in quotation marks.
@@ -137,7 +146,9 @@ impl Scanner {
             if let Some(cause) = last_words::spoken_cause(text, at) {
                 return self.keep_last_words(line, *number, cause);
             }
-            let may_be = found.is_empty() && at < last_words::VERY_LAST && error_words::may_be_error(text);
+            let may_be = found.is_empty()
+                && ((at < last_words::VERY_LAST && error_words::may_be_error(text))
+                    || (at == 0 && error_words::lacks(text)));
             if may_be || error_words::is_error(text) {
                 errors.push((line, *number));
             } else {
@@ -183,10 +194,10 @@ fn spawned_rank(closing: &[(Line, u64)], at: usize) -> Option<u32> {
 
 /// The closing lines that say anything, the last first, with their numbers.
 fn closing_lines(tail: &str, lines: u64, around: Wrapped) -> Vec<(Line, u64)> {
-    let numbered = tail.lines().rev().zip((1..=lines).rev()).take(CLOSING);
+    let numbered = tail.lines().rev().zip((1..=lines).rev());
     let last = |text: &str| text.rsplit('\r').find(|part| !part.is_empty()).unwrap_or_default().to_owned();
     let read = numbered.map(|(text, number)| (Line::new(around.inside(last(text).as_bytes())), number));
-    read.filter(|(line, _)| !line.text.is_empty()).collect()
+    read.filter(|(line, _)| !line.text.is_empty() && !last_words::is_trailer(&line.text)).take(CLOSING).collect()
 }
 
 /// Whether what follows the exception in closing line `at` says that the program went on: it tries again or passes over
@@ -202,6 +213,32 @@ fn is_passed_over(closing: &[(Line, u64)], at: usize) -> bool {
         is_full |= step.of == Some(step.step);
     }
     is_handled || is_full || count > 1
+}
+
+/// Whether a program wrote a page of ordinary lines after the exception in closing line `at`: who states one without a
+/// traceback and ends because of it has no more to say than launchers and shells have.
+fn is_long_past(closing: &[(Line, u64)], at: usize) -> bool {
+    let is_ordinary = |(line, _): &&(Line, u64)| {
+        let text = line.text.as_str();
+        line.indent <= 1
+            && line.rank.is_none()
+            && text.starts_with(char::is_alphanumeric)
+            && !error_words::is_noise(text)
+            && !error_words::is_error(text)
+            && !last_words::is_native_frame(text)
+            && !has_phrase(text, "torch.distributed")
+    };
+    closing.iter().take(at).filter(is_ordinary).count() > PAGE
+}
+
+/// The line up to which steps followed: of two different ones, the first. One alone may be a bar that is drawn once more
+/// when it is closed.
+fn trained_up_to(closing: &[(Line, u64)]) -> u64 {
+    let step = |(line, number): &(Line, u64)| Progress::of_line(&line.text, *number, line.rank);
+    let mut steps = closing.iter().filter_map(step);
+    let last = steps.next();
+    let before = last.and_then(|last| steps.find(|step| step.step != last.step && step.is_epoch == last.is_epoch));
+    before.map_or(0, |step| step.line)
 }
 
 /// Whether a program, not a launcher that ends others, writes after the closing line `at`.

@@ -37,7 +37,8 @@ impl Scanner {
         if self.kept.at_line(&ended, &tone) {
             return;
         }
-        if is_ignored(&history, self.lines.saturating_sub(ended.head)) {
+        let back = self.lines.saturating_sub(ended.head);
+        if ended.is_of_exit || is_ignored(&history, back) {
             self.ignored = ended.last_line;
             return;
         }
@@ -48,7 +49,11 @@ impl Scanner {
             cause.raiser = Raiser::Aside;
         }
         if !is_full {
-            if quote::by_context(&history, 0, &ended.text) {
+            if quote::by_context(&history, 0, &ended.text)
+                || quote::in_commit(&history)
+                || quote::in_sample(&history, back)
+            {
+                self.ignored = ended.last_line;
                 return;
             }
             draft.around = lines_around(&history, self.lines + 1, "");

@@ -41,6 +41,8 @@ pub(crate) struct Ended {
     pub(crate) is_warned: bool,
     /// What the innermost frame's file says.
     pub(crate) files: Files,
+    /// Whether Python raised it while it tidied up at its end, which changes nothing: not even the exit status.
+    pub(crate) is_of_exit: bool,
 }
 
 impl Ended {
@@ -57,6 +59,7 @@ impl Ended {
             phase: None,
             is_warned: false,
             files: Files::default(),
+            is_of_exit: false,
         }
     }
 }

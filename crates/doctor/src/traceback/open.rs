@@ -39,6 +39,7 @@ pub(super) struct Open {
     strangers: usize,
     pub(super) lines: usize,
     is_warned: bool,
+    is_of_exit: bool,
     /// Its last line, while the exception says more on the next.
     pub(super) ending: Option<Ended>,
 }
@@ -148,6 +149,7 @@ impl Open {
             strangers: 0,
             lines: 0,
             is_warned,
+            is_of_exit: false,
             ending: None,
         }
     }
@@ -290,6 +292,7 @@ impl Open {
     fn frame(&mut self, file: &str, line: u64, function: &str) {
         self.frames += 1;
         self.strangers = 0;
+        self.is_of_exit |= matches!(function, "_run_finalizers" | "_exit_function" | "_run_exitfuncs" | "_exitfunc");
         self.files = Files::of(file);
         self.phase = phase_of(function, file).or(self.phase);
         let place = Place { file: cut_text(file, 300).to_owned(), line, function: cut_text(function, 100).to_owned() };
@@ -313,6 +316,7 @@ impl Open {
             phase: self.phase,
             is_warned: self.is_warned,
             files: self.files,
+            is_of_exit: self.is_of_exit,
         }
     }
 
