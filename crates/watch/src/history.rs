@@ -84,9 +84,13 @@ impl History {
     /// The points since `time`, as finely as they are kept.
     pub fn since(&self, time: f64) -> Vec<Point> {
         let finest = self.recent.front().is_some_and(|first| first.time <= time) || self.all.len() >= self.recent.len();
-        let coarse = self.all.iter().map(|bucket| bucket.highest);
-        let points: Vec<Point> = if finest { self.recent.iter().copied().collect() } else { coarse.collect() };
-        points.into_iter().filter(|point| point.time >= time).collect()
+        // Time only goes forward.
+        if finest {
+            self.recent.range(self.recent.partition_point(|point| point.time < time)..).copied().collect()
+        } else {
+            let from = self.all.partition_point(|bucket| bucket.highest.time < time);
+            self.all[from..].iter().map(|bucket| bucket.highest).collect()
+        }
     }
 
     /// All of it, coarsely.

@@ -49,16 +49,17 @@ fn trend_of(points: &[Point]) -> Option<Trend> {
         return None;
     }
     let points = thin_points(points)?;
-    let mut slopes = Vec::with_capacity(POINTS * (POINTS - 1) / 2);
-    for (index, one) in points.iter().enumerate() {
-        let pairs = points[index + 1..].iter();
-        slopes.extend(pairs.map(|other| (other.bytes as f64 - one.bytes as f64) / (other.time - one.time)));
-    }
-    let rising = slopes.iter().filter(|slope| **slope > 0.0).count() as f64;
-    let falling = slopes.iter().filter(|slope| **slope < 0.0).count() as f64;
-    if (rising - falling) / (slopes.len() as f64) < LEAST_AGREEMENT {
+    // As time only goes forward, a pair rises where its bytes do: most series show no trend, and cost no division.
+    let pairs =
+        || points.iter().enumerate().flat_map(|(index, one)| points[index + 1..].iter().map(move |other| (one, other)));
+    let agreement: i64 =
+        pairs().map(|(one, other)| i64::from(other.bytes > one.bytes) - i64::from(other.bytes < one.bytes)).sum();
+    let count = points.len() * (points.len() - 1) / 2;
+    if (agreement as f64) / (count as f64) < LEAST_AGREEMENT {
         return None;
     }
+    let slope = |(one, other): (&Point, &Point)| (other.bytes as f64 - one.bytes as f64) / (other.time - one.time);
+    let mut slopes: Vec<f64> = pairs().map(slope).collect();
     slopes.sort_by(f64::total_cmp);
     let bytes_per_second = slopes[slopes.len() / 2];
     let seconds = points.last()?.time - points.first()?.time;

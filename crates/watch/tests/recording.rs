@@ -142,6 +142,34 @@ fn memory_that_no_line_tells_is_absent() {
     assert_eq!(memory("{\"device\": 0, \"total\": 5, \"processes\": []}\n").unwrap().used, 0);
 }
 
+#[test]
+fn what_is_recorded_of_a_process_is_read() {
+    let mut sample = Recording::parse(script("swarm.jsonl")).unwrap().sample().unwrap();
+    let process = &mut sample.devices[0].processes.as_mut().unwrap()[0];
+    (process.host.node, process.host.rank) = (Some("node-3".to_owned()), Some(7));
+    let told = process.clone();
+    let mut recorder = Recorder::new(Vec::new());
+    recorder.write(&sample).unwrap();
+    let text = String::from_utf8(recorder.into_inner()).unwrap();
+    let read = Recording::parse(text).unwrap().sample().unwrap();
+    assert_eq!(read.devices[0].running()[0], told);
+}
+
+#[test]
+fn of_a_key_that_stands_twice_the_last_holds() {
+    let text = "{\"device\": 0, \"total\": 5, \"used\": 1, \"t\": 9, \"used\": 2, \"t\": 0}\n";
+    let sample = Recording::parse(text).unwrap().sample().unwrap();
+    assert_eq!((sample.time, sample.devices[0].memory.unwrap().used), (0.0, 2));
+}
+
+#[test]
+fn an_xid_of_an_instance_is_told_once() {
+    let text = "{\"device\": 0, \"mig\": [{\"xid\": 79, \"total\": 5}]}\n{\"t\": 1}\n";
+    let mut recording = Recording::parse(text).unwrap();
+    let mut xids = || recording.sample().unwrap().devices[0].instances[0].xids.clone();
+    assert_eq!((xids(), xids()), (vec![79], vec![]));
+}
+
 proptest! {
     #[test]
     fn any_bytes_are_read_or_refused(text in "\\PC*") {

@@ -1,7 +1,7 @@
 //! [`check`]: what a line of a recording may say. A slip of the pen is named with its line, instead of a figure that is
 //! absent or zero without a word.
 
-use serde_json::{Map, Value};
+use super::told::{Object, Told};
 
 /// The version of recordings that is written and read.
 pub(super) const VERSION: u64 = 1;
@@ -50,28 +50,25 @@ const NUMBERS: &[&str] = &[
     "gpu_instance",
     "compute_instance",
 ];
-const PROCESS_TEXTS: &[&str] = &["name", "command", "user", "container", "job"];
+const PROCESS_TEXTS: &[&str] = &["name", "command", "user", "container", "job", "node"];
 const PROCESS_NUMBERS: &[&str] =
     &["pid", "used", "sm", "mem", "rank", "parent", "started", "gpu_instance", "compute_instance"];
 const KINDS: &[&str] = &["compute", "graphics", "mps"];
 const RAMP: &[&str] = &["at", "per_second", "most"];
 
 /// Whether a line's values are what a recording can say.
-pub(super) fn check_line(values: &Map<String, Value>) -> Result<(), String> {
-    if values.get("tonnage_recording").is_some_and(|version| version.as_u64() != Some(VERSION)) {
-        return Err(format!(
-            "`tonnage_recording` is {}; this program reads version {VERSION}",
-            values["tonnage_recording"]
-        ));
+pub(super) fn check_line(values: &Object<'_>) -> Result<(), String> {
+    if let Some(version) = values.get("tonnage_recording").filter(|version| version.as_u64() != Some(VERSION)) {
+        return Err(format!("`tonnage_recording` is {version}; this program reads version {VERSION}"));
     }
-    if !values.get("t").is_none_or(|time| time.as_f64().is_some_and(|time| time >= 0.0)) {
-        return Err(format!("`t` is {}, not a number of seconds from 0", values["t"]));
+    if let Some(time) = values.get("t").filter(|time| time.as_f64().is_none_or(|time| time < 0.0)) {
+        return Err(format!("`t` is {time}, not a number of seconds from 0"));
     }
-    if values.contains_key("device") {
+    if values.get("device").is_some() {
         return check_device(values);
     }
-    for (key, value) in values {
-        match key.as_str() {
+    for (key, value) in values.iter() {
+        match key {
             "error" => check_errors(value)?,
             "driver" => check_text(key, value)?,
             "cuda" | "started" => check_number(key, value)?,
@@ -94,12 +91,12 @@ fn unknown_key(key: &str) -> String {
 }
 
 /// The values of a device, or of an instance of one.
-fn check_device(values: &Map<String, Value>) -> Result<(), String> {
-    for (key, value) in values {
-        match key.as_str() {
+fn check_device(values: &Object<'_>) -> Result<(), String> {
+    for (key, value) in values.iter() {
+        match key {
             "t" | "device" => {}
             "error" => check_errors(value)?,
-            "xid" if value.is_u64() => {}
+            "xid" if value.as_u64().is_some() => {}
             "xid" => return Err(format!("`xid` is {value}, not a number of an Xid")),
             "processes" | "processes_late" => check_list(key, value, check_process)?,
             "mig" => check_list(key, value, check_device)?,
@@ -111,15 +108,15 @@ fn check_device(values: &Map<String, Value>) -> Result<(), String> {
     Ok(())
 }
 
-fn check_process(values: &Map<String, Value>) -> Result<(), String> {
-    if !values.get("pid").is_some_and(Value::is_u64) {
+fn check_process(values: &Object<'_>) -> Result<(), String> {
+    if values.get("pid").is_none_or(|pid| pid.as_u64().is_none()) {
         return Err("a process has a `pid`".to_owned());
     }
-    for (key, value) in values {
-        match key.as_str() {
+    for (key, value) in values.iter() {
+        match key {
             "kind" if value.as_str().is_some_and(|kind| KINDS.contains(&kind)) => {}
             "kind" => return Err(format!("`kind` is {value}, not one of {}", KINDS.join(", "))),
-            "gone" | "of_the_host" if value.is_boolean() => {}
+            "gone" | "of_the_host" if matches!(value, Told::Bool(_)) => {}
             key if PROCESS_TEXTS.contains(&key) => check_text(key, value)?,
             key if PROCESS_NUMBERS.contains(&key) => check_number(key, value)?,
             key => return Err(format!("`{key}` is no key of a process")),
@@ -128,31 +125,32 @@ fn check_process(values: &Map<String, Value>) -> Result<(), String> {
     Ok(())
 }
 
-fn check_list(key: &str, value: &Value, each: fn(&Map<String, Value>) -> Result<(), String>) -> Result<(), String> {
+fn check_list(key: &str, value: &Told<'_>, each: fn(&Object<'_>) -> Result<(), String>) -> Result<(), String> {
     let wrong = || format!("`{key}` is no list of objects");
     match value {
-        Value::Null => Ok(()),
-        Value::Array(rows) => rows.iter().try_for_each(|row| each(row.as_object().ok_or_else(wrong)?)),
+        Told::Null => Ok(()),
+        Told::List(rows) => rows.iter().try_for_each(|row| each(row.as_object().ok_or_else(wrong)?)),
         _ => Err(wrong()),
     }
 }
 
-fn check_errors(value: &Value) -> Result<(), String> {
-    let is_word = |word: &Value| word.is_string() || word.is_null();
-    let is_right = value.is_null() || value.as_object().is_some_and(|errors| errors.values().all(is_word));
+fn check_errors(value: &Told<'_>) -> Result<(), String> {
+    let is_word = |word: &Told<'_>| word.as_str().is_some() || word.is_null();
+    let is_right =
+        value.is_null() || value.as_object().is_some_and(|errors| errors.iter().all(|(_, word)| is_word(word)));
     if is_right { Ok(()) } else { Err("`error` has errors by call, as in {\"*\": \"gpu_is_lost\"}".to_owned()) }
 }
 
-fn check_text(key: &str, value: &Value) -> Result<(), String> {
-    if value.is_string() || value.is_null() { Ok(()) } else { Err(format!("`{key}` is {value}, not a text")) }
+fn check_text(key: &str, value: &Told<'_>) -> Result<(), String> {
+    if value.as_str().is_some() || value.is_null() { Ok(()) } else { Err(format!("`{key}` is {value}, not a text")) }
 }
 
-fn check_number(key: &str, value: &Value) -> Result<(), String> {
-    let is_amount = |value: &Value| value.as_f64().is_some_and(|number| number >= 0.0);
+fn check_number(key: &str, value: &Told<'_>) -> Result<(), String> {
+    let is_amount = |value: &Told<'_>| value.as_f64().is_some_and(|number| number >= 0.0);
     let is_right = match value {
-        Value::Null => true,
-        Value::Object(ramp) => {
-            let is_known = |(name, part): (&String, &Value)| RAMP.contains(&name.as_str()) && part.is_number();
+        Told::Null => true,
+        Told::Object(ramp) => {
+            let is_known = |(name, part): (&str, &Told<'_>)| RAMP.contains(&name) && part.as_f64().is_some();
             ramp.get("at").is_some_and(is_amount) && ramp.iter().all(is_known)
         }
         _ => is_amount(value),

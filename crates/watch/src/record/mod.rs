@@ -3,9 +3,11 @@
 //! keeps a bounded history of them on disk.
 
 mod check;
+mod device;
 mod keys;
 mod reader;
 mod store;
+mod told;
 mod value;
 mod writer;
 

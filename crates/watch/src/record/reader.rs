@@ -2,14 +2,13 @@
 
 use std::collections::BTreeMap;
 
-use serde_json::{Map, Value};
 use tonnage_core::limit::{GPU_RECORDING_LINES, GPU_SAMPLES, LINE_BYTES};
 
 use super::check::check_line;
-use super::keys::{MEMORY_CALL, MIG_CALL, NUMBERS, PROCESSES_CALL};
-use super::value::{aged_number, process_row};
-use crate::absent::{Absent, Reading};
-use crate::sample::{DeviceSample, Memory, ProcessSample, Sample, Sampler};
+use super::device::{Device, Errors};
+use super::told::{Object, Told};
+use crate::absent::Absent;
+use crate::sample::{Sample, Sampler};
 
 /// Devices beyond this are a slip of the pen.
 const MOST_DEVICES: u64 = 256;
@@ -30,7 +29,7 @@ pub struct Recording {
     moments: Vec<f64>,
     at: usize,
     started: f64,
-    system: Map<String, Value>,
+    system: System,
     devices: BTreeMap<u32, Device>,
     /// Most GPUs, processes and instances of a sample.
     rows: usize,
@@ -44,19 +43,19 @@ struct Line {
     bytes: u32,
 }
 
-#[derive(Clone, Debug)]
-struct Event {
+/// What a line says: of a device, or of all.
+struct Event<'a> {
     time: f64,
     device: Option<u32>,
-    values: Map<String, Value>,
+    values: Object<'a>,
 }
 
-/// What was said of a device so far: values with their time, errors by call, Xids since the last sample.
+/// What was said of all devices.
 #[derive(Clone, Debug, Default)]
-struct Device {
-    values: BTreeMap<String, (f64, Value)>,
-    errors: BTreeMap<String, Absent>,
-    xids: Vec<u64>,
+struct System {
+    driver: Option<String>,
+    cuda: Option<i32>,
+    errors: Errors,
 }
 
 /// A line that is none of a recording.
@@ -93,18 +92,11 @@ impl Recording {
             }
             head.add(at, line).map_err(|problem| RecordingError { line: number + 1, problem })?;
         }
-        let Head { mut lines, started, recorded, rows } = head;
-        let rows = rows.values().map(|rows| rows + 1).sum();
+        let Head { mut lines, started, recorded, rows, all_rows } = head;
+        let rows = all_rows + rows.len();
         lines.sort_by(|one, other| one.time.total_cmp(&other.time));
         let moments = sample_moments(&lines, recorded);
         Ok(Self { text, lines, moments, rows, started: started.map_or(0.0, |(_, started)| started), ..Self::default() })
-    }
-
-    /// What a line says; it was checked.
-    fn event(&self, line: Line) -> Option<Event> {
-        let begin = line.begin as usize;
-        let value = serde_json::from_str(self.text.get(begin..begin + line.bytes as usize)?).ok()?;
-        Event::of(value).ok()
     }
 
     /// The same with samples that are at least so many seconds apart; what was told between them counts in the next.
@@ -148,20 +140,6 @@ impl Recording {
     pub fn next_time(&self) -> Option<f64> {
         Some(self.started + self.moments.get(self.at)?)
     }
-
-    fn apply(&mut self, event: &Event) {
-        let Some(index) = event.device else {
-            self.system.extend(event.values.clone());
-            return;
-        };
-        self.devices.entry(index).or_default().apply(event.time, &event.values);
-    }
-
-    fn system_error(&self) -> Device {
-        let mut device = Device::default();
-        device.apply(0.0, &self.system);
-        device
-    }
 }
 
 /// What is known of a recording before it is played.
@@ -171,33 +149,35 @@ struct Head {
     /// When it was started, by the earliest line that says so, with that line's time.
     started: Option<(f64, f64)>,
     recorded: bool,
-    /// Most rows that a line of a device has.
+    /// Most rows that a line of a device has, and those of all devices.
     rows: BTreeMap<u32, usize>,
+    all_rows: usize,
 }
 
 impl Head {
     fn add(&mut self, at: usize, line: &str) -> Result<(), String> {
-        let value: Value = match line {
-            long if long.len() > LINE_BYTES => {
-                return Err(format!("a line of {} bytes is none of a recording", long.len()));
-            }
-            line => match serde_json::from_str(line) {
-                Ok(value) => value,
-                Err(_) if !line.ends_with('\n') => return Ok(()),
-                Err(error) => return Err(error.to_string()),
-            },
+        if line.len() > LINE_BYTES {
+            return Err(format!("a line of {} bytes is none of a recording", line.len()));
+        }
+        let value = match serde_json::from_str(line) {
+            Ok(value) => value,
+            Err(_) if !line.ends_with('\n') => return Ok(()),
+            Err(error) => return Err(error.to_string()),
         };
         let event = Event::of(value)?;
-        let number = |key: &str| event.values.get(key).and_then(Value::as_f64);
+        check_line(&event.values)?;
+        let number = |key: &str| event.values.number_at(key);
         self.recorded |= number("tonnage_recording").is_some();
         if let Some(started) = number("started").filter(|_| self.started.is_none_or(|(time, _)| event.time < time)) {
             self.started = Some((event.time, started));
         }
         if let Some(device) = event.device {
             let most = self.rows.entry(device).or_default();
-            *most = row_count(&event.values).max(*most);
+            let rows = row_count(&event.values);
+            self.all_rows += rows.saturating_sub(*most);
+            *most = rows.max(*most);
         }
-        if self.rows.values().sum::<usize>() > MOST_ROWS {
+        if self.all_rows > MOST_ROWS {
             return Err(format!("more than {MOST_ROWS} processes and instances are on no machine"));
         }
         if self.lines.len() == GPU_RECORDING_LINES {
@@ -210,10 +190,12 @@ impl Head {
 }
 
 /// Rows of all lists of a device, and of its instances.
-fn row_count(values: &Map<String, Value>) -> usize {
-    let of_list =
-        |list: &Vec<Value>| list.len() + list.iter().filter_map(Value::as_object).map(row_count).sum::<usize>();
-    values.values().filter_map(Value::as_array).map(of_list).sum()
+fn row_count(values: &Object<'_>) -> usize {
+    let of = |value: &Told<'_>| match value {
+        Told::List(list) => list.len() + list.iter().filter_map(Told::as_object).map(row_count).sum::<usize>(),
+        _ => 0,
+    };
+    values.iter().map(|(_, value)| of(value)).sum()
 }
 
 /// When samples are made: at the times of a recording; of a script every second as well.
@@ -233,20 +215,20 @@ impl Sampler for Recording {
     fn sample(&mut self) -> Option<Sample> {
         let now = *self.moments.get(self.at)?;
         self.at += 1;
-        while let Some(line) = self.lines.get(self.next).copied().filter(|line| line.time <= now) {
-            if let Some(event) = self.event(line) {
-                self.apply(&event);
-            }
+        while let Some(line) = self.lines.get(self.next).filter(|line| line.time <= now) {
             self.next += 1;
+            // It was checked.
+            let Some(event) = line.event(&self.text) else { continue };
+            match event.device {
+                Some(index) => self.devices.entry(index).or_default().apply(event.time, event.values),
+                None => self.system.apply(&event.values),
+            }
         }
-        let system = self.system_error();
-        let devices =
-            self.devices.iter_mut().map(|(index, device)| device.sample(*index, now, &system.errors)).collect();
-        let text = self.system.get("driver").and_then(Value::as_str).map(str::to_owned);
-        let cuda = self.system.get("cuda").and_then(Value::as_i64).and_then(|cuda| i32::try_from(cuda).ok());
+        let System { driver, cuda, errors } = &self.system;
+        let devices = self.devices.iter_mut().map(|(index, device)| device.sample(*index, now, errors)).collect();
         Some(Sample {
             time: self.started + now,
-            driver: text.ok_or(Absent::NOT_SUPPORTED),
+            driver: driver.clone().ok_or(Absent::NOT_SUPPORTED),
             cuda: cuda.ok_or(Absent::NOT_SUPPORTED),
             devices,
             problem: None,
@@ -254,10 +236,17 @@ impl Sampler for Recording {
     }
 }
 
-impl Event {
-    fn of(value: Value) -> Result<Self, String> {
-        let Value::Object(values) = value else { return Err("expected an object".to_owned()) };
-        let time = values.get("t").and_then(Value::as_f64).unwrap_or(0.0);
+impl Line {
+    fn event<'a>(&self, text: &'a str) -> Option<Event<'a>> {
+        let begin = self.begin as usize;
+        Event::of(serde_json::from_str(text.get(begin..begin + self.bytes as usize)?).ok()?).ok()
+    }
+}
+
+impl<'a> Event<'a> {
+    fn of(value: Told<'a>) -> Result<Self, String> {
+        let Told::Object(values) = value else { return Err("expected an object".to_owned()) };
+        let time = values.number_at("t").unwrap_or(0.0);
         let device = match values.get("device") {
             None => None,
             Some(index) => {
@@ -265,114 +254,23 @@ impl Event {
                 Some(index.ok_or_else(|| format!("`device` is a number below {MOST_DEVICES}"))? as u32)
             }
         };
-        check_line(&values)?;
         Ok(Self { time, device, values })
     }
 }
 
-impl Device {
-    fn apply(&mut self, time: f64, values: &Map<String, Value>) {
-        for (key, value) in values {
-            match key.as_str() {
-                "t" | "device" => {}
-                "xid" => self.xids.extend(value.as_u64()),
-                "error" if value.is_null() => self.errors.clear(),
-                "error" => self.set_errors(value),
-                _ => {
-                    self.values.insert(key.clone(), (time, value.clone()));
+impl System {
+    fn apply(&mut self, values: &Object<'_>) {
+        for (key, value) in values.iter() {
+            match key {
+                "driver" => self.driver = value.as_str().map(str::to_owned),
+                "cuda" => self.cuda = value.as_u64().and_then(|cuda| i32::try_from(cuda).ok()),
+                // Those that a later line names are all there are.
+                "error" => {
+                    self.errors = Errors::default();
+                    self.errors.apply(value);
                 }
+                _ => {}
             }
         }
-    }
-
-    fn set_errors(&mut self, errors: &Value) {
-        for (call, word) in errors.as_object().into_iter().flatten() {
-            match word.as_str() {
-                Some(word) => self.errors.insert(call.clone(), Absent::named(word)),
-                None => self.errors.remove(call),
-            };
-        }
-    }
-
-    fn sample(&mut self, index: u32, now: f64, system: &BTreeMap<String, Absent>) -> DeviceSample {
-        let xids = std::mem::take(&mut self.xids);
-        let error = |call: &str| {
-            let of = |errors: &BTreeMap<String, Absent>| errors.get(call).or_else(|| errors.get("*")).copied();
-            of(system).or_else(|| of(&self.errors)).map_or(Ok(()), Err)
-        };
-        let text = |key: &str| {
-            let text = self.values.get(key).and_then(|(_, value)| value.as_str()).map(str::to_owned);
-            text.ok_or(Absent::NOT_SUPPORTED)
-        };
-        let mut sample = DeviceSample {
-            name: text("name"),
-            uuid: text("uuid"),
-            pci: text("pci"),
-            memory: error(MEMORY_CALL).and_then(|()| self.memory(now)),
-            xids,
-            ..DeviceSample::absent(index, Absent::NOT_SUPPORTED)
-        };
-        for number in NUMBERS {
-            (number.set)(&mut sample, error(number.call).and_then(|()| self.number(number.key, now)));
-        }
-        sample.processes = error(PROCESSES_CALL).and_then(|()| self.processes(now));
-        sample.instance = self
-            .number("gpu_instance", now)
-            .ok()
-            .zip(self.number("compute_instance", now).ok())
-            .map(|(gpu, compute)| (gpu as u32, compute as u32));
-        sample.mig = error(MIG_CALL).and_then(|()| self.number("mig_mode", now)).map(|mode| mode != 0.0);
-        if let (Some((since, Value::Array(instances))), Ok(())) = (self.values.get("mig"), error(MIG_CALL)) {
-            sample.mig = Ok(true);
-            let instance = |(number, values): (usize, &Value)| {
-                let mut device = Self::default();
-                device.apply(*since, values.as_object()?);
-                let mut instance = device.sample(number as u32, now, system);
-                instance.parent = Some(index);
-                // A script names its profile, a recording the whole name.
-                let profile = device.values.get("profile").and_then(|(_, profile)| profile.as_str());
-                if let (Err(_), Ok(name), Some(profile)) = (&instance.name, &sample.name, profile) {
-                    instance.name = Ok(format!("{name} MIG {profile}"));
-                }
-                Some(instance)
-            };
-            sample.instances = instances.iter().enumerate().filter_map(instance).collect();
-        }
-        sample
-    }
-
-    fn memory(&self, now: f64) -> Reading<Memory> {
-        let total = self.number("total", now)? as u64;
-        let is_told = ["used", "processes", "processes_late"].iter().any(|key| self.values.contains_key(*key));
-        let used = self.number("used", now).or_else(|why| {
-            if !is_told {
-                return Err(why);
-            }
-            let processes = self.processes(now).unwrap_or_default();
-            let of_processes = processes.iter().filter_map(|process| process.memory.ok()).sum::<u64>() as f64;
-            if self.values.contains_key("used") { Err(why) } else { Ok(of_processes) }
-        })? as u64;
-        let reserved = self.number("reserved", now).ok().map(|reserved| reserved as u64);
-        let used = used.min(total);
-        Ok(Memory { total, reserved, used, free: total.saturating_sub(used + reserved.unwrap_or(0)) })
-    }
-
-    fn number(&self, key: &str, now: f64) -> Reading<f64> {
-        let (since, value) = self.values.get(key).ok_or(Absent::NOT_SUPPORTED)?;
-        aged_number(value, now - since).ok_or(Absent::NOT_SUPPORTED)
-    }
-
-    fn processes(&self, now: f64) -> Reading<Vec<ProcessSample>> {
-        let mut found = Vec::new();
-        for key in ["processes", "processes_late"] {
-            match self.values.get(key) {
-                None => {}
-                Some((since, Value::Array(rows))) => {
-                    found.extend(rows.iter().filter_map(|row| process_row(row, now - since)));
-                }
-                Some(_) => return Err(Absent::NOT_SUPPORTED),
-            }
-        }
-        Ok(found)
     }
 }
