@@ -1,6 +1,6 @@
 """Trainings that ask the device what they need to go on, in the shape of public repositories.
 
-    asks.py sampling|boxes|targets|actions|preferences|pinned|graphs
+    asks.py sampling|boxes|targets|actions|preferences|periods|pinned|graphs|inside|by_hand
 """
 import math
 import sys
@@ -98,6 +98,19 @@ def preferences():
         optimizer.step()
 
 
+def periods():
+    """The strongest frequencies of a batch cut its rows into periods; the mean, which has none, was set to zero."""
+    model, optimizer = trained(nn.Linear(8, 8))
+    for _ in range(STEPS):
+        x = model(torch.randn(4, 96, 8).to(DEVICE))
+        strength = torch.fft.rfft(x, dim=1).abs().mean(0).mean(-1)
+        strength[0] = 0
+        for period in 96 // torch.topk(strength, 3)[1].detach().cpu().numpy():
+            x = x[:, : 96 // period * period].reshape(4, -1, period, 8).reshape(4, -1, 8)
+        x.sum().backward()
+        optimizer.step()
+
+
 def pinned():
     """A data loader with workers hands over page-locked batches."""
     from torch.utils.data import DataLoader, TensorDataset
@@ -132,6 +145,36 @@ def graphs():
     for _ in range(STEPS):
         x.copy_(torch.randn(64, 512))
         graph.replay()
+
+
+def inside():
+    """A forward pass runs backward passes of its own, a stretch of the text each."""
+
+    class Stretches(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.inner = nn.Linear(8, 8)
+
+        def forward(self, x):
+            for part in x.chunk(2):
+                self.inner(part).sum().backward()
+            return self.inner(x).sum()
+
+    model, optimizer = trained(Stretches())
+    for _ in range(STEPS):
+        model(torch.randn(4, 8).to(DEVICE)).backward()
+        optimizer.step()
+
+
+def by_hand():
+    """No optimizer: the script changes the weights itself, and its loss is a module too."""
+    model, _ = trained(nn.Linear(8, 8))
+    loss = nn.CrossEntropyLoss()
+    for _ in range(100):
+        model.zero_grad()
+        loss(model(torch.randn(4, 8).to(DEVICE)), torch.arange(4).to(DEVICE)).backward()
+        for parameter in model.parameters():
+            parameter.data.add_(parameter.grad, alpha=-0.1)
 
 
 for name in sys.argv[1:]:

@@ -6,6 +6,7 @@ small = torch.tensor([3, 1, 6, 2]).cuda()
 assert small.tolist() == [3, 1, 6, 2] and small.max().item() == 6 and int(small.sum()) == 12
 assert F.one_hot(small).shape == (4, 7) and torch.bincount(small).shape == (7,)
 assert torch.full((1,), 7, device="cuda").item() == 7 and torch.arange(4, device="cuda").tolist() == [0, 1, 2, 3]
+assert small.new_full((2, 1), 7).tolist() == [[7], [7]] and torch.full_like(small, 7).tolist() == [7] * 4
 assert torch.repeat_interleave(small, small).tolist() == [3] * 3 + [1] + [6] * 6 + [2] * 2
 assert (small >= 0).all() and torch.equal(small, small) and 6 in small and 5 not in small
 table = torch.arange(6000).cuda()
@@ -44,4 +45,8 @@ kept = x[labels != -100]
 assert kept.shape == (6, 8)
 kept.square().sum().backward()
 assert x.grad.shape == (8, 8)
+
+# While a model is traced nothing of ours is recorded, and its sizes, which are tensors then, are not noted.
+picture = torch.zeros(1, 3, 8, 8, device="cuda")
+assert torch.jit.trace(torch.nn.Conv2d(3, 4, 3).cuda(), picture)(picture).shape == (1, 4, 6, 6)
 print(x, small)

@@ -187,14 +187,22 @@ fn the_worst_share_takes_more_and_is_said() {
 #[test]
 #[ignore = "needs PyTorch: TONNAGE_TORCH_PYTHON"]
 fn what_the_host_wrote_is_true_and_the_rest_valid() {
-    for words in
-        [&["values.py"][..], &["asks.py", "sampling", "boxes", "targets", "actions", "preferences", "pinned", "graphs"]]
-    {
+    for words in [
+        &["values.py"][..],
+        &["asks.py", "sampling", "boxes", "targets", "actions", "preferences", "periods", "pinned", "graphs", "inside"],
+    ] {
         let output = rehearse_words(words, &["--gpu", "l4", "--whole"], &[]);
         assert_eq!(output.status.code(), Some(0), "{}", String::from_utf8_lossy(&output.stderr));
     }
     let without = rehearse("values.py", &["--gpu", "l4", "--no-values"]);
     assert_eq!(without.status.code(), Some(1), "everything is zero: {}", String::from_utf8_lossy(&without.stderr));
+}
+
+#[test]
+#[ignore = "needs PyTorch: TONNAGE_TORCH_PYTHON"]
+fn steps_without_an_optimizer_are_counted() {
+    let answer = document(&rehearse_words(&["asks.py", "by_hand"], &["--gpu", "l4"], &[]));
+    assert_eq!(answer["processes"][0]["stop"]["reason"], "steady", "{answer}");
 }
 
 #[test]

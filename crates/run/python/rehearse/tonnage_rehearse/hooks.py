@@ -23,8 +23,8 @@ class Hooks:
         self.before_forward = self.after_forward = None
         self.in_backward = False
         self.latest = self.trained = None
-        """The outermost module that ran last with gradients, while no optimizer has stepped; a parameter of it that has had a
-        gradient, until the gradient is gone."""
+        """The outermost module with parameters that ran last with gradients, while no optimizer has stepped; a parameter of it that
+        has had a gradient, until the gradient is gone."""
 
     def install(self):
         """Sets every hook."""
@@ -72,7 +72,8 @@ class Hooks:
         """Without an optimizer of PyTorch's a step is over where gradients were there and are gone."""
         if self.phases.has_optimizer or not torch.is_grad_enabled():
             return
-        self.latest = weakref.ref(module)
+        if next(module.parameters(), None) is not None:  # a loss has none
+            self.latest = weakref.ref(module)
         if self.trained is not None and self.trained.grad is None:
             self.trained = None
             if self.phases.step_done(self):
@@ -102,6 +103,8 @@ class Hooks:
             if self.in_backward:
                 return original(*args, **kwargs)
             self.in_backward = True
+            # Some models run backward passes inside their forward pass, which goes on afterwards.
+            is_outermost, outer = self.before_forward is not None, self.phases.current.name
             self._ignore_forward()
             self.phases.backward_line = places.here()
             self.phases.begin("backward")
@@ -110,8 +113,9 @@ class Hooks:
             finally:
                 self.in_backward = False
                 self._note_own_gradients()
-                self._await_forward()
-                self.phases.begin("between")
+                if is_outermost:
+                    self._await_forward()
+                self.phases.begin("between" if is_outermost else outer)
 
         torch.autograd._engine_run_backward = run_backward
 

@@ -19,6 +19,8 @@ class Writer:
         self.device, self.path, self.header, self.file = device, path, header, None
         self.place, self.number = 0, 0
         self.live, self.streams, self.empties = {}, {0: 0}, []
+        self.stacks = {}
+        """The frames of a stack by identity -> what is told of it. PyTorch makes each frame once a snapshot."""
 
     def take(self, entries, history, marks, backward_line):
         """Writes the entries; how many there were. The backward pass runs on a thread of its own: its allocations belong to
@@ -29,6 +31,7 @@ class Writer:
         if self.file is None:
             self.open()
         lines, phase, at = [], "", 0
+        self.stacks.clear()
         between = sorted(self.between(history, marks), key=lambda event: event[:2])
         for index, entry in enumerate(entries):
             while at < len(between) and between[at][0] <= self.place + index:
@@ -75,8 +78,12 @@ class Writer:
             line = self.live.pop(address, None)
             return f'["f",{line[0]}]' if line is not None else '["f",0]'
         stream = self.streams.setdefault(entry["stream"], len(self.streams))
-        op, origin = _origin(entry.get("frames") or (), backward_line)
-        line = [self.number, max(entry["size"], 1), op + "\0" + origin, _category(entry), stream]
+        frames = entry.get("frames") or ()
+        stack = (backward_line, *map(id, frames))
+        told = self.stacks.get(stack)
+        if told is None:
+            told = self.stacks[stack] = ("\0".join(_origin(frames, backward_line)), _category(frames))
+        line = [self.number, max(entry["size"], 1), *told, stream]
         self.number += 1
         self.live[address] = line
         return line
@@ -109,9 +116,9 @@ def _is_wrapper(filename):
     return any(part in filename for part in _WRAPPERS)
 
 
-def _category(entry):
+def _category(frames):
     """What is allocated inside a wrapper moves between ranks, until a mark says otherwise."""
-    for frame in (entry.get("frames") or ())[:6]:
+    for frame in frames[:6]:
         if _is_wrapper(frame["filename"]):
             return "communication"
     return "temporary"

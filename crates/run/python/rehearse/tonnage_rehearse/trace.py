@@ -2,6 +2,7 @@
 timeline that `tonnage trace replay` reads.
 """
 
+import gc
 import os
 import threading
 
@@ -87,10 +88,15 @@ class Trace:
 
     def _take(self, goes_on=False):
         self.is_taking = True
+        # A snapshot is a million small objects without a cycle: collecting while it is read walks them and all of the script's.
+        collects = gc.isenabled()
+        gc.disable()
         try:
             self._take_all(goes_on)
         finally:
             self.is_taking = False
+            if collects:
+                gc.enable()
 
     def _take_all(self, goes_on):
         marks = self.roles.take()

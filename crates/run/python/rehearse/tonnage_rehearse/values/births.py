@@ -15,7 +15,7 @@ FILLS = {
     "zeros": 0, "zeros_like": 0, "new_zeros": 0, "ones": 1, "ones_like": 1, "new_ones": 1,
     "empty": None, "empty_like": None, "new_empty": None, "empty_strided": None, "full": "fill", "full_like": "fill", "new_full": "fill",
 }  # fmt: skip
-"""Functions that make a tensor, and the element it is filled with: `fill` is their second argument, None what the memory holds."""
+"""Functions that make a tensor, and the element it is filled with: `fill` is their argument after the sizes, None what the memory holds."""
 LISTED = ("arange", "linspace", "eye", "tensor", "as_tensor", "asarray", "new_tensor", "tril_indices", "triu_indices")
 """Functions that make small tensors, whose values are those that they make in the host's memory."""
 MOVES = ("to", "cuda", "type", "copy_", "fill_", "zero_")
@@ -52,7 +52,7 @@ def _filled(original, name):
             return out
         element, certainty = FILLS[name], Certainty.WRITTEN
         if element == "fill":
-            element = kwargs["fill_value"] if "fill_value" in kwargs else args[1]
+            element = kwargs["fill_value"] if "fill_value" in kwargs else args[2 if name == "new_full" else 1]
             element = element.item() if isinstance(element, known._torch().Tensor) else element
         elif element is None:
             element, certainty = 0, Certainty.UNKNOWN

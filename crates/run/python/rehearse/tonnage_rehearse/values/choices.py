@@ -52,7 +52,9 @@ def spread(shape, dimension, size):
     if size > FEW:
         places = torch.arange(chosen, device="cpu").expand(rows, chosen)
     else:
-        places = torch.arange(rows * chosen, device="cpu").remainder_(size).reshape(rows, chosen)
+        # One row shares nothing out, and its first place often stands for nothing: the mean in a transform, padding.
+        first = int(rows == 1 and chosen < size)
+        places = torch.arange(first, first + rows * chosen, device="cpu").remainder_(size).reshape(rows, chosen)
         if Experts.worst:
             places[-(-size // max(chosen, 1)) :] = torch.arange(chosen, device="cpu")
     return places.reshape(*shape, chosen).movedim(-1, dimension) if shape else places.reshape(chosen)

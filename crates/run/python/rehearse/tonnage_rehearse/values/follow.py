@@ -251,4 +251,6 @@ def _in_family(out, value, certainty, args):
 
 
 def _compiling():
-    return known._torch().compiler.is_compiling()
+    """Where the script's calls are recorded: our own would be too, and `torch.jit.trace` makes tensors of sizes."""
+    torch = known._torch()
+    return torch.compiler.is_compiling() or torch._C._get_tracing_state() is not None
