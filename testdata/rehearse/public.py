@@ -1,0 +1,212 @@
+"""Rehearses unmodified scripts of public repositories, as `public/scripts.toml` lists them, and writes docs/rehearsed-scripts.md.
+
+    python testdata/rehearse/public.py --tonnage target/release/tonnage --work FOLDER [--only nanoGPT,trl] [--again] [--write]
+
+Nothing of the repositories is kept here: they are cloned at the listed commit into `--work` (or read from `--source`, a place
+of git folders with `{owner}` and `{name}` in it). Data, vocabularies and weights are small substitutes (`public/substitutes.py`).
+Answers are kept in `--work`, so that a run can be continued; `--again` runs the scripts of `--only` anew, `--pin` writes the
+newest commit of repositories that have none into the list. Run with the Python whose PyTorch is to be rehearsed.
+"""
+
+import argparse
+import hashlib
+import json
+import os
+import pathlib
+import re
+import signal
+import subprocess
+import sys
+import time
+import tomllib
+
+HERE = pathlib.Path(__file__).resolve().parent
+sys.path.insert(0, str(HERE / "public"))
+import substitutes  # noqa: E402
+
+DOCUMENT = HERE.parent.parent / "docs" / "rehearsed-scripts.md"
+LIST = HERE / "public" / "scripts.toml"
+BEGIN, END = "<!-- rows -->", "<!-- /rows -->"
+LIMIT = 900
+"""Seconds after which a rehearsal is ended."""
+OFFLINE = dict(
+    HF_HUB_OFFLINE="1", TRANSFORMERS_OFFLINE="1", HF_DATASETS_OFFLINE="1", WANDB_MODE="offline", WANDB_SILENT="true", OMP_NUM_THREADS="1",
+    TOKENIZERS_PARALLELISM="false", MPLBACKEND="agg", PYTHONUNBUFFERED="1", SDL_VIDEODRIVER="dummy", ACCELERATE_USE_CPU="false",
+)  # fmt: skip
+
+
+def git(folder, *words, **more):
+    return subprocess.run(["git", f"--git-dir={folder}", *words], check=True, capture_output=True, **more).stdout
+
+
+def checked_out(repository, commit, work, source):
+    """The folder with a repository's files at a commit. Files that a clone lacks (large pictures) are left out."""
+    owner, name = repository.split("/")
+    place = work / "repositories" / f"{owner}+{name}"
+    store = pathlib.Path(source.format(owner=owner, name=name)) if source else work / "git" / f"{owner}+{name}"
+    if not source and not store.exists():
+        subprocess.run(["git", "clone", "--quiet", "--bare", f"https://github.com/{repository}", str(store)], check=True)
+    store = store / ".git" if (store / ".git").exists() else store
+    commit = commit or git(store, "rev-parse", "HEAD", text=True).strip()
+    if (place / ".commit").exists() and (place / ".commit").read_text() == commit:
+        return place, commit
+    listed = git(store, "ls-tree", "-r", "-z", commit, text=True).split("\0")[:-1]
+    for line in listed:
+        (mode, kind, sha), path = line.split("\t")[0].split(), line.split("\t")[1]
+        has = kind == "blob" and subprocess.run(["git", f"--git-dir={store}", "cat-file", "blob", sha], capture_output=True)
+        if not has or has.returncode:
+            continue
+        target = place / path
+        target.parent.mkdir(parents=True, exist_ok=True)
+        if mode == "120000":
+            target.unlink(missing_ok=True)
+            target.symlink_to(has.stdout.decode())
+        else:
+            target.write_bytes(has.stdout)
+    (place / ".commit").write_text(commit)
+    return place, commit
+
+
+def prepared(place, row, work):
+    """Puts the row's data where its script looks for it."""
+    for where, wanted in row.get("data", {}).items():
+        target, made = place / row.get("in", ".") / where, substitutes.made(work / "data", wanted)
+        # A folder that the repository has too keeps its other files.
+        both = target.is_dir() and not target.is_symlink() and made.is_dir()
+        for link, source in [(target / one.name, one) for one in made.iterdir()] if both else [(target, made)]:
+            link.parent.mkdir(parents=True, exist_ok=True)
+            link.unlink(missing_ok=True)
+            link.symlink_to(source)
+
+
+def installed(wanted, work):
+    """A folder with packages of other versions than the environment's."""
+    folder = work / "packages" / hashlib.sha1(wanted.encode()).hexdigest()[:12]
+    if not folder.exists():
+        subprocess.run([sys.executable, "-m", "pip", "install", "--quiet", "--no-deps", "--target", str(folder), *wanted.split()], check=True)
+    return str(folder)
+
+
+def rehearsed(tonnage, place, row, work):
+    """The answer of `tonnage rehearse` for a row, and what the script said last."""
+    gpus, options = str(row.get("gpus", 1)), row.get("options", "").split()
+    folders = [str(place / row["path"])] if "path" in row else []
+    others = [installed(row["packages"], work)] if "packages" in row else []
+    path = os.pathsep.join([str(HERE / "public" / "python"), *folders, *others])
+    environment = {**os.environ, **OFFLINE, "PATH": f"{pathlib.Path(sys.executable).parent}:{os.environ['PATH']}", "PYTHONPATH": path}
+    command = [tonnage, "rehearse", "--gpu", row.get("gpu", "h100"), "--gpus", gpus, *options, "--json", "--", "sh", "-c", row["run"]]
+    began = time.time()
+    running = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=place / row.get("in", "."), env=environment, errors="replace")
+    try:
+        out, said = running.communicate(timeout=LIMIT)
+    except subprocess.TimeoutExpired:
+        running.send_signal(signal.SIGINT)
+        out, said = running.communicate()
+    document = json.loads(out) if out.startswith("{") else None
+    return {"document": document, "seconds": time.time() - began, "code": running.returncode, "said": said[-6000:]}
+
+
+def wording(row, answer):
+    """Verdict, peak, caveats and remark of a row of the table."""
+    if answer is None:
+        return "not started", "", "", row.get("needs", "")
+    document = answer["document"]
+    if document is None or not document["gpus"]:
+        return "none", "", "", last_line(answer["said"])
+    verdict = document["gpus"][0]["verdict"] or "not known"
+    peaks = [device["peak_allocated_bytes"] for process in document["processes"] for device in process["devices"]]
+    codes = sorted({caveat["code"] for process in document["processes"] for caveat in process["caveats"]} - {"steady"})
+    failed = [f"{one['type']}: {one['message']}" for one in (process["failure"] for process in document["processes"]) if one]
+    remark = "" if verdict != "not known" else failed[0] if failed else last_line(answer["said"])
+    return verdict.replace("_", " "), f"{max(peaks):,}" if peaks else "", ", ".join(codes), remark
+
+
+def last_line(said):
+    lines = [line.strip() for line in said.splitlines() if re.match(r"\s*(error:|[\w.]*(Error|Exception|Interrupt)\b)", line)]
+    return (lines or [line for line in said.splitlines() if line.strip()] or [""])[-1]
+
+
+def came(row, answer):
+    """Whether a row that could start came to a verdict."""
+    return wording(row, answer)[0] in ("fits", "tight", "does not fit")
+
+
+def table(rows, answers, versions):
+    """The page's table and the counts above it."""
+    started = [row for row in rows if row["key"] in answers]
+    reached = [row for row in started if came(row, answers[row["key"]])]
+    repositories = {row["repository"] for row in started}
+    counts = (
+        f"{len(started)} scripts of {len(repositories)} repositories were started; {len(reached)} came to a verdict. "
+        f"{sum('needs' in row for row in rows)} more need what cannot be had here. {versions}"
+    )
+    lines = ["| repository at commit | folder: command | verdict | peak allocated (bytes) | caveats | seconds | remark |", "|---|---|---|---|---|---|---|"]
+    for row in rows:
+        answer = answers.get(row["key"])
+        if answer is None and "needs" not in row:
+            continue
+        verdict, peak, codes, remark = wording(row, answer)
+        seconds = f"{answer['seconds']:.0f}" if answer else ""
+        remark = " ".join(remark.split()).replace("|", "\\|").replace(str(pathlib.Path.home()), "~")[:160]
+        shown = f"{row['in']}: {row['run']}" if "in" in row else row["run"]
+        lines.append(f"| {row['repository']} {row['commit'][:8]} | `{shown}` | {verdict} | {peak} | {codes} | {seconds} | {remark} |")
+    return f"{counts}\n\n" + "\n".join(lines)
+
+
+def listed():
+    """Every row of the list with its repository, commit and key."""
+    rows = []
+    for repository, entry in tomllib.loads(LIST.read_text()).items():
+        for row in entry["scripts"]:
+            key = hashlib.sha1(json.dumps([repository, row], sort_keys=True).encode()).hexdigest()[:16]
+            rows.append({**row, "repository": repository, "commit": entry.get("commit", ""), "key": key})
+    return rows
+
+
+def pin(found):
+    """Writes commits into the list where a repository has none."""
+    text = LIST.read_text()
+    for repository, commit in found.items():
+        text = text.replace(f'["{repository}"]\nscripts', f'["{repository}"]\ncommit = "{commit}"\nscripts')
+    LIST.write_text(text)
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--tonnage", type=os.path.abspath)
+    parser.add_argument("--work", required=True, type=pathlib.Path)
+    parser.add_argument("--source")
+    parser.add_argument("--only", default="", help="parts of a repository's name or of a command")
+    for flag in "--again", "--pin", "--write":
+        parser.add_argument(flag, action="store_true")
+    arguments = parser.parse_args()
+    work = arguments.work.resolve()
+    (work / "answers").mkdir(parents=True, exist_ok=True)
+    rows, answers = listed(), {}
+    only = [part for part in arguments.only.split(",") if part]
+    for row in rows:
+        kept = work / "answers" / f"{row['key']}.json"
+        wanted = not only or any(part in f"{row['repository']} {row['run']}" for part in only)
+        if arguments.tonnage and wanted and "needs" not in row and (arguments.again or not kept.exists()):
+            place, _ = checked_out(row["repository"], row["commit"], work, arguments.source)
+            prepared(place, row, work)
+            kept.write_text(json.dumps(rehearsed(arguments.tonnage, place, row, work)))
+            answer = json.loads(kept.read_text())
+            print(row["repository"], row["run"], *wording(row, answer), f"{answer['seconds']:.0f} s", sep=" | ", flush=True)
+        if kept.exists():
+            answers[row["key"]] = json.loads(kept.read_text())
+    if arguments.pin:
+        pin({row["repository"]: checked_out(row["repository"], row["commit"], work, arguments.source)[1] for row in rows})
+        rows = listed()
+    if arguments.write:
+        import torch
+        import transformers
+
+        page = DOCUMENT.read_text()
+        before, after = page.split(BEGIN)[0], page.split(END)[1]
+        versions = f"PyTorch {torch.__version__}, transformers {transformers.__version__}."
+        DOCUMENT.write_text(f"{before}{BEGIN}\n{table(rows, answers, versions)}\n{END}{after}")
+
+
+if __name__ == "__main__":
+    main()
