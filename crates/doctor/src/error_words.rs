@@ -25,6 +25,7 @@ pub(crate) fn is_noise(text: &str) -> bool {
         "coredump_hook.cc",
         "] RAW: ",
         "wandb: ",
+        "HYDRA_FULL_ERROR",
         "wandb_internal()",
         "Unable to register",
         "dependency resolver",
@@ -90,11 +91,13 @@ pub(crate) fn is_error(text: &str) -> bool {
         "nvcc fatal ",
         "ASSERT FAILED",
         "[Fatal]",
+        "OMP: Error #",
         "Exception in thread \"main\"",
         "luajit: ",
     ];
     const ANSWERS: &[&str] = &[
-        "0 errors", "no error", "No error", "ignored", "gnoring", "retry", "etrying", "Warning", ", using ", "; using ",
+        "0 errors", "no error", "No error", "ignored", "gnoring", "kipped ", "retry", "etrying", "Warning", ", using ",
+        "; using ",
     ];
     // Losses are errors too, and numbers; what stands in backticks is talked of.
     let stated = ["Error: ", "error: ", "fatal: "].iter().any(|words| {

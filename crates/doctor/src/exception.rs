@@ -97,6 +97,7 @@ const VICTIMS_WORDS: &[&str] = &[
     "Horovod has been shut down",
     "HorovodInternalError",
     "Training worker failed",
+    "Pin memory thread exited unexpectedly",
     "One or more child processes failed",
     "nodes are not joining",
     "subprocess has exit code",
@@ -121,7 +122,8 @@ impl Exception {
         matches!(
             self.short_name(),
             "RuntimeError" | "Exception" | "SystemExit" | "Exit" | "CalledProcessError" | "error" | "EnforceNotMet"
-        ) || has_phrase(&self.message, "aught ")
+        ) || self.message.trim_end_matches(['-', ' ']).ends_with(':')
+            || has_phrase(&self.message, "aught ")
             || has_phrase(&self.message, "root error(s) found")
             || self.message.starts_with("Graph execution error")
     }
@@ -145,6 +147,7 @@ const PIPES: &[&str] = &[
     "multiprocessing/reduction.py",
     "multiprocessing/popen_",
     "multiprocessing/queues.py",
+    "multiprocessing/spawn.py",
     "torch/distributed/",
     "torch/utils/data/",
     "vllm/",
@@ -237,6 +240,10 @@ pub(crate) fn exception_stated(text: &str, strict: bool) -> Option<(&str, &str)>
     }
     let last = plain.rsplit('.').next().unwrap_or(plain);
     if last.ends_with("Warning") || WORDS.contains(&plain) || LABELS.contains(&plain) {
+        return None;
+    }
+    // A logger's level.
+    if ["[WARNING]", "[INFO]", "[ERROR]", "[DEBUG]"].iter().any(|level| message.starts_with(level)) {
         return None;
     }
     // A figure of a table.

@@ -88,6 +88,10 @@ pub struct Scan {
     pub begun: Vec<u64>,
     /// Lines that a program says when it begins.
     pub programs: Vec<u64>,
+    /// Lines in which a logger, which writes the time, tells of a failure.
+    pub logged: Vec<u64>,
+    /// Lines in which one tells of something else after that.
+    pub alive: Vec<u64>,
     /// The last of its closing lines that calls itself an error.
     pub last_error: Option<LastError>,
     /// The last time that its closing lines state.
@@ -189,6 +193,8 @@ impl Tone {
             "Caught ",
             "skipping",
             "Skipping",
+            "skipped",
+            "Skipped",
             "retrying",
             "Retrying",
             "ignoring",

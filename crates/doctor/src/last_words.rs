@@ -42,6 +42,8 @@ const TALKS: &[&str] = &[
     "cuInit",
     "NCCL version",
     "NCCL INFO",
+    "Passed",
+    "PASSED",
     " ok,",
     " OK",
     "ealthy",
@@ -132,6 +134,9 @@ const ROWS: &[Row] = &[
     row(Class::Usage, "", ": line ", ": No such file or directory"),
     row(Class::Usage, "", ": line ", ": Permission denied"),
     row(Class::Usage, "", "exec format error", ""),
+    // Hydra, which leaves its traceback out.
+    row(Class::Usage, "Could not override '", "", ""),
+    row(Class::Usage, "Key '", "' is not in struct", ""),
     row(Class::Usage, "", ": cannot execute binary file", ""),
 ];
 
@@ -195,9 +200,24 @@ pub(crate) fn goes_on(text: &str) -> bool {
         "one.",
         "uccessful",
     ];
-    const CLOSES: &[&str] = &["hutting down", "hutdown", "xiting", "topping", "leaning up", "erminating"];
-    (LIVES.iter().any(|words| has_phrase(text, words)) || is_glog_info(text))
-        && !CLOSES.iter().any(|words| has_phrase(text, words))
+    (LIVES.iter().any(|words| has_phrase(text, words)) || is_glog_info(text)) && !is_closing(text)
+}
+
+/// Whether a line is of a program that ends itself or others.
+pub(crate) fn is_closing(text: &str) -> bool {
+    const CLOSES: &[&str] = &[
+        "hutting down",
+        "hutdown",
+        "xiting",
+        "topping",
+        "leaning up",
+        "erminat",
+        "illing",
+        "losing",
+        "bort",
+        "xited with",
+    ];
+    CLOSES.iter().any(|words| has_phrase(text, words))
 }
 
 /// `I0304 08:00:00.000001  121 main.go:12] text`
@@ -226,9 +246,12 @@ pub(crate) fn is_trailer(text: &str) -> bool {
         let rest = text.strip_prefix(name).map(str::trim_start);
         rest.is_some_and(|rest| rest.starts_with(|c: char| c.is_ascii_digit()) && rest.ends_with('s'))
     });
-    let is_prompt = text.ends_with(['$', '#', '%']) && text.len() < 80 && !text.contains(": ");
+    let is_windows = text.ends_with('>') && has_phrase(text, ":\\");
+    let is_prompt = text.len() < 80 && (is_windows || (text.ends_with(['$', '#', '%']) && !text.contains(": ")));
+    // What `set -x` shows.
+    let is_traced = text.starts_with("+ ") && !has_phrase(text, "rror");
     let is_rule = text.len() > 3 && text.bytes().all(|byte| b"=-_*#".contains(&byte));
-    text.starts_with("wandb: ") || text == "wandb:" || is_time || is_prompt || is_rule
+    text.starts_with("wandb: ") || text == "wandb:" || is_time || is_prompt || is_traced || is_rule
 }
 
 /// What a logger says of an exception behind its own words: `CRITICAL [root] Uncaught ValueError: x`.

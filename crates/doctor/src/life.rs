@@ -2,6 +2,7 @@
 
 use crate::error_words::is_error;
 use crate::history::steps_before;
+use crate::last_words::is_closing;
 use crate::line::Line;
 use crate::progress::{Progress, is_restart, is_success, is_tests_end};
 use crate::stamp::Stamp;
@@ -16,6 +17,9 @@ const MOST_WORDS: usize = 512;
 
 /// What a program says once, when it begins: Keras, TensorFlow.
 const OPENINGS: &[&str] = &["Using TensorFlow backend.", "Successfully opened dynamic library libcudart"];
+
+/// Kinds of rows that are told apart.
+const MOST_ROWS: usize = 8;
 
 /// Letters of a line by which it is known again, and how many characters are looked at.
 const SHORTEST_OPENING: usize = 12;
@@ -33,6 +37,10 @@ pub(crate) struct Life {
     passed_over: Vec<u64>,
     begun: Vec<u64>,
     programs: Vec<u64>,
+    logged: Vec<u64>,
+    alive: Vec<u64>,
+    /// Rows seen after a finding: their letters, and the first number of the last.
+    rows: Vec<(String, u64)>,
     /// The letters of the log's first line that has a time; empty where it has none.
     opening: Option<String>,
 }
@@ -46,6 +54,8 @@ pub(crate) struct Seen {
     pub(crate) passed_over: Vec<u64>,
     pub(crate) begun: Vec<u64>,
     pub(crate) programs: Vec<u64>,
+    pub(crate) logged: Vec<u64>,
+    pub(crate) alive: Vec<u64>,
 }
 
 impl Life {
@@ -74,7 +84,11 @@ impl Life {
     pub(crate) fn line(&mut self, line: &Line, number: u64) {
         if self.watched > 0 {
             self.watched -= 1;
-            Progress::of_line(&line.text, number, line.rank).into_iter().for_each(|step| self.step(step));
+            let step = Progress::of_line(&line.text, number, line.rank).or_else(|| self.row(line, number));
+            step.into_iter().for_each(|step| self.step(step));
+            if is_alive(line) {
+                keep_first(&mut self.alive, number);
+            }
             self.begins_again(line, number);
             if has_phrase(&line.text, " 0%|") && has_phrase(&line.text, "[00:00<?") {
                 keep_first(&mut self.begun, number);
@@ -91,6 +105,30 @@ impl Life {
                 keep_first(&mut self.successes, number);
             }
         }
+    }
+
+    /// A row whose like was written before with a smaller first number, whatever it counts: `ep 014 nll 3.0093`.
+    fn row(&mut self, line: &Line, number: u64) -> Option<Progress> {
+        let text = line.text.as_str();
+        let is_row = text.len() < LONGEST_OPENING && has_fraction(text) && !is_error(text) && !has_phrase(text, "NCCL");
+        let mut words = text.split_whitespace().filter(|_| is_row);
+        let step = words.find_map(|word| word.rsplit('=').next()?.trim_end_matches([',', ':']).parse::<u64>().ok())?;
+        let letters = letters_of(text);
+        let known = self.rows.iter_mut().find(|(row, _)| *row == letters);
+        if let Some((_, before)) = known {
+            let rises = step > std::mem::replace(before, step);
+            return rises.then_some(Progress { line: number, rank: line.rank, step, of: None, is_epoch: false });
+        }
+        if self.rows.len() >= MOST_ROWS {
+            self.rows.remove(0);
+        }
+        self.rows.push((letters, step));
+        None
+    }
+
+    /// A line in which a logger, which writes the time, tells of a failure.
+    pub(crate) fn logged(&mut self, number: u64) {
+        keep_first(&mut self.logged, number);
     }
 
     /// A line with words that trainers and launchers use when all is well or starts anew.
@@ -128,9 +166,26 @@ impl Life {
             numbered.for_each(|(text, number)| self.begins_again(&Line::new(text.as_bytes()), number));
         }
         self.steps.sort_by_key(|step| step.line);
-        let Self { steps, restarts, successes, new_runs, passed_over, begun, programs, .. } = self;
-        Seen { steps, restarts, successes, new_runs, passed_over, begun, programs }
+        let Self { steps, restarts, successes, new_runs, passed_over, begun, programs, logged, alive, .. } = self;
+        Seen { steps, restarts, successes, new_runs, passed_over, begun, programs, logged, alive }
     }
+}
+
+/// Whether a logger, which writes the time, tells of something else than errors and the end.
+fn is_alive(line: &Line) -> bool {
+    let text = line.text.as_str();
+    let has_time = line.stamp.is_some() || Stamp::of_line(text).is_some();
+    let launches = ["torch.distributed", "launch.py", "NCCL", "srun", "slurmstepd"];
+    has_time
+        && !has_phrase(text, "WARN")
+        && !is_error(text)
+        && !is_closing(text)
+        && !launches.iter().any(|words| has_phrase(text, words))
+}
+
+/// Whether a number with a fraction stands in the text.
+fn has_fraction(text: &str) -> bool {
+    text.as_bytes().windows(3).any(|it| it[0].is_ascii_digit() && it[1] == b'.' && it[2].is_ascii_digit())
 }
 
 /// Whether a line begins by saying that the program goes on without what it has just failed to do.

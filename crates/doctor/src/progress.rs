@@ -79,8 +79,23 @@ const STEPS: &[&str] = &[
 const EPOCHS: &[&str] =
     &["'epoch': ", "\"epoch\": ", "Epoch ", "epoch ", "Epoch: ", "epoch: ", "Epoch: [", "Epoch [", "epoch=", "Epoch: "];
 /// Words that make a line with a number one of a training.
-const METRICS: &[&str] =
-    &["loss", "Loss", "it/s", "s/it", "lr", "acc", "reward", "tokens/s", "perplexity", "ppl", "elapsed", "grad_norm"];
+const METRICS: &[&str] = &[
+    "nll",
+    "imgs/s",
+    "samples/s",
+    "loss",
+    "Loss",
+    "it/s",
+    "s/it",
+    "lr",
+    "acc",
+    "reward",
+    "tokens/s",
+    "perplexity",
+    "ppl",
+    "elapsed",
+    "grad_norm",
+];
 
 /// Bytes of a row, and figures with a fraction in it.
 const LONGEST_ROW: usize = 240;
@@ -211,6 +226,7 @@ pub(crate) fn is_tests_end(text: &str) -> bool {
     let inside = text.trim_matches('=').trim();
     let passed = has_phrase(inside, " passed") && has_phrase(inside, " in ") && inside.ends_with(['s', ')']);
     text == "OK"
+        || has_phrase(text, "100% tests passed, 0 tests failed")
         || text.starts_with("OK (skipped=")
         || (passed && !has_phrase(inside, " failed") && !inside.starts_with("failed") && !has_phrase(inside, " error"))
 }
@@ -231,7 +247,8 @@ pub(crate) const SUCCESSES: &[&str] = &[
     "exited with code 0",
     "exit code 0",
     "exit status 0",
-    "all epochs done",
+    "epochs done",
+    "COMPLETED ExitCode 0:0",
     "All done",
     "Total training time",
     "done training in",
@@ -261,7 +278,7 @@ pub(crate) const RESTARTS: &[&str] = &[
     "Resuming training from",
     "Resuming from checkpoint",
     "Resumed from checkpoint",
-    "resuming from step",
+    "resuming from",
     "Resume from checkpoint",
     "Continuing training from checkpoint",
     // What begins a run of its own: logs that are appended to have several.

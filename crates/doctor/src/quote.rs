@@ -169,7 +169,9 @@ pub(crate) fn in_sample(history: &str, back: u64) -> bool {
     let back = usize::try_from(back).unwrap_or(usize::MAX);
     let above = history.lines().rev().skip(back + 1).find(|line| !line.trim().is_empty()).unwrap_or_default();
     let text = above.trim();
-    is_spoken(text) || is_speaker(text.trim_matches(['=', '-', '*', ' ']))
+    // `[2/4] output:`
+    let text = text.strip_prefix('[').and_then(|rest| rest.split_once("] ")).map_or(text, |(_, rest)| rest);
+    text == "output:" || is_spoken(text) || is_speaker(text.trim_matches(['=', '-', '*', ' ']))
 }
 
 /// `Namespace(a=1, b='text')`: settings, whatever they say.

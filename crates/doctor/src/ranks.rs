@@ -162,8 +162,17 @@ pub(crate) fn first_failed(
     if is_of_the_job(root.class()) {
         return None;
     }
+    // A launcher names whom it saw first: of a rank that lost another one, and one that says why, the second.
+    let lost = |found: &&Located<'_>| found.rank().is_some() && found.rank() == named;
+    let is_echo = |found: &Located<'_>| found.strength() <= Strength::Echo;
+    let mut of_named = causes.iter().filter(lost).peekable();
+    let is_overruled = root.strength() == Strength::Cause
+        && root.rank().is_some()
+        && root.rank() != named
+        && of_named.peek().is_some()
+        && of_named.all(is_echo);
     if named.is_some() {
-        return named;
+        return if is_overruled { root.rank() } else { named };
     }
     let several = is_of_several_nodes(setting, sources);
     // Who waits in vain or loses the others is not the first.

@@ -27,6 +27,9 @@ const PASSED_OVER: u64 = 2;
 /// Bars that begin after an exception are those of nested loops, shown once more; of more, it was survived.
 const BEGUN: usize = 3;
 
+/// Lines of other things with the time, after a logger told of an exception, that show that it was caught.
+const TOLD: usize = 2;
+
 /// Who wrote so many lines, for so many seconds, after an exception went on; where a rank dies the others wait in
 /// silence.
 const OUTLIVED_LINES: u64 = 300;
@@ -86,7 +89,9 @@ impl Located<'_> {
         // Who warned of it, or raised it in a thread of its own, did not end the program: any step shows that it goes on.
         let of_thread = matches!(&self.finding.cause, FailureCause::Raised(it) if it.raiser == Raiser::Aside);
         let aside = of_thread || matches!(self.finding.tone, Tone::Warned);
-        let goes_on = of_thread && scan.lines > line + PROMPT;
+        // Who lost a thread and says so is ended by it.
+        let is_lost = |it: &Finding| it.line > line && it.class() == Class::WorkerFailed;
+        let goes_on = of_thread && scan.lines > line + PROMPT && !scan.findings.iter().any(is_lost);
         // A job that had ended well before a destructor raised has ended well.
         let after_the_end = of_thread && !scan.successes.is_empty();
         let is_exception = matches!(self.finding.tone, Tone::Raised { .. }) || raises_exception(self.class());
@@ -105,6 +110,7 @@ impl Located<'_> {
             || self.has_more_work()
             || self.is_habit()
             || self.is_outlived()
+            || self.is_logged()
             || rising_steps(steps) >= needed
     }
 
@@ -119,6 +125,19 @@ impl Located<'_> {
         let other = scan.programs.iter().any(|line| *line > last && scan.lines > *line + OF_A_RUN);
         let is_death = is_exception || matches!(self.class(), Class::Killed | Class::Crash);
         alone && ((is_exception && bars >= BEGUN) || (is_death && other))
+    }
+
+    /// Whether the only process's logger told of it and went on to tell of other things.
+    fn is_logged(&self) -> bool {
+        let (scan, line) = (&self.source.scan, self.finding.last_line);
+        let is_raised = matches!(self.finding.tone, Tone::Raised { .. });
+        let caught = is_raised || raises_exception(self.class()) || self.class() == Class::Killed;
+        let alone = scan.findings.iter().all(|it| it.rank.is_none());
+        let needed = if is_raised { TOLD } else { TOLD + 1 };
+        caught
+            && alone
+            && scan.logged.contains(&self.finding.line)
+            && scan.alive.iter().filter(|alive| **alive > line).count() >= needed
     }
 
     /// Whether the scheduler ended the whole job after it, and a log that is appended to goes on with another.

@@ -96,6 +96,8 @@ const ROWS: &[Row] = &[
         Class::DiskFull,
         &[&[
             "no space left on device",
+            "kein speicherplatz mehr verfügbar",
+            "设备上没有空间",
             "disk quota exceeded",
             "filesystemquotaexceeded",
             "storagefull",

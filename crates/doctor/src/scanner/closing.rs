@@ -73,7 +73,9 @@ impl Scanner {
             if line.indent > 1 || quote::by_itself(line) {
                 continue;
             }
-            let stated = (at < last_words::READ).then(|| last_words::stated_cause(&line.text)).flatten();
+            // LSF writes a page of figures behind what it did.
+            let is_sure = line.text.starts_with("TERM_");
+            let stated = (at < last_words::READ || is_sure).then(|| last_words::stated_cause(&line.text)).flatten();
             // Who goes on to say something did without the command.
             let stated = stated.filter(|cause| !(cause.class() == Class::Usage && goes_on(closing, at)));
             if let Some(cause) = stated {

@@ -166,6 +166,8 @@ impl Scanner {
             passed_over: seen.passed_over,
             begun: seen.begun,
             programs: seen.programs,
+            logged: seen.logged,
+            alive: seen.alive,
             last_error: self.last_error,
             last_stamp: tail.lines().rev().take(CLOSING).find_map(Stamp::of_line),
             setting: self.setting,
@@ -322,6 +324,9 @@ impl Scanner {
                 return;
             }
             draft.around = lines_around(&history, number, &line.text);
+            if is_logged(line) {
+                self.life.logged(number);
+            }
             draft.around.stamp = line.stamp.or(draft.around.stamp);
             self.setting.learn(&history);
         }
@@ -364,6 +369,13 @@ impl Scanner {
             steps.into_iter().for_each(|step| self.life.step(step));
         }
     }
+}
+
+/// Whether a logger wrote the line: with the time and a level.
+fn is_logged(line: &Line) -> bool {
+    const LEVELS: &[&str] = &["ERROR", "INFO", "WARN", "CRITICAL", "EXCEPTION"];
+    let has_level = LEVELS.iter().any(|level| crate::text::has_phrase(&line.text, level));
+    has_level && (line.stamp.is_some() || Stamp::of_line(&line.text).is_some())
 }
 
 /// Whether a mark of the kind is among the candidates.

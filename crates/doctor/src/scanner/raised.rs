@@ -1,12 +1,14 @@
 //! What is made of a traceback that has ended.
 
 use super::aside::{is_aside, is_ignored};
-use super::{RAISED, Scanner};
+use super::{RAISED, Scanner, is_logged};
 use crate::cause::FailureCause;
 use crate::exception::Raiser;
 use crate::finding::Tone;
 use crate::history::lines_around;
+use crate::line::Line;
 use crate::quote;
+use crate::text::has_phrase;
 use crate::traceback::Ended;
 use crate::wording;
 
@@ -42,6 +44,9 @@ impl Scanner {
             self.ignored = ended.last_line;
             return;
         }
+        if !is_full && is_told(&history, back) {
+            self.life.logged(ended.line);
+        }
         let place = Tone::Raised { place: ended.place, phase: ended.phase, chain };
         let mut draft = self.draft(ended.line, ended.rank, &ended.text, place);
         let mut cause = ended.exception;
@@ -62,4 +67,15 @@ impl Scanner {
         let spoken = (cause.raiser == Raiser::Program).then(|| wording::of_exception(&cause.name, &cause.message));
         self.keep_finding(draft.into_finding(spoken.flatten().unwrap_or(FailureCause::Raised(cause)), RAISED));
     }
+}
+
+/// Whether a logger put a line with the time and a level right above the traceback's head, `back` lines ago, or before it.
+fn is_told(history: &str, back: u64) -> bool {
+    let back = usize::try_from(back).unwrap_or(usize::MAX);
+    history
+        .lines()
+        .rev()
+        .skip(back)
+        .take(2)
+        .any(|text| !has_phrase(text, "INFO") && is_logged(&Line::new(text.as_bytes())))
 }

@@ -20,6 +20,7 @@ pub(super) const RENDEZVOUS: Signature = Signature {
         "RendezvousTimeoutError",
         "cannot be retrieved (gai error",
         "server socket cannot be initialized on",
+        "ssh: Could not resolve hostname ",
     ],
     also: &[],
     follow: 0,
@@ -30,9 +31,12 @@ pub(super) const RENDEZVOUS: Signature = Signature {
         let unresolved =
             has_phrase(text, "network addresses of (") && has_phrase(text, "cannot be retrieved (gai error");
         // One line of many tries is a warning, and says so.
-        if (timed_out || raised || unresolved) && !super::is_talk(text) {
-            let host = text_after(text, "trying to connect to ").or_else(|| text_after(text, "network addresses of ("));
-            return unreachable(host.and_then(|host| host.trim_start_matches('(').split([' ', ',']).next()));
+        let launched = has_phrase(text, "ssh: Could not resolve hostname ");
+        if (timed_out || raised || unresolved || launched) && !super::is_talk(text) {
+            let host = text_after(text, "trying to connect to ")
+                .or_else(|| text_after(text, "network addresses of ("))
+                .or_else(|| text_after(text, "ssh: Could not resolve hostname "));
+            return unreachable(host.and_then(|host| host.trim_start_matches('(').split([' ', ',', ':']).next()));
         }
         None
     },
