@@ -14,6 +14,7 @@ mod pages;
 mod probes;
 mod records;
 mod sapo;
+mod sapo_machines;
 mod slurm;
 mod suite_export;
 mod suite_faults;

@@ -14,7 +14,7 @@ use super::Home;
 use super::train::{command, repository, run, succeeded};
 
 /// Three nodes whose new models know nothing: what they share and take, and not what they learn.
-const SHORT: &[&str] = &[
+pub(super) const SHORT: &[&str] = &[
     "--set=swarm.local_questions=2",
     "--set=swarm.external_questions=2",
     "--set=swarm.round_seconds=20",
@@ -29,19 +29,22 @@ const SHORT: &[&str] = &[
 /// A round is waited for so long.
 const PATIENCE: Duration = Duration::from_secs(400);
 
-fn home(name: &str) -> Home {
+pub(super) fn home(name: &str) -> Home {
     let home = Home::new(name);
     let job = fs::read_to_string(repository().join("examples/sapo-arithmetic.toml")).expect("the example is there");
     home.write("job.toml", &job.replace("nodes = 4", "nodes = 3"));
     home
 }
 
-fn words<'a>(rounds: &'a str, more: &[&'a str]) -> Vec<&'a str> {
-    [&["train", "job.toml", "--no-rehearsal", "--output-dir", "out", rounds], SHORT, more].concat()
+pub(super) fn words<'a>(rounds: &'a str, more: &[&'a str]) -> Vec<&'a str> {
+    let key = |word: &'a str| word.rsplit_once('=').map(|(key, _)| key);
+    let short = SHORT.iter().copied().filter(|word| more.iter().all(|other| key(other) != key(word)));
+    let begin = ["train", "job.toml", "--no-rehearsal", "--output-dir", "out", rounds];
+    begin.into_iter().chain(short).chain(more.iter().copied()).collect()
 }
 
 /// The points of a node's curve, by step.
-fn rounds_of(home: &Home, folder: &str) -> BTreeMap<u64, Value> {
+pub(super) fn rounds_of(home: &Home, folder: &str) -> BTreeMap<u64, Value> {
     let text = fs::read_to_string(home.path(&format!("{folder}/metrics.jsonl"))).unwrap_or_default();
     let points = text.lines().map(|line| serde_json::from_str::<Value>(line).expect("a whole line"));
     let mut all = BTreeMap::new();
@@ -52,7 +55,7 @@ fn rounds_of(home: &Home, folder: &str) -> BTreeMap<u64, Value> {
     all
 }
 
-fn wait_until(what: &str, is_so: impl Fn() -> bool) {
+pub(super) fn wait_until(what: &str, is_so: impl Fn() -> bool) {
     let begun = Instant::now();
     while !is_so() {
         assert!(begun.elapsed() < PATIENCE, "waited in vain: {what}");

@@ -4,9 +4,9 @@ use std::path::{Path, PathBuf};
 
 use tonnage_core::gpu::Gpu;
 use tonnage_core::job::keys::{
-    FRAMEWORK, GRADIENT_ACCUMULATION_STEPS, MICRO_BATCH_SIZE, MODEL, OUTPUT_DIR, WORLD_SIZE,
+    FRAMEWORK, GRADIENT_ACCUMULATION_STEPS, MICRO_BATCH_SIZE, MODEL, OUTPUT_DIR, SWARM_FOLDER, WORLD_SIZE,
 };
-use tonnage_core::job::{JobSource, JobSpec, Key, Origin, Override, Preset, Resolved};
+use tonnage_core::job::{JobSource, JobSpec, Key, Origin, Override, Preset, Resolved, Task};
 use tonnage_torch::{Device, Found};
 use tonnage_train::grpo::swarm::Place;
 use tonnage_train::program::Program;
@@ -121,7 +121,10 @@ impl TrainJob {
         let ours = [OUTPUT_DIR, MICRO_BATCH_SIZE, GRADIENT_ACCUMULATION_STEPS];
         let is_ours = |given: &Override| {
             let key = Key::called(&given.key).map_or(given.key.as_str(), |key| key.name);
-            key == OUTPUT_DIR || key == MODEL || (guarded && ours.contains(&key))
+            // Said below by whole paths: the output folder, and the folder that a swarm's nodes share.
+            let is_path =
+                key == OUTPUT_DIR || (key == SWARM_FOLDER && matches!(self.resolved.job.task, Task::Swarm(_)));
+            is_path || key == MODEL || (guarded && ours.contains(&key))
         };
         for given in self.source.overrides.iter().filter(|given| !is_ours(given)) {
             words.extend(["--set".to_owned(), format!("{}={}", given.key, given.value)]);

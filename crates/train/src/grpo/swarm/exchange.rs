@@ -3,6 +3,7 @@
 use super::super::rollout::Row;
 use super::clock::Clock;
 use super::folder::{Peer, SwarmFolder, Unread, node_name};
+use super::likeness::came_the_same_way;
 use super::shared::{Group, published_text, read_published};
 use crate::error::TrainError;
 
@@ -36,13 +37,14 @@ pub(super) struct Received {
     /// The sum of what the others say that they earned.
     pub rewards: f64,
     pub missing: Vec<String>,
-    weights: Vec<(String, u64)>,
+    weights: Vec<(String, Vec<f32>)>,
 }
 
 impl Received {
-    /// Peers with the same weights.
-    pub fn with_weights(&self, own: u64) -> Vec<String> {
-        self.weights.iter().filter(|(_, weights)| *weights == own).map(|(name, _)| name.clone()).collect()
+    /// Peers that have come the same way as this node from where it `began`.
+    pub fn alike(&self, began: &[f32], own: &[f32]) -> Vec<String> {
+        let is_alike = |(_, weights): &&(String, Vec<f32>)| came_the_same_way(began, own, weights);
+        self.weights.iter().filter(is_alike).map(|(name, _)| name.clone()).collect()
     }
 }
 
@@ -64,9 +66,11 @@ pub(super) fn claim_name(folder: &SwarmFolder, first: u64) -> Result<String, Tra
 }
 
 impl Exchange {
-    /// Takes part from the round that the swarm is in, but never before `next`; that round.
+    /// Takes part from the round that the swarm is in, but never before `next`; that round. Where nobody waits for anybody there is none
+    /// that it could be too late for.
     pub fn join_at(&self, next: u64, rounds: u64) -> Result<u64, TrainError> {
-        let current = self.folder.current_round().clamp(next, rounds.max(next));
+        let swarms = if self.waits { self.folder.current_round() } else { next };
+        let current = swarms.clamp(next, rounds.max(next));
         self.register_peer(current, false)?;
         Ok(current)
     }
@@ -82,7 +86,14 @@ impl Exchange {
     }
 
     /// Publishes a round's groups, where it is one that is published.
-    pub fn publish(&self, round: u64, rows: &[Row], group: usize, weights: u64, at_ms: u64) -> Result<(), TrainError> {
+    pub fn publish(
+        &self,
+        round: u64,
+        rows: &[Row],
+        group: usize,
+        weights: &[f32],
+        at_ms: u64,
+    ) -> Result<(), TrainError> {
         let shared = if round.is_multiple_of(self.publish_every.max(1)) { rows } else { &[] };
         let text = published_text(&self.name, round, shared, group, weights, at_ms);
         if self.folder.publish(round, &self.name, &text)? {
@@ -132,15 +143,20 @@ impl Exchange {
             Ok(published) => {
                 received.refused += published.refused;
                 received.rewards += published.reward.unwrap_or(0.0).clamp(0.0, 1.0);
-                received.weights.extend(published.weights.map(|weights| (name.to_owned(), weights)));
+                received.weights.push((name.to_owned(), published.weights));
                 received.groups.extend(published.groups);
             }
             Err(_) => received.ignored += 1,
         }
     }
 
-    /// Clears rounds away that nobody needs any more; the coordinator's work, which is the first by name.
+    /// Clears rounds away that nobody needs any more; the coordinator's work, which is the first by name. Where nobody waits a round that is
+    /// old to one is to come for another, so each clears its own away.
     pub fn forget_old(&self, round: u64, keep: u64) -> Result<(), TrainError> {
+        if !self.waits {
+            round.checked_sub(keep.max(2)).into_iter().for_each(|old| self.folder.forget_of(old, &self.name));
+            return Ok(());
+        }
         let peers = self.folder.peers();
         if peers.iter().find(|peer| !peer.left).is_some_and(|peer| peer.peer_id == self.name)
             && let Some(newest) = round.checked_sub(keep.max(2))
@@ -148,5 +164,38 @@ impl Exchange {
             (newest.saturating_sub(CLEARED)..=newest).for_each(|old| self.folder.forget(old));
         }
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn who_waits_for_nobody_misses_no_round() {
+        let root = std::env::temp_dir().join(format!("tonnage-exchange-{}", std::process::id()));
+        let _ = std::fs::remove_dir_all(&root);
+        let folder = SwarmFolder::new(&root, "exp", 1000).unwrap();
+        folder.begin(100, 2).unwrap();
+        let node = |name: &str, waits| Exchange {
+            folder: folder.clone(),
+            name: name.to_owned(),
+            role: "node".to_owned(),
+            rounds: 100,
+            publish_every: 1,
+            waits,
+        };
+        folder.set_round(40).unwrap();
+        assert_eq!(node("node-1", true).join_at(3, 100).unwrap(), 40, "what the others did without it is lost");
+        let alone = node("node-1", false);
+        assert_eq!(alone.join_at(3, 100).unwrap(), 3);
+        // The other is far ahead, and what it clears away is its own.
+        let ahead = node("node-0", false);
+        for (round, one) in [(3, &alone), (3, &ahead)] {
+            one.publish(round, &[], 1, &[], 0).unwrap();
+        }
+        ahead.forget_old(13, 10).unwrap();
+        assert!(folder.has_published(3, "node-1") && !folder.has_published(3, "node-0"));
+        std::fs::remove_dir_all(root).unwrap();
     }
 }

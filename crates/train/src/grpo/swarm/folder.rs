@@ -235,6 +235,11 @@ impl SwarmFolder {
         let _ = fs::remove_dir_all(self.root.join("rollouts").join(format!("round_{round}")));
         let _ = fs::remove_file(self.decision_path(round));
     }
+
+    /// Removes what one peer published in a round.
+    pub(super) fn forget_of(&self, round: u64, name: &str) {
+        let _ = fs::remove_file(self.rollouts_path(round, name));
+    }
 }
 
 /// How names of nodes begin.

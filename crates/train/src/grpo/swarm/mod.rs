@@ -8,6 +8,7 @@ mod clock;
 mod exchange;
 mod folder;
 mod lease;
+mod likeness;
 mod loss;
 mod node;
 mod pool;

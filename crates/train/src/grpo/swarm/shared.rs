@@ -8,6 +8,8 @@ use super::super::rollout::Row;
 
 /// Groups of a file that are looked at.
 const MOST_GROUPS: usize = 4096;
+/// Weights of a file that are looked at.
+const MOST_WEIGHTS: usize = 4096;
 
 /// A group as a peer published it, with its question made anew.
 #[derive(Clone, Debug)]
@@ -29,8 +31,8 @@ pub(super) struct Completion {
 #[derive(Clone, Debug, Default)]
 pub(super) struct Published {
     pub groups: Vec<Group>,
-    /// Of its weights; `None` where the writer did not say.
-    pub weights: Option<u64>,
+    /// Some of its weights; empty where the writer showed none.
+    pub weights: Vec<f32>,
     /// The mean of what its completions earned, as it says.
     pub reward: Option<f64>,
     /// Groups that were no question of training, or of an unknown kind.
@@ -49,7 +51,14 @@ pub(super) enum Untaken {
 }
 
 /// The text of a file.
-pub(super) fn published_text(peer: &str, round: u64, rows: &[Row], group: usize, weights: u64, at_ms: u64) -> Vec<u8> {
+pub(super) fn published_text(
+    peer: &str,
+    round: u64,
+    rows: &[Row],
+    group: usize,
+    weights: &[f32],
+    at_ms: u64,
+) -> Vec<u8> {
     let mut rollouts = Map::new();
     for rows in rows.chunks(group.max(1)) {
         let Question { kind, level, seed, text, answer, .. } = &rows[0].asked.question;
@@ -68,14 +77,16 @@ pub(super) fn published_text(peer: &str, round: u64, rows: &[Row], group: usize,
     }
     let reward = rows.iter().map(|row| row.reward).sum::<f64>() / rows.len().max(1) as f64;
     let rollouts = Value::Object(rollouts);
-    let sum = format!("{:016x}", checksum_of(&rollouts, peer, round, weights));
+    // As bits: numbers of JSON do not come back to the last of them.
+    let weights: Vec<u32> = weights.iter().map(|weight| weight.to_bits()).collect();
+    let sum = format!("{:016x}", checksum_of(&rollouts, peer, round, &weights));
     let file = json!({
         "peer_id": peer,
         "round": round,
         "stage": 0,
         "timestamp": at_ms as f64 / 1000.0,
         "rollouts": rollouts,
-        "tonnage": {"format": 1, "weights": format!("{weights:016x}"), "reward": reward, "checksum": sum},
+        "tonnage": {"format": 1, "weights": weights, "reward": reward, "checksum": sum},
     });
     file.to_string().into_bytes()
 }
@@ -89,11 +100,13 @@ pub(super) fn read_published(text: &[u8], peer: &str, round: u64) -> Result<Publ
         return Err(Untaken::Misplaced);
     }
     let ours = file.get("tonnage");
-    let number = |key: &str| u64::from_str_radix(ours?.get(key)?.as_str()?, 16).ok();
-    let weights = number("weights");
-    if ours.is_some() && number("checksum") != Some(checksum_of(rollouts, peer, round, weights.unwrap_or(0))) {
+    let checksum = ours.and_then(|ours| u64::from_str_radix(ours.get("checksum")?.as_str()?, 16).ok());
+    let shown = ours.and_then(|ours| ours.get("weights")?.as_array()).into_iter().flatten().take(MOST_WEIGHTS);
+    let weights: Vec<u32> = shown.filter_map(|bits| u32::try_from(bits.as_u64()?).ok()).collect();
+    if ours.is_some() && checksum != Some(checksum_of(rollouts, peer, round, &weights)) {
         return Err(Untaken::Changed);
     }
+    let weights = weights.into_iter().map(f32::from_bits).collect();
     let reward = ours.and_then(|ours| ours.get("reward")?.as_f64()).filter(|reward| reward.is_finite());
     let mut published = Published { weights, reward, ..Published::default() };
     let payloads = rollouts.as_object().into_iter().flat_map(Map::values).filter_map(Value::as_array).flatten();
@@ -131,8 +144,8 @@ fn read_group(payload: &Value) -> Option<Group> {
     (!completions.is_empty()).then_some(Group { kind, question, completions })
 }
 
-fn checksum_of(rollouts: &Value, peer: &str, round: u64, weights: u64) -> u64 {
-    hash_bytes(format!("{peer} {round} {weights:016x} {rollouts}").as_bytes())
+fn checksum_of(rollouts: &Value, peer: &str, round: u64, weights: &[u32]) -> u64 {
+    hash_bytes(format!("{peer} {round} {weights:?} {rollouts}").as_bytes())
 }
 
 /// FNV-1a of 64 bits.
@@ -167,9 +180,9 @@ mod tests {
     #[test]
     fn groups_come_back_as_they_were_written() {
         let rows = rows(Split::Training);
-        let text = published_text("node-1", 7, &rows, 2, 99, 1000);
+        let text = published_text("node-1", 7, &rows, 2, &[0.1, -3.5], 1000);
         let read = read_published(&text, "node-1", 7).unwrap();
-        assert_eq!((read.groups.len(), read.refused, read.weights, read.reward), (1, 0, Some(99), Some(0.5)));
+        assert_eq!((read.groups.len(), read.refused, read.weights, read.reward), (1, 0, vec![0.1, -3.5], Some(0.5)));
         assert_eq!(read.groups[0].question, rows[0].asked.question);
         let completion = |text: &str, finished| Completion { text: text.to_owned(), is_finished: Some(finished) };
         assert_eq!(read.groups[0].completions, [completion("12", true), completion("\"7\\", false)]);
@@ -177,7 +190,7 @@ mod tests {
 
     #[test]
     fn what_was_changed_torn_or_put_elsewhere_is_not_taken() {
-        let text = String::from_utf8(published_text("node-1", 7, &rows(Split::Training), 2, 99, 1000)).unwrap();
+        let text = String::from_utf8(published_text("node-1", 7, &rows(Split::Training), 2, &[0.1], 1000)).unwrap();
         let read = |text: &str| read_published(text.as_bytes(), "node-1", 7).err();
         assert_eq!(read(&text.replace("\"12\"", "\"13\"")), Some(Untaken::Changed));
         assert_eq!(read(&text[..text.len() / 2]), Some(Untaken::Torn));
@@ -190,7 +203,7 @@ mod tests {
 
     #[test]
     fn questions_of_evaluation_are_refused_and_lies_about_a_question_too() {
-        let held_out = published_text("a", 0, &rows(Split::Evaluation), 2, 0, 0);
+        let held_out = published_text("a", 0, &rows(Split::Evaluation), 2, &[], 0);
         let read = read_published(&held_out, "a", 0).unwrap();
         assert_eq!((read.groups.len(), read.refused), (0, 1), "nobody is taught what is evaluated on");
         // rl-swarm's own files have neither checksum nor seed.

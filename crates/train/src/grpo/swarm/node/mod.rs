@@ -14,6 +14,7 @@ use super::super::generate::Generation;
 use super::super::policy::Policy;
 use super::super::rollout::Sampler;
 use super::exchange::Exchange;
+use super::likeness::shown_weights;
 use super::loss::Objective;
 use super::progress::Progress;
 use super::settings::SwarmSettings;
@@ -59,6 +60,8 @@ pub(super) struct Node<'a> {
     round: Option<Round>,
     round_seconds: Vec<f64>,
     said: Said,
+    /// Weights that it shows, as they were when this process took part.
+    began_with: Vec<f32>,
     before: f64,
     begun: Instant,
 }
@@ -104,6 +107,7 @@ impl<'a> Node<'a> {
             round: None,
             round_seconds: Vec::new(),
             said: Said::default(),
+            began_with: Vec::new(),
             before: 0.0,
             begun: Instant::now(),
         })
@@ -149,6 +153,9 @@ impl<'a> Node<'a> {
             return self.outcome(true);
         }
         self.join_swarm(self.rounds(), observe)?;
+        if self.reads_values() {
+            self.began_with = shown_weights(self.optimizer.parameters())?;
+        }
         let was_stopped = make_steps(self, stops, observe)?;
         if let Some(exchange) = &self.parts.exchange {
             exchange.leave_at(self.step)?;

@@ -15,16 +15,13 @@ use crate::grpo::pay::{Pay, give_advantages, is_dead};
 use crate::grpo::rollout::{Row, padded_left};
 use crate::grpo::swarm::clock::Clock;
 use crate::grpo::swarm::lease::wait_for_lease;
+use crate::grpo::swarm::likeness::shown_weights;
 use crate::grpo::swarm::loss::Batch;
 use crate::grpo::swarm::pool::{PoolCounts, Receiver, choose_groups, learnable_rows};
 use crate::grpo::swarm::report::SwarmNote;
-use crate::grpo::swarm::shared::hash_bytes;
 use crate::grpo::tensors::whole_numbers;
 use crate::tensor::caught;
 use crate::training::{Event, host_number};
-
-/// Bytes of weights by which nodes are told apart.
-const LOOKED_AT: usize = 1 << 16;
 
 /// What a round came to.
 #[derive(Default)]
@@ -107,20 +104,20 @@ impl Node<'_> {
         stops: &dyn Fn() -> bool,
         observe: &mut dyn FnMut(Event),
     ) -> Result<Option<Vec<Vec<Row>>>, TrainError> {
-        let weights = self.weights_seen()?;
+        let weights = shown_weights(self.optimizer.parameters())?;
         let Some(exchange) = &self.parts.exchange else { return Ok(Some(Vec::new())) };
         let settings = self.parts.settings;
         let (how, spec) = (&settings.how, &settings.spec);
         let group = usize::try_from(spec.num_generations).unwrap_or(usize::MAX);
         let at_ms = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |time| time.as_millis() as u64);
-        exchange.publish(self.step, own, group, weights, at_ms)?;
+        exchange.publish(self.step, own, group, &weights, at_ms)?;
         let clock = Clock { name: &exchange.name, deadline: how.deadline(), quorum: how.quorum };
         let Some(received) = exchange.receive(self.step, &clock, stops)? else { return Ok(None) };
         self.progress.ignored_files += received.ignored;
         self.progress.refused_groups += received.refused;
         self.progress.swarm_cumulative += round.pay.mean + received.rewards;
-        let others: Vec<String> = received.with_weights(weights);
-        if !(others.is_empty() || self.said.identical) && self.progress.updates > 0 {
+        let others = received.alike(&self.began_with, &weights);
+        if !(others.is_empty() || self.said.identical) {
             self.said.identical = true;
             observe(Event::Swarm(SwarmNote::Identical { others, round: self.step }));
         }
@@ -154,13 +151,6 @@ impl Node<'_> {
         round.counts.chosen = chosen.len() as u64;
         exchange.forget_old(self.step, how.keep_rounds)?;
         Ok(Some(chosen))
-    }
-
-    /// A number of the first weights: nodes whose numbers are the same have learnt the same.
-    fn weights_seen(&self) -> Result<u64, TrainError> {
-        let Some(first) = self.optimizer.parameters().first() else { return Ok(0) };
-        let bytes = first.to_device(Device::Cpu)?.to_bytes()?;
-        Ok(hash_bytes(&bytes[..bytes.len().min(LOOKED_AT)]))
     }
 
     /// Forward, backward and update over all rows at once.
