@@ -30,6 +30,7 @@ mod rows;
 mod run;
 pub mod safetensors;
 mod schema;
+mod sentences;
 mod settings;
 mod source;
 mod swarm_training;

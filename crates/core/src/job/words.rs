@@ -4,6 +4,7 @@
 use serde_json::{Value, json};
 
 use super::key_names as keys;
+use super::sentences::{CLIENTS, EVALUATORS, FLASH_PACKAGE, LIGHTNING, MEGATRON, TASK};
 
 /// What a word of another program is here.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -210,13 +211,10 @@ const NAMES: &[(&str, Meaning)] = &[
     ("grpo.use_liger_kernel", Key(keys::USE_LIGER_KERNEL)),
     ("judge.dtype", Key(keys::JUDGE_WEIGHTS)),
     ("evaluator_model", Key(keys::JUDGE_MODEL)),
-    (
-        "evaluator_type",
-        Sentence("what a judge is asked is --grpo-reward: judge_score or judge_answer; verifier asks none"),
-    ),
+    ("evaluator_type", Key(keys::GRPO_REWARD)),
     ("parser_type", Sentence("what is asked is --grpo-questions; where its answer stands is --grpo-answer-form")),
-    ("client_type", Sentence("a judge runs in the trainer's own process: --judge-place same_gpu or cpu")),
-    ("evaluator_8bit", Sentence("a judge in 8 bits is --judge-weights int8")),
+    ("client_type", Key(keys::JUDGE_PLACE)),
+    ("evaluator_8bit", Says(&[(keys::JUDGE_WEIGHTS, "int8")])),
     ("mask_truncated_completions", Key(keys::GRPO_MASK_TRUNCATED_COMPLETIONS)),
     ("scale_rewards", Key(keys::GRPO_SCALE_REWARDS)),
     ("epsilon_high", Key(keys::GRPO_EPSILON_HIGH)),
@@ -359,15 +357,16 @@ const VALUES: &[(&str, &str, Meaning)] = &[
         ),
     ),
     (keys::FRAMEWORK, "lightning", Sentence(LIGHTNING)),
+    // The guide's trainer of prompts: its evaluator answers what the policy wrote, and the answer is checked.
+    (keys::GRPO_REWARD, "math", Says(&[(keys::GRPO_REWARD, "judge_answer")])),
+    (keys::GRPO_REWARD, "easy_math", Says(&[(keys::GRPO_REWARD, "judge_answer")])),
+    (keys::GRPO_REWARD, "test", Sentence(EVALUATORS)),
+    (keys::GRPO_REWARD, "poem", Sentence(EVALUATORS)),
+    (keys::GRPO_REWARD, "classification", Sentence(EVALUATORS)),
+    (keys::JUDGE_PLACE, "hf", Says(&[(keys::JUDGE_PLACE, "same_gpu")])),
+    (keys::JUDGE_PLACE, "auto", Sentence(CLIENTS)),
+    (keys::JUDGE_PLACE, "ollama", Sentence(CLIENTS)),
 ];
-
-const FLASH_PACKAGE: &str = "version 3 of the flash-attn package is not simulated: version 2 is --attention flash_attention_2, \
-                             SDPA's own kernel --attention flash; `tonnage rehearse` runs your script";
-const MEGATRON: &str = "Megatron is not simulated: --parallel tensor or pipeline is a model's share; `tonnage rehearse` runs your \
-                        script";
-const LIGHTNING: &str =
-    "Lightning's loop is not simulated: --framework loop is a plain one; `tonnage rehearse` runs your script";
-const TASK: &str = "this trainer is not simulated: `tonnage rehearse --gpu GPU -- python train.py` runs your script and tells its peak";
 
 /// `-` and `_` are the same, and so are capitals.
 fn plain_word(word: &str) -> String {
@@ -400,6 +399,13 @@ pub(super) fn json_value(text: &str) -> Value {
 mod tests {
     use super::*;
     use crate::job::keys::{KEYS, Key as OurKey};
+
+    #[test]
+    fn the_guides_evaluators_act() {
+        let judged = Some(Says(&[(keys::GRPO_REWARD, "judge_answer")]));
+        assert_eq!(meaning_of_name("--evaluator-type"), Some(Key(keys::GRPO_REWARD)));
+        assert_eq!(meaning_of_value(keys::GRPO_REWARD, &json!("easy-math")), judged);
+    }
 
     fn possible(key: &str, text: &str) -> bool {
         let found = OurKey::find(key).unwrap_or_else(|| panic!("no key {key}"));
