@@ -132,7 +132,8 @@ fn is_valued(text: &str) -> bool {
 /// Whether a line tells how many failed: a program counts what it goes on after.
 fn is_figure(text: &str) -> bool {
     const COUNTED: &[&str] = &[" failed", " errors", " error,", " timed out", " aborted"];
-    let is_number = |word: &str| word.trim_start_matches(['(', '[']).parse::<f64>().is_ok();
+    // `12`, `(3.5`, `12/164`
+    let is_number = |word: &str| word.split('/').all(|part| part.trim_start_matches(['(', '[']).parse::<f64>().is_ok());
     let last_word = |head: &str| head.rsplit([' ', ',']).next().is_some_and(is_number);
     let counted = COUNTED.iter().any(|words| places_of(text, words).any(|at| text.get(..at).is_some_and(last_word)));
     // `failed on 31 of 1200 samples`

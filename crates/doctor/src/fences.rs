@@ -18,7 +18,8 @@ impl Fences {
 
     /// A line that has a fence somewhere.
     pub(crate) fn line(&mut self, line: &Line, number: u64) {
-        if !line.text.starts_with("```") {
+        // In a chat behind who says it.
+        if !line.text.starts_with("```") && !line.text.ends_with(": ```") {
             return;
         }
         self.is_open = !self.is_open;
@@ -37,11 +38,24 @@ impl Fences {
     }
 }
 
-/// Whether a text is a document rather than a log: it begins with a heading of Markdown.
+/// Lines of a chat, `[14:02] ann: text`, that make a text one.
+const SAID: usize = 3;
+
+fn is_chat(head: &str) -> bool {
+    let is_said = |line: &&str| {
+        let (time, rest) = line.strip_prefix('[').and_then(|line| line.split_once("] ")).unwrap_or_default();
+        let name = rest.split_once(": ").map_or("", |(name, _)| name);
+        time.len() == 5 && time.contains(':') && !name.is_empty() && name.chars().all(char::is_alphanumeric)
+    };
+    head.lines().filter(is_said).count() >= SAID
+}
+
+/// Whether a text is a document rather than a log: a chat, or it begins with a heading of Markdown.
 pub(crate) fn is_document(head: &[u8]) -> bool {
     let head = String::from_utf8_lossy(head);
-    head.lines().any(|line| {
-        let rest = line.trim_start_matches('#');
-        (1..=4).contains(&(line.len() - rest.len())) && rest.starts_with(' ') && rest.trim().len() > 2
-    })
+    is_chat(&head)
+        || head.lines().any(|line| {
+            let rest = line.trim_start_matches('#');
+            (1..=4).contains(&(line.len() - rest.len())) && rest.starts_with(' ') && rest.trim().len() > 2
+        })
 }

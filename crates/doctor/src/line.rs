@@ -58,7 +58,7 @@ pub(crate) fn glued_starts(clean: &[u8]) -> Vec<usize> {
             OF_SLURM.iter().any(|start| clean.get(*at..).is_some_and(|rest| rest.starts_with(start.as_bytes())));
         let before = clean.get(..*at).unwrap_or_default();
         // Behind a blank or a colon stands what a label or a logger's prefix is put before, or talk.
-        let is_glued = !before.ends_with(b" ") && !before.ends_with(b"`") && !before.ends_with(b":");
+        let is_glued = ![b" ", b"`", b":", b"'", b"\""].iter().any(|end| before.ends_with(*end));
         let follows = OF_SLURM.iter().any(|start| memmem::find(before, start.as_bytes()).is_some());
         is_own && *at > 0 && (is_glued || follows)
     };

@@ -150,6 +150,8 @@ const SPEAKERS: &[&str] = &[
     "tool",
     "agent",
     "observation",
+    "q",
+    "a",
 ];
 
 /// `User: text`, `hyp 3: text`, `prompt> text`

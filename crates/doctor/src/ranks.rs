@@ -181,6 +181,11 @@ pub(crate) fn first_failed(
     let words = ["unhandled cuda error", "NCCL WARN Cuda failure"];
     let is_own = words.iter().any(|words| text::has_phrase(&root.finding.text, words));
     let lost = matches!(root.class(), Class::NcclTimeout | Class::Unreachable);
+    // What hangs in a rank's own watchdog is of that rank, where no other rank waits.
+    let hangs = root.finding.signature == "nccl_heartbeat";
+    if hangs && causes.iter().filter_map(Located::rank).all(|rank| Some(rank) == root.rank()) {
+        return root.rank();
+    }
     if is_victim || lost || (root.class() == Class::NcclError && !is_own) {
         let one = |ranks: &[u32]| (ranks.len() == 1).then(|| ranks[0]);
         return one(&ranks.behind)

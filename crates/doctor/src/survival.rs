@@ -131,7 +131,8 @@ impl Located<'_> {
     fn is_logged(&self) -> bool {
         let (scan, line) = (&self.source.scan, self.finding.last_line);
         let is_raised = matches!(self.finding.tone, Tone::Raised { .. });
-        let caught = is_raised || raises_exception(self.class()) || self.class() == Class::Killed;
+        let caught =
+            is_raised || raises_exception(self.class()) || matches!(self.class(), Class::Killed | Class::Divergence);
         let alone = scan.findings.iter().all(|it| it.rank.is_none());
         let needed = if is_raised { TOLD } else { TOLD + 1 };
         caught
