@@ -30,6 +30,8 @@ pub fn translate_flags(typed: impl IntoIterator<Item = OsString>) -> Result<Vec<
             continue;
         };
         match words::meaning_of_name(&name) {
+            // Ours is no flag but the first word.
+            None if name == keys::MODEL => words.extend(value.map(OsString::from)),
             Some(Meaning::Key(keys::MODEL)) => words.extend(value.map(OsString::from)),
             Some(Meaning::Key(key)) => words.push(flag_for(key, value.as_deref())),
             Some(Meaning::Says(_) | Meaning::Sentence(_)) if is_off(value.as_deref(), rest.peek()) => {
@@ -122,6 +124,8 @@ mod tests {
             ("--use-lora True --lora-rank 16", "--lora-r 16"),
             ("--target-modules q_proj,v_proj", "--lora-targets q_proj,v_proj"),
             ("--model_name_or_path gpt2", "gpt2"),
+            ("--model gpt2 --batch 4 --ctx 512", "gpt2 --micro-batch-size 4 --seq-len 512"),
+            ("--model=gpt2", "gpt2"),
             ("--load_in_4bit False -b 4", "-b 4"),
             ("-- python t.py --batch_size 8", "-- python t.py --batch_size 8"),
         ];
@@ -143,7 +147,12 @@ mod tests {
             ("--torch-compile", "tonnage rehearse"),
             ("--cpu-offload", "tonnage rehearse"),
             ("--packing", "--seq-len"),
-            ("--deepspeed ds.json", "--parallel deepspeed"),
+            ("--deepspeed ds.json", "--from deepspeed FILE"),
+            ("--config_file accelerate.yaml", "--from accelerate FILE"),
+            ("--config sft.yaml", "--from FILE"),
+            ("--pp 2", "--parallel pipeline"),
+            ("--vram 24", "--gpu 24GiB"),
+            ("--bits 4", "--quantization nf4"),
             ("--gradient_checkpointing_kwargs {}", "use_reentrant"),
             ("--torch_dtype bfloat16", "--precision"),
         ];

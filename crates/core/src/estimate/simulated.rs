@@ -52,7 +52,8 @@ impl EstimateError {
             Self::Simulate(SimulateError::Job(error)) => error.hint.as_deref(),
             Self::Simulate(SimulateError::UnknownModelType { .. }) => Some(REHEARSE),
             Self::Simulate(SimulateError::Field(error)) => error.is_unsimulated.then_some(REHEARSE),
-            Self::TooLarge => Some("lower `micro_batch_size` or `seq_len`"),
+            // The Trainer loads all batches of a step at once.
+            Self::TooLarge => Some("lower `micro_batch_size`, `seq_len` or `gradient_accumulation_steps`"),
         }
     }
 }

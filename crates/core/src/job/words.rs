@@ -1,6 +1,8 @@
 //! The words that people bring from Hugging Face's, TRL's, DeepSpeed's, accelerate's, PEFT's, Axolotl's, LLaMA-Factory's and
 //! Lightning's options: one line a word. What means exactly the same is an alias; of the rest a sentence says what to write.
 
+mod sentences;
+
 use serde_json::{Value, json};
 
 use super::key_names as keys;
@@ -18,33 +20,10 @@ pub enum Meaning {
 }
 
 use Meaning::{Key, Says, Sentence};
-
-/// What answers where nothing is simulated.
-const REHEARSE: &str =
-    "is not simulated: `tonnage rehearse --gpu GPU -- python train.py` runs your script and tells its peak";
-const FOUR_BIT: &str = "quantized weights that adapters are trained on (QLoRA) are --quantization nf4 or int8 with --lora-r; --precision \
-                        is what all else is stored and computed in";
-const BF16: &str = "bf16=True is autocast: write --precision amp-bf16 (over fp32 weights) or bf16-amp (over bf16 weights, as \
-                    from_pretrained of transformers 5 loads most models); --precision bf16 has no autocast";
-const FP16: &str = "fp16=True is autocast with loss scaling: write --precision amp-fp16; --precision fp16 is fp16 weights and \
-                    gradients";
-const OFFLOAD: &str = "offloading to the CPU or to disk is not simulated: `tonnage rehearse --gpu GPU -- python train.py` runs \
-                       your script and tells its peak";
-const COMPILE: &str = "torch.compile is not simulated; what is estimated without it is more, as a rule: `tonnage rehearse --gpu \
-                       GPU -- python train.py` runs your script";
-const PACKING: &str = "packed rows are rows of `seq_len` tokens: leave it out and say --seq-len; for padding-free batches \
-                       `tonnage rehearse --gpu GPU -- python train.py` runs your script";
-const DEEPSPEED: &str =
-    "a DeepSpeed config is not read: write --parallel deepspeed --deepspeed-stage 0, 1, 2 or 3 --world-size N";
-const FSDP: &str = "of FSDP the second version is simulated: write --parallel fsdp2 --world-size N; FSDP1 differs: `tonnage \
-                    rehearse` runs such a script";
-const REENTRANT: &str = "checkpointing is with use_reentrant=False, transformers' default: leave it out; use_reentrant=True is not \
-                         simulated: `tonnage rehearse` runs your script";
-const LARGEST: &str = "`tonnage fit` finds the largest micro-batch of a job; `tonnage train` and `run` start with it where yours does not \
-                       fit, at the same effective batch";
-const EMPTY_CACHE: &str = "emptying the cache between steps lowers no peak of a step, and the next step asks the driver for all of it again: leave \
-                           it out";
-const ACCELERATE: &str = "accelerate's config is not read: say --precision, --parallel and --world-size";
+use sentences::{
+    ACCELERATE, BF16, COMPILE, CONFIG, DEEPSPEED, EMPTY_CACHE, FOUR_BIT, FP16, FSDP, LARGEST, MEMORY, OFFLOAD, PACKING,
+    REENTRANT, REHEARSE,
+};
 
 /// Names of keys, as in job files; flags have `-` for `_`.
 const NAMES: &[(&str, Meaning)] = &[
@@ -58,6 +37,7 @@ const NAMES: &[(&str, Meaning)] = &[
     ("device_batch_size", Key(keys::MICRO_BATCH_SIZE)),
     ("micro_batch", Key(keys::MICRO_BATCH_SIZE)),
     ("mbs", Key(keys::MICRO_BATCH_SIZE)),
+    ("batch", Key(keys::MICRO_BATCH_SIZE)),
     ("bs", Key(keys::MICRO_BATCH_SIZE)),
     ("train_batch_size", Sentence("over all GPUs it is --global-batch-size, of one GPU's pass --micro-batch-size")),
     ("auto_find_batch_size", Sentence(LARGEST)),
@@ -79,6 +59,11 @@ const NAMES: &[(&str, Meaning)] = &[
     ("seq_length", Key(keys::SEQ_LEN)),
     ("seqlen", Key(keys::SEQ_LEN)),
     ("context_length", Key(keys::SEQ_LEN)),
+    ("context_len", Key(keys::SEQ_LEN)),
+    ("context_size", Key(keys::SEQ_LEN)),
+    ("context", Key(keys::SEQ_LEN)),
+    ("ctx", Key(keys::SEQ_LEN)),
+    ("ctx_len", Key(keys::SEQ_LEN)),
     ("block_size", Key(keys::SEQ_LEN)),
     ("max_prompt_length", Key(keys::PROMPT_LEN)),
     ("max_completion_length", Key(keys::COMPLETION_LEN)),
@@ -106,6 +91,8 @@ const NAMES: &[(&str, Meaning)] = &[
     ("use_qlora", Says(&[(keys::QUANTIZATION, "nf4")])),
     ("quantization_bit", Sentence(FOUR_BIT)),
     ("quantize", Sentence(FOUR_BIT)),
+    ("quant", Sentence(FOUR_BIT)),
+    ("bits", Sentence(FOUR_BIT)),
     ("bnb_4bit_quant_type", Key(keys::QUANTIZATION)),
     ("use_bnb_nested_quant", Key(keys::BNB_4BIT_USE_DOUBLE_QUANT)),
     ("double_quantization", Key(keys::BNB_4BIT_USE_DOUBLE_QUANT)),
@@ -174,6 +161,8 @@ const NAMES: &[(&str, Meaning)] = &[
     ("zero2", Says(&[(keys::PARALLEL, "deepspeed"), (keys::DEEPSPEED_STAGE, "2")])),
     ("zero3", Says(&[(keys::PARALLEL, "deepspeed"), (keys::DEEPSPEED_STAGE, "3")])),
     ("deepspeed", Sentence(DEEPSPEED)),
+    ("deepspeed_config", Sentence(DEEPSPEED)),
+    ("ds_config", Sentence(DEEPSPEED)),
     ("fsdp", Sentence(FSDP)),
     ("fsdp_config", Sentence(FSDP)),
     ("ddp", Says(&[(keys::PARALLEL, "ddp")])),
@@ -183,12 +172,21 @@ const NAMES: &[(&str, Meaning)] = &[
     ("tp", Sentence("write --parallel tensor --world-size N")),
     ("pipeline_parallel_size", Sentence("write --parallel pipeline --world-size N")),
     ("pp_size", Sentence("write --parallel pipeline --world-size N")),
+    ("pp", Sentence("write --parallel pipeline --world-size N")),
+    ("dp_size", Sentence("write --parallel ddp --world-size N")),
+    ("data_parallel_size", Sentence("write --parallel ddp --world-size N")),
     ("context_parallel_size", Sentence(REHEARSE)),
+    ("expert_parallel_size", Sentence(REHEARSE)),
     ("cpu_offload", Sentence(OFFLOAD)),
     ("offload", Sentence(OFFLOAD)),
     ("offload_optimizer", Sentence(OFFLOAD)),
     ("offload_params", Sentence(OFFLOAD)),
     ("config_file", Sentence(ACCELERATE)),
+    ("accelerate_config", Sentence(ACCELERATE)),
+    ("config", Sentence(CONFIG)),
+    ("vram", Sentence(MEMORY)),
+    ("gpu_memory", Sentence(MEMORY)),
+    ("memory", Sentence(MEMORY)),
     ("device", Key(keys::GPU)),
     ("gpu_type", Key(keys::GPU)),
     ("gpu_memory_utilization", Key(keys::VLLM_GPU_MEMORY_UTILIZATION)),

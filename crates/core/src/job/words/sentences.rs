@@ -1,0 +1,31 @@
+//! What is answered to words of other programs that nothing here means exactly.
+
+/// What answers where nothing is simulated.
+pub(super) const REHEARSE: &str =
+    "is not simulated: `tonnage rehearse --gpu GPU -- python train.py` runs your script and tells its peak";
+pub(super) const FOUR_BIT: &str = "quantized weights that adapters are trained on (QLoRA) are --quantization nf4 or int8 with --lora-r; --precision \
+                        is what all else is stored and computed in";
+pub(super) const BF16: &str = "bf16=True is autocast: write --precision amp-bf16 (over fp32 weights) or bf16-amp (over bf16 weights, as \
+                    from_pretrained of transformers 5 loads most models); --precision bf16 has no autocast";
+pub(super) const FP16: &str = "fp16=True is autocast with loss scaling: write --precision amp-fp16; --precision fp16 is fp16 weights and \
+                    gradients";
+pub(super) const OFFLOAD: &str = "offloading to the CPU or to disk is not simulated: `tonnage rehearse --gpu GPU -- python train.py` runs \
+                       your script and tells its peak";
+pub(super) const COMPILE: &str = "torch.compile is not simulated; what is estimated without it is more, as a rule: `tonnage rehearse --gpu \
+                       GPU -- python train.py` runs your script";
+pub(super) const PACKING: &str = "packed rows are rows of `seq_len` tokens: leave it out and say --seq-len; for padding-free batches \
+                       `tonnage rehearse --gpu GPU -- python train.py` runs your script";
+pub(super) const DEEPSPEED: &str = "a DeepSpeed config is read with --from deepspeed FILE; without one write --parallel deepspeed \
+                         --deepspeed-stage 0, 1, 2 or 3 --world-size N";
+pub(super) const FSDP: &str = "of FSDP the second version is simulated: write --parallel fsdp2 --world-size N; FSDP1 differs: `tonnage \
+                    rehearse` runs such a script";
+pub(super) const REENTRANT: &str = "checkpointing is with use_reentrant=False, transformers' default: leave it out; use_reentrant=True is not \
+                         simulated: `tonnage rehearse` runs your script";
+pub(super) const LARGEST: &str = "`tonnage fit` finds the largest micro-batch of a job; `tonnage train` and `run` start with it where yours does not \
+                       fit, at the same effective batch";
+pub(super) const EMPTY_CACHE: &str = "emptying the cache between steps lowers no peak of a step, and the next step asks the driver for all of it again: leave \
+                           it out";
+pub(super) const ACCELERATE: &str =
+    "accelerate's config is read with --from accelerate FILE; without one say --precision, --parallel and --world-size";
+pub(super) const CONFIG: &str = "a trainer's config is read with --from FILE, a job of our own is the first word";
+pub(super) const MEMORY: &str = "a GPU is named, or given by its memory: --gpu l4, --gpu 24GiB";
