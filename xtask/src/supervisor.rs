@@ -32,8 +32,8 @@ pub struct Args {
 /// Measures and holds against the bars.
 pub fn run(args: &Args) -> Result<()> {
     let home = std::env::temp_dir().join(format!("tonnage-supervisor-{}", std::process::id()));
-    let alone = median_of(args.starts, || start_seconds(&mut Command::new("date")))?;
-    let guarded = median_of(args.starts, || start_seconds(tonnage_command(args, &home).args(["--", "date"])))?;
+    let alone = least_of(args.starts, || start_seconds(&mut Command::new("date")))?;
+    let guarded = least_of(args.starts, || start_seconds(tonnage_command(args, &home).args(["--", "date"])))?;
     let (core, bytes) = beside_a_job(args, &home)?;
     fs::remove_dir_all(&home).context("the runs of this measurement")?;
     let added = guarded - alone;
@@ -50,11 +50,9 @@ fn tonnage_command(args: &Args, home: &PathBuf) -> Command {
     command
 }
 
-/// The least disturbed of several: the median, in milliseconds.
-fn median_of(times: usize, mut measure: impl FnMut() -> Result<f64>) -> Result<f64> {
-    let mut found = (0..times.max(1)).map(|_| measure()).collect::<Result<Vec<_>>>()?;
-    found.sort_by(f64::total_cmp);
-    Ok(found[found.len() / 2])
+/// The least disturbed of several, in milliseconds: what else a machine does only adds.
+fn least_of(times: usize, mut measure: impl FnMut() -> Result<f64>) -> Result<f64> {
+    (0..times.max(1)).try_fold(f64::INFINITY, |least, _| Ok(least.min(measure()?)))
 }
 
 /// Milliseconds until the command says the time, in nanoseconds since 1970.

@@ -9,7 +9,7 @@ use tonnage_core::limit::HAND_WRITTEN_BYTES;
 use super::{Adapter, flags};
 use crate::RunError;
 use crate::bounded::read_text;
-use crate::store::write_atomically;
+use crate::store::write_for_now;
 
 pub(super) static DEEPSPEED: Adapter =
     Adapter { name: "DeepSpeed", matches: is_deepspeed, set: set_in_config, finish: |_, _| {} };
@@ -47,7 +47,7 @@ fn set_in_config(argv: &mut Vec<String>, key: &str, value: &str, folder: &Path) 
     }
     fields.insert(field.to_owned(), serde_json::from_str(value).unwrap_or_else(|_| value.into()));
     let copy = folder.join("deepspeed.json");
-    write_atomically(&copy, format!("{:#}\n", Value::Object(fields)).as_bytes())?;
+    write_for_now(&copy, format!("{:#}\n", Value::Object(fields)).as_bytes())?;
     flags::set_flag(argv, flag, &copy.display().to_string());
     Ok(true)
 }

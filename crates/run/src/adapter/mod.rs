@@ -23,7 +23,7 @@ pub use template::{check_placeholders, escape_value};
 pub use allocator::{TorchVersion, allocator_environment, find_torch};
 
 use crate::RunError;
-use crate::store::write_atomically;
+use crate::store::write_for_now;
 
 /// The values that an attempt is started with.
 #[derive(Clone, Debug, Default)]
@@ -86,7 +86,7 @@ pub fn inject(command: &[String], injection: &Injection<'_>) -> Result<Injected,
     let overrides = injection.folder.join("overrides.json");
     let values = values(injection);
     // The variables say the same.
-    let warning = write_atomically(&overrides, overrides_text(&values).as_bytes()).err().map(|error| error.to_string());
+    let warning = write_for_now(&overrides, overrides_text(&values).as_bytes()).err().map(|error| error.to_string());
     let words = template::Words { values: &values, injection, overrides: &overrides };
     let mut argv = template::fill_placeholders(command, &words);
     for adapter in ADAPTERS.iter().filter(|adapter| (adapter.matches)(command)) {

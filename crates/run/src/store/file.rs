@@ -28,19 +28,35 @@ pub fn lock_file(path: &Path) -> Result<Flock<File>, RunError> {
     Flock::lock(file, FlockArg::LockExclusive).map_err(|(_, error)| RunError::file(path, error.into()))
 }
 
-/// Replaces the file at `path` by one that holds `bytes`; whoever reads finds the old or the new one.
+/// Replaces the file at `path` by one that holds `bytes`, for good: whoever reads finds the old or the new one, also after
+/// the machine has lost its power.
 ///
 /// # Errors
 /// When it cannot be written.
 pub fn write_atomically(path: &Path, bytes: &[u8]) -> Result<(), RunError> {
+    replace(path, bytes, true)
+}
+
+/// The same without waiting for the disk, for what matters only while the processes live that read it, or is made anew where
+/// it is lost: a command waits for each of these before it starts.
+///
+/// # Errors
+/// When it cannot be written.
+pub fn write_for_now(path: &Path, bytes: &[u8]) -> Result<(), RunError> {
+    replace(path, bytes, false)
+}
+
+fn replace(path: &Path, bytes: &[u8], is_kept: bool) -> Result<(), RunError> {
     let aside = path.with_extension(format!("tmp-{}", std::process::id()));
     let write = || {
         let mut file = OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(&aside)?;
         file.write_all(bytes)?;
-        file.sync_all()?;
+        if is_kept {
+            file.sync_all()?;
+        }
         fs::rename(&aside, path)?;
         // The new name is safe when its folder is.
-        path.parent().map_or(Ok(()), |folder| File::open(folder)?.sync_all())
+        path.parent().filter(|_| is_kept).map_or(Ok(()), |folder| File::open(folder)?.sync_all())
     };
     write().map_err(|error: std::io::Error| {
         // What was written aside is of no use to anyone; whether it can be removed changes nothing.

@@ -3,7 +3,7 @@
 mod file;
 mod folder;
 
-pub use file::{create_private_folder, lock_file, write_atomically};
+pub use file::{create_private_folder, lock_file, write_atomically, write_for_now};
 pub use folder::{Lock, RunFolder};
 
 use std::fs;
@@ -66,7 +66,8 @@ impl Store {
         // Lost, or of a version that did not count.
         let last = counted.unwrap_or_else(|| self.list().last().map_or(0, |run| run.run().sequence));
         let next = last.saturating_add(1);
-        write_atomically(&path, next.to_string().as_bytes())?;
+        // Where it is lost the runs are counted, as above.
+        write_for_now(&path, next.to_string().as_bytes())?;
         Ok(next)
     }
 

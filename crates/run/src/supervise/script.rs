@@ -11,7 +11,7 @@ use tonnage_core::record::{AttemptRecord, JobRecord, RunRecord};
 use crate::RunError;
 use crate::bounded::{self, read_text};
 use crate::private::holds_only;
-use crate::store::{create_private_folder, write_atomically};
+use crate::store::{create_private_folder, write_atomically, write_for_now};
 
 const MODULE: &str = include_str!("../../python/guard/tonnage_guard.py");
 const OBSERVE: &str = include_str!("../../python/guard/observe.py");
@@ -36,7 +36,7 @@ pub(super) fn prepare_script(
     let warn = |error: RunError| warnings.borrow_mut().push(error.to_string());
     if let Some(predicted) = &attempt.predicted {
         let text = json!(predicted).to_string();
-        let _ = write_atomically(&folder.join("predicted.json"), text.as_bytes()).map_err(warn);
+        let _ = write_for_now(&folder.join("predicted.json"), text.as_bytes()).map_err(warn);
     }
     if let Some(job) = &run.job {
         let _ = write_job(folder, job).map_err(warn);
@@ -77,10 +77,10 @@ pub fn python_module(root: &Path) -> Result<String, RunError> {
 
 /// The job for `tonnage fit`: its file, and what was typed as arguments.
 fn write_job(folder: &Path, job: &JobRecord) -> Result<(), RunError> {
-    write_atomically(&folder.join("job.toml"), job.text.clone().unwrap_or_default().as_bytes())?;
+    write_for_now(&folder.join("job.toml"), job.text.clone().unwrap_or_default().as_bytes())?;
     let set = |(key, value, _): &(String, String, String)| ["--set".to_owned(), format!("{key}={value}")];
     let arguments: Vec<String> = job.overrides.iter().flat_map(set).collect();
-    write_atomically(&folder.join("job.args.json"), json!(arguments).to_string().as_bytes())
+    write_for_now(&folder.join("job.args.json"), json!(arguments).to_string().as_bytes())
 }
 
 /// The folder with the file in it, written where it is not the same already: Python takes modules from there before its own.
