@@ -24,6 +24,7 @@ SMALL = {
     "swarm.nodes": NODES,
     "swarm.local_questions": 1,
     "swarm.external_questions": 1,
+    "swarm.generate_rows": 8,
     "swarm.filter": "none",
     "swarm.round_seconds": 5,
     "swarm.specialties": "false",
