@@ -120,8 +120,15 @@ pub(crate) fn is_error(text: &str) -> bool {
         && !ANSWERS.iter().any(|answer| has_phrase(text, answer))
         && !begins_line(text)
         && !is_setting(text)
+        && !is_of_level_info(text)
         && !is_valued(text)
         && !tries_again(text)
+}
+
+/// Whether its logger says that it is no error.
+fn is_of_level_info(text: &str) -> bool {
+    let head = crate::traceback::cut_text(text, 60);
+    ["INFO: ", "[INFO] ", " INFO ", "DEBUG"].iter().any(|level| has_phrase(head, level)) && !has_phrase(head, "ERROR")
 }
 
 /// Whether a line says what a sample was worth.
