@@ -2,9 +2,9 @@
 """What a rehearsal costs beside the script itself: the Hugging Face Trainer script rehearsed, and beside it the same script
 for as many steps over the phantom without a recorder, which is the script's imports and its Python.
 
-    cost.py --release target/release [--runs 5] [--bar 1.2]
+    cost.py --release target/release [--runs 5] [--bar 1.2] [--whole]
 
-Wall and CPU seconds (user and system) of each, the least of the runs, which take turns. Fails where the rehearsal takes more than
+`--whole` compares 200 steps of `nanogpt.py` to their end instead, with many small allocations and a trace of all of them. Wall and CPU seconds (user and system) of each, the least of the runs, which take turns. Fails where the rehearsal takes more than
 the bar times imports and Python together. Run it with the Python whose PyTorch is to be rehearsed.
 """
 import argparse
@@ -39,6 +39,7 @@ def main():
     parser.add_argument("--release", required=True, type=os.path.abspath, help="the folder of tonnage and libtonnage_phantom.so")
     parser.add_argument("--runs", type=int, default=3)
     parser.add_argument("--bar", type=float, default=1.2)
+    parser.add_argument("--whole", action="store_true")
     arguments = parser.parse_args()
     tonnage, library = (os.path.join(arguments.release, name) for name in ("tonnage", "libtonnage_phantom.so"))
     phantom = {"LD_PRELOAD": library, "TONNAGE_PHANTOM_QUIET": "1", "TONNAGE_PHANTOM_DEVICES": "name=NVIDIA L4,total=23653777408,cc=8.9,sms=58"}
@@ -47,6 +48,12 @@ def main():
         f"imports and {STEPS} steps of its Python": ([sys.executable, SCRIPT, STEPS], phantom),
         "rehearsed, stopped by itself": ([tonnage, "rehearse", "--gpu", "l4", "--", sys.executable, SCRIPT], {}),
     }
+    if arguments.whole:
+        script = [sys.executable, os.path.join(HERE, "scripts", "nanogpt.py")]
+        commands = {
+            "200 steps without a recorder": (script, phantom),
+            "rehearsed to its end": ([tonnage, "rehearse", "--gpu", "l4", "--whole", "--", *script], {}),
+        }
     least = {}
     for _ in range(arguments.runs):
         for name, command in commands.items():
@@ -54,7 +61,7 @@ def main():
             least[name] = tuple(map(min, took, least.get(name, took)))
     for name, (wall, processor) in least.items():
         print(f"{name}: {wall:.1f} s, {processor:.1f} s of CPU time")
-    _, script, rehearsed = least.values()
+    *_, script, rehearsed = least.values()
     ratios = [whole / part for whole, part in zip(rehearsed, script)]
     print(f"the rehearsal takes {ratios[0]:.2f} times the script's imports and Python ({ratios[1]:.2f} in CPU time)")
     # The CPU time is what another busy process does not change.

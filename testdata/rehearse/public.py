@@ -109,7 +109,7 @@ def rehearsed(tonnage, place, row, work):
 def wording(row, answer):
     """Verdict, peak, caveats and remark of a row of the table."""
     if answer is None:
-        return "not started", "", "", row.get("needs", "")
+        return "not started" if "needs" in row else "not tried", "", "", row.get("needs", "")
     document = answer["document"]
     if document is None or not document["gpus"]:
         return "none", "", "", last_line(answer["said"])
@@ -143,8 +143,6 @@ def table(rows, answers, versions):
     lines = ["| repository at commit | folder: command | verdict | peak allocated (bytes) | caveats | seconds | remark |", "|---|---|---|---|---|---|---|"]
     for row in rows:
         answer = answers.get(row["key"])
-        if answer is None and "needs" not in row:
-            continue
         verdict, peak, codes, remark = wording(row, answer)
         seconds = f"{answer['seconds']:.0f}" if answer else ""
         remark = " ".join(remark.split()).replace("|", "\\|").replace(str(pathlib.Path.home()), "~")[:160]

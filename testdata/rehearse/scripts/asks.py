@@ -1,6 +1,6 @@
 """Trainings that ask the device what they need to go on, in the shape of public repositories.
 
-    asks.py sampling|boxes|targets|actions|preferences|periods|pinned|graphs|inside|by_hand
+    asks.py sampling|boxes|targets|actions|preferences|periods|pinned|graphs|inside|samples|by_hand
 """
 import math
 import sys
@@ -163,6 +163,18 @@ def inside():
     model, optimizer = trained(Stretches())
     for _ in range(STEPS):
         model(torch.randn(4, 8).to(DEVICE)).backward()
+        optimizer.step()
+
+
+def samples():
+    """Gradients of every sample for itself, by torch.func, whose parameters stand for others."""
+    model, optimizer = trained(nn.Linear(8, 8))
+    parameters = {name: one.detach() for name, one in model.named_parameters()}
+    for _ in range(STEPS):
+        x = torch.randn(4, 8).to(DEVICE)
+        loss = torch.func.grad(lambda own, row: torch.func.functional_call(model, own, (row,)).sum())
+        assert torch.func.vmap(loss, in_dims=(None, 0))(parameters, x)["weight"].shape == (4, 8, 8)
+        model(x).sum().backward()
         optimizer.step()
 
 

@@ -72,6 +72,13 @@ class Mixture(nn.Module):
                 out.scatter_add_(0, token.view(-1, 1).repeat(1, HIDDEN), self.experts[index](x[token]))
         return out
 
+    def scattered(self, x, weights, chosen):
+        gates = torch.zeros(TOKENS, EXPERTS, device=x.device).scatter(1, chosen, weights)
+        order = torch.nonzero(gates).sort(0)[1]
+        token = torch.nonzero(gates)[order[:, 1], 0]
+        made = torch.cat([expert(part) for expert, part in zip(self.experts, x[token].split((gates > 0).sum(0).tolist()))])
+        return torch.zeros_like(x).index_add_(0, token, made)
+
     def forced(self, x, weights, chosen):
         out = torch.zeros_like(x)
         for expert in self.experts:

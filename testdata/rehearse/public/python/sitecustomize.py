@@ -7,7 +7,7 @@ from importlib.machinery import PathFinder
 CHECKS = {"torchvision.datasets.utils": "check_integrity", "tiktoken.load": "check_hash", "keras.src.utils.file_utils": "validate_file"}
 
 
-def is_there(path_or_bytes, *_):
+def is_there(path_or_bytes, *_, **__):
     """A file is right where it exists, bytes always."""
     import os
 

@@ -49,7 +49,8 @@ class Hooks:
             self.before_forward = None
 
     def _enter(self, module, _):
-        if torch.compiler.is_compiling():
+        # Parameters under a transform of torch.func stand for others and have no memory.
+        if torch.compiler.is_compiling() or torch._C._functorch.peek_interpreter_stack() is not None:
             return
         self._ignore_forward()
         Values.in_model = True

@@ -35,6 +35,8 @@ def install(torch):
     replace(torch, owners, "sort", lambda original, name: _chosen(original, _sorted))
     replace(torch, owners, "argsort", lambda original, name: _chosen(original, _sorted))
     replace(torch, owners, "multinomial", lambda original, name: _chosen(original, _drawn))
+    replace(torch, owners, "scatter", _placed)
+    replace(torch, (torch.Tensor,), "scatter_", _placed)
     replace(torch, (torch,), "randperm", _ordered)
     replace(torch, (torch,), "randint", _lowest)
 
@@ -122,6 +124,24 @@ def _sorted(out, input, args, kwargs):
 
 def _drawn(out, input, args, kwargs):
     _give(out, spread(out.shape, out.dim() - 1, input.shape[-1]))
+
+
+def _placed(original, name):
+    """What a model puts at the places that it chose (weights of experts) is there, not zero: one."""
+
+    def placed(self, dim, index, *args, **kwargs):
+        source = args[0] if args else kwargs.get("src")
+        base, places = (None, None) if _compiling() or Spent.depth else (known.of(self), known.of(index))
+        out = original(self, dim, index, *args, **kwargs)
+        if base is None or places is None or places.certainty is not Certainty.CHOSEN or len(args) + len(kwargs) > 1:
+            return out
+        torch = known._torch()
+        if isinstance(source, torch.Tensor) and known.of(source) is None and base.value.numel() <= known.MOST:
+            with Computing():
+                known.give(out, torch.scatter(base.value, dim, places.value, torch.ones_like(source, device="cpu")), Certainty.CHOSEN)
+        return out
+
+    return placed
 
 
 def _ordered(original, name):
