@@ -389,7 +389,32 @@ def masks():
         yield ["index_backward", sizes, found, 8, events(lambda: torch.autograd.grad(rows, x, grad))]
 
 
-FAMILIES = [reduce, embedding, embedding_int32, flash, efficient, norm, foreach, softmax, misc, masks]
+def sort():
+    """`sort` of a vector of int64: how many numbers."""
+    for n in (1, 2, 32, 600, 2400, 4095, 4096, 4097, 5000, 8192, 20000, 65536, 131071, 524288, 1048576, 4000001):
+        x = torch.zeros(n, dtype=torch.int64, device="cuda")
+        yield [n, events(lambda: torch.sort(x))]
+
+
+def grouped():
+    """`grouped_mm`: what of it, dtype, groups, rows and columns of what is multiplied, bytes of the result."""
+    mm = torch.nn.functional.grouped_mm
+    shapes = [(16, 4, 64, 64), (128, 4, 256, 256), (136, 4, 136, 256), (136, 1, 256, 136), (512, 4, 256, 256), (515, 4, 256, 256), (516, 4, 256, 256), (520, 4, 512, 128), (520, 4, 512, 136), (600, 3, 128, 512), (2400, 16, 512, 512), (65536, 128, 2048, 1536), (32768, 8, 4096, 28672), (100, 8, 40, 24), (7, 60, 72, 1416)]
+    for dt in ("bfloat16", "float16", "float32"):
+        for rows, groups, inputs, outputs in shapes:
+            x = torch.zeros(rows, inputs, dtype=DT[dt], device="cuda")
+            weights = torch.zeros(groups, outputs, inputs, dtype=DT[dt], device="cuda")
+            grad = torch.zeros(rows, outputs, dtype=DT[dt], device="cuda")
+            ends = torch.zeros(groups, dtype=torch.int32, device="cuda")
+            size = x.element_size()
+            yield ["forward", dt, groups, rows, outputs, rows * outputs * size, events(lambda: mm(x, weights.transpose(-2, -1), offs=ends))]
+            yield ["rows", dt, groups, rows, inputs, rows * inputs * size, events(lambda: mm(grad, weights, offs=ends))]
+            yield ["weights", dt, groups, outputs, inputs, groups * outputs * inputs * size, events(lambda: mm(grad.transpose(-2, -1), x, offs=ends))]
+            del x, weights, grad
+            torch.cuda.empty_cache()
+
+
+FAMILIES = [reduce, embedding, embedding_int32, flash, efficient, norm, foreach, softmax, misc, masks, sort, grouped]
 
 
 def main():

@@ -113,8 +113,6 @@ fn what_is_broken_is_said_and_nothing_is_followed_out() {
 fn well_known_names_get_an_answer() {
     let empty = Path::new("/nonexistent");
     for (name, what) in [
-        ("mixtral-8x7b", "a mixture of experts"),
-        ("Qwen/Qwen3-30B-A3B", "a mixture of experts"),
         ("deepseek-ai/DeepSeek-V3", "a mixture of experts"),
         ("openai/gpt-oss-20b", "a mixture of experts"),
         ("meta-llama/Llama-4-Scout-17B-16E-Instruct", "a mixture of experts"),

@@ -31,8 +31,9 @@ fn refused(words: &[&str]) {
 fn configs_that_are_not_modelled() {
     let quantized = json!({"quantization_config": {"quant_method": "bitsandbytes", "load_in_4bit": true}});
     let cases = [
-        ("mixtral", json!({"num_local_experts": 8})),
-        ("qwen3_moe", json!({"num_experts": 8})),
+        ("olmoe", json!({"num_experts": 8})),
+        ("mixtral", json!({"num_local_experts": 8, "router_jitter_noise": 0.1})),
+        ("qwen3_moe", json!({"num_experts": 8, "experts_implementation": "eager"})),
         ("deepseek_v3", json!({})),
         ("mamba", json!({})),
         ("t5", json!({})),
@@ -61,8 +62,10 @@ fn configs_that_are_not_modelled() {
 
 #[test]
 fn jobs_that_are_not_modelled() {
-    let cases: [&[&str]; 17] = [
-        &["mixtral-8x7b"],
+    let cases: [&[&str]; 19] = [
+        &["gpt-oss-20b"],
+        &["mixtral-8x7b-v0.1", "--lora-r", "8", "--lora-targets", "all-linear"],
+        &["mixtral-8x7b-v0.1", "--parallel", "tensor", "--world-size", "2"],
         &["gpt2", "--parallel", "tensor", "--world-size", "2"],
         &["llama-3.2-1b", "--parallel", "fsdp2", "--world-size", "2", "--lora-r", "8"],
         &["llama-3.2-1b", "--parallel", "fsdp2", "--world-size", "2", "--precision", "amp-fp16"],

@@ -119,8 +119,8 @@ mod tests {
     #[test]
     fn what_is_no_dense_decoder_says_so_at_once() {
         for (name, what) in [
-            ("mixtral-8x7b", "mixture of experts"),
-            ("Qwen/Qwen3-30B-A3B", "mixture of experts"),
+            ("openai/gpt-oss-20b", "mixture of experts"),
+            ("allenai/OLMoE-1B-7B-0924", "mixture of experts"),
             ("google/flan-t5-base", "encoder-decoder"),
             ("state-spaces/mamba-130m-hf", "state-space"),
             ("stabilityai/stable-diffusion-2", "no language model"),

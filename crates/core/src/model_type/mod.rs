@@ -48,6 +48,8 @@ pub(crate) struct ModelType {
     pub flash_attention: bool,
     /// Whether its config has a head dimension, so that heads can be divided over ranks.
     pub divides_heads: bool,
+    /// Whether its layers have experts, whose weights are parameters of three dimensions.
+    pub has_experts: bool,
     /// Whether its config class sets `bos_token_id` by default.
     pub has_begin_token: bool,
     /// The first version in which it is simulated, if that is not the oldest: that which it came with, or for Llama the
@@ -133,6 +135,7 @@ impl ModelType {
         liger: Liger::Untouched,
         flash_attention: false,
         divides_heads: true,
+        has_experts: false,
         has_begin_token: true,
         since: None,
         sdpa_since: None,

@@ -13,6 +13,15 @@ pub(crate) const QWEN2: &str = "qwen2";
 const LLAMA_LIKE: ModelType =
     ModelType { lora_targets: &["q_proj", "v_proj"], liger: Liger::Whole, flash_attention: true, ..ModelType::DECODER };
 
+/// Decoders with Llama's names and experts, as transformers 5 has them; their layers are not simulated with Liger's kernels.
+const EXPERTS: ModelType = ModelType {
+    liger: Liger::LayersNotKnown { fuses_loss: true },
+    has_experts: true,
+    since: Some((5, 17)),
+    layers_since: (5, 17),
+    ..LLAMA_LIKE
+};
+
 /// GPT-2's config class.
 const GPT2_LIKE: ModelType = ModelType {
     config: ConfigWords::Gpt2,
@@ -59,6 +68,7 @@ pub(super) static ROWS: &[ModelType] = &[
     },
     ModelType { name: "llama", since: Some((4, 42)), layers_since: (4, 42), ..LLAMA_LIKE },
     ModelType { name: "mistral", layers_since: (4, 38), ..LLAMA_LIKE },
+    ModelType { name: "mixtral", ..EXPERTS },
     ModelType {
         name: "phi3",
         dropout_keys: &["resid_pdrop", "embd_pdrop", "attention_dropout"],
@@ -69,6 +79,7 @@ pub(super) static ROWS: &[ModelType] = &[
     },
     ModelType { name: QWEN2, has_begin_token: false, layers_since: (4, 38), ..LLAMA_LIKE },
     ModelType { name: "qwen3", has_begin_token: false, since: Some((4, 51)), layers_since: (4, 51), ..LLAMA_LIKE },
+    ModelType { name: "qwen3_moe", has_begin_token: false, lora_targets: &[], ..EXPERTS },
     ModelType { name: "smollm3", since: Some((4, 53)), layers_since: (4, 53), ..LLAMA_LIKE },
     ModelType { name: AGI2, in_transformers: false, beyond_positions: BeyondPositions::FollowRows, ..GPT2_LIKE },
     ModelType {

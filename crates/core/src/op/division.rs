@@ -55,7 +55,7 @@ impl Tensor {
 }
 
 /// `-grad * ((self / other) / other)`
-fn divisor_gradient(grad: &Tensor, this: &Tensor, other: &Tensor) -> Tensor {
+pub(super) fn divisor_gradient(grad: &Tensor, this: &Tensor, other: &Tensor) -> Tensor {
     let quotient = this.binary(DIV, other, promote(this, other));
     let twice = quotient.binary(DIV, other, quotient.dtype());
     let negated = grad.unary(NEG, grad.dtype());

@@ -115,6 +115,11 @@ impl Tensor {
         self.reduce(NORM, ReduceKind::Norm, &only(at))
     }
 
+    /// `sum(self, at)`, outside autograd.
+    pub(crate) fn sum_along(&self, at: usize) -> Tensor {
+        self.reduce_into("sum.dim_IntList", ReduceKind::Sum, &only(at), self.sizes().removed(at), self.dtype())
+    }
+
     /// `mean(self, at, keepdim=True)`, outside autograd.
     pub(crate) fn mean_along(&self, at: usize) -> Tensor {
         self.reduce("mean.dim", ReduceKind::Mean, &only(at))

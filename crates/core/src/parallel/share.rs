@@ -12,6 +12,14 @@ use crate::job::{Fields, JobError, JobSpec, ModelSpec, Strategy};
 /// When the model cannot be split that way.
 pub(crate) fn share_of_rank(job: &JobSpec) -> Result<ModelSpec, JobError> {
     let mut model = job.model.clone();
+    let is_split = matches!(job.parallel.strategy, Strategy::TensorParallel { .. } | Strategy::PipelineParallel { .. });
+    if is_split && model.facts().has_experts {
+        let problem = format!("`{}`: splitting a mixture of experts over ranks is not simulated", model.model_type);
+        return Err(JobError::new(problem)
+            .about(&[keys::PARALLEL])
+            .hint("ddp and fsdp2 keep layers whole")
+            .or_rehearse());
+    }
     match job.parallel.strategy {
         Strategy::TensorParallel { size } => split_width(&mut model, size)?,
         Strategy::PipelineParallel { stages, .. } => split_depth(&mut model, stages, job.parallel.rank)?,

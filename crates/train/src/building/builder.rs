@@ -50,6 +50,8 @@ struct Built {
     /// Modules that LoRA targets by name, and those that have an adapter.
     targeted: Vec<String>,
     adapted: Vec<String>,
+    /// A module whose adapters are asked for and not trained.
+    unadapted: Option<String>,
     /// The first thing whose numbers nobody here knows.
     lacking: Option<FieldError>,
 }
@@ -203,6 +205,16 @@ impl Builder {
         self.is_target(lora).then(|| self.adapt(lora))
     }
 
+    /// Notes that peft makes adapters for these names, and for `all-linear`, that are not trained: those on parameters of experts.
+    pub(crate) fn lack_adapters(&self, names: &[&str]) {
+        let Some(lora) = &self.lora else { return };
+        let names_one =
+            |target: &String| names.iter().any(|name| target == name || target.ends_with(&format!(".{name}")));
+        if lora.is_all_linear() || lora.targets.iter().any(names_one) {
+            self.built.borrow_mut().unadapted.get_or_insert_with(|| self.path.clone());
+        }
+    }
+
     fn adapt(&self, lora: &Rc<LoraSpec>) -> Rc<LoraSpec> {
         self.built.borrow_mut().adapted.push(self.path.clone());
         Rc::clone(lora)
@@ -232,6 +244,11 @@ impl Builder {
             return Err(error.into());
         }
         let Some(lora) = &self.lora else { return Ok(built.parameters) };
+        if let Some(path) = &built.unadapted {
+            let problem = format!("`lora.targets`: adapters on the parameters of `{path}` are not trained");
+            let hint = "name the linear layers of the attention alone: q_proj, k_proj, v_proj, o_proj".to_owned();
+            return Err(BuildError::Refused { problem, hint });
+        }
         if let Some(path) = built.targeted.iter().find(|path| !built.adapted.contains(path)) {
             let problem = format!("`lora.targets`: `{path}` is no linear layer");
             return Err(BuildError::Refused { problem, hint: "only linear layers get adapters".to_owned() });

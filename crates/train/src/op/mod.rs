@@ -5,6 +5,7 @@ mod attention;
 mod create;
 mod layers;
 mod other_kernels;
+mod routing;
 mod undifferentiated;
 mod view;
 

@@ -4,7 +4,7 @@ use crate::job::keys;
 use std::rc::Rc;
 
 use crate::dtype::DType;
-use crate::job::{JobError, LoraSpec};
+use crate::job::{JobError, JobErrorKind, LoraSpec};
 use crate::tensor::{Shape, Tensor};
 use crate::trace::Category;
 
@@ -24,6 +24,17 @@ impl Builder {
         self.is_target(lora).then(|| self.adapt(lora))
     }
 
+    /// Notes that peft makes adapters for these names, and for `all-linear`, that are not simulated: those on parameters of experts
+    /// (peft 0.21, utils/transformers_weight_conversion.py, `_convert_peft_config_moe`).
+    pub(crate) fn lack_adapters(&self, names: &[&str]) {
+        let Some(lora) = &self.lora else { return };
+        let names_one =
+            |target: &String| names.iter().any(|name| target == name || target.ends_with(&format!(".{name}")));
+        if lora.is_all_linear() || lora.targets.iter().any(names_one) {
+            self.built.borrow_mut().unadapted.get_or_insert_with(|| self.path.clone());
+        }
+    }
+
     fn adapt(&self, lora: &Rc<LoraSpec>) -> Rc<LoraSpec> {
         self.built.borrow_mut().adapted.push(self.path.clone());
         Rc::clone(lora)
@@ -41,6 +52,13 @@ impl Builder {
     pub(crate) fn check_targets(&self) -> Result<(), JobError> {
         let Some(lora) = &self.lora else { return Ok(()) };
         let built = self.built.borrow();
+        if let Some(path) = &built.unadapted {
+            let problem = format!("`lora.targets`: adapters on the parameters of `{path}` are not simulated");
+            return Err(JobError::of_kind(JobErrorKind::Unsimulated, problem)
+                .about(&[keys::LORA_TARGETS])
+                .hint("name the linear layers of the attention alone: q_proj, k_proj, v_proj, o_proj")
+                .or_rehearse());
+        }
         if let Some(path) = built.targeted.iter().find(|path| !built.adapted.contains(path)) {
             let problem = format!("`lora.targets`: `{path}` is no linear layer");
             return Err(JobError::new(problem)

@@ -91,6 +91,8 @@ struct Built {
     /// Modules that LoRA targets by name, and those of them that have an adapter.
     targeted: Vec<String>,
     adapted: Vec<String>,
+    /// A module whose adapters are asked for and not simulated.
+    unadapted: Option<String>,
     /// Parameters by their names in the checkpoint, where those decide when they come to the device.
     named: Vec<(String, AllocationId)>,
 }

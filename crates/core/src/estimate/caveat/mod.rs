@@ -13,8 +13,8 @@ use of_model::{
     liger_caveat, loop_of_shards, loss_scaling, math_attention, plain_loop, prefers_cudnn, towers_caveat,
 };
 use of_setup::{
-    engine_caveat, flash_attn_package, left_open, nccl_caveat, quantized_base, quantized_judge, repeats_caveat,
-    replayed_tokens, silicon_caveat, split_caveat, transformers_caveat,
+    engine_caveat, experts_caveats, flash_attn_package, left_open, nccl_caveat, quantized_base, quantized_judge,
+    repeats_caveat, replayed_tokens, silicon_caveat, split_caveat, transformers_caveat,
 };
 
 /// Something the reader must know about a figure.
@@ -113,7 +113,11 @@ pub(super) fn all_caveats(
         repetition.and_then(|run| repeats_caveat(job, run)),
     ];
     let of_model = of_model.into_iter().flatten();
-    let of_setup = of_setup.into_iter().flatten().chain(left_open(job, reserved));
+    let of_setup = of_setup
+        .into_iter()
+        .flatten()
+        .chain(experts_caveats(job, trace, reserved).into_iter().flatten())
+        .chain(left_open(job, reserved));
     of_model.chain(of_task(job)).chain(of_setup).collect()
 }
 

@@ -3,11 +3,11 @@
 use super::Caveat;
 use crate::estimate::engine::loaded_bytes;
 use crate::job::{
-    Allowance, Attention, CheckpointPolicy, JobSpec, JudgeWeights, QuantizedWeights, Rollout, Strategy,
+    Allowance, Attention, CheckpointPolicy, Framework, JobSpec, JudgeWeights, QuantizedWeights, Rollout, Strategy,
     TransformersVersion,
 };
 use crate::step::{Repetition, WANDERING_ALLOWANCE};
-use crate::trace::{Stride, Trace};
+use crate::trace::{Category, Stride, Trace};
 use crate::units::{Bytes, MIB};
 
 /// An allowance, not a measurement: users report about this much a rank with four ranks.
@@ -30,6 +30,24 @@ pub(super) fn left_open(job: &JobSpec, reserved: u64) -> impl Iterator<Item = Ca
         Allowance::Fiftieth => Caveat::widening("config_measured_nearby", &left.text, reserved / 50),
         Allowance::Unknown => Caveat::remark("config_not_simulated", &left.text).open(),
     })
+}
+
+/// What was measured of mixtures of experts on one GPU alone, whose weights were there before.
+pub(super) fn experts_caveats(job: &JobSpec, trace: &Trace, reserved: u64) -> [Option<Caveat>; 2] {
+    if !job.model.facts().has_experts {
+        return [None, None];
+    }
+    let on_ranks = (job.parallel.world_size > 1).then(|| {
+        let text = "mixtures of experts were measured on one GPU alone: on several ranks the range allows a fiftieth of the peak";
+        Caveat::widening("experts_on_ranks", text, reserved / 50)
+    });
+    let merged = (job.device_map && job.framework == Framework::Trl && job.parallel.world_size == 1).then(|| {
+        let largest = trace.allocations.iter().filter(|one| one.category == Category::Parameter).map(|one| one.bytes).max();
+        let text = "a checkpoint has each expert's weights apart: loaded by device_map they are joined on the GPU, which was \
+                    not measured; the range allows the largest of them twice";
+        Caveat::widening("experts_joined", text, 2 * largest.unwrap_or_default())
+    });
+    [on_ranks, merged]
 }
 
 /// A fifth of the peak: an allowance, not a measurement.

@@ -15,6 +15,9 @@ pub(super) fn check_quantization(job: &JobSpec) -> Result<(), JobError> {
         return Err(refused("transformers does not train quantized weights themselves")
             .hint("train adapters on them: set lora.r, or lora.targets = \"all-linear\""));
     }
+    if job.model.facts().has_experts {
+        return Err(refused("experts beside quantized layers are not simulated").or_rehearse());
+    }
     if job.parallel.strategy != Strategy::None {
         return Err(refused("quantized training on several ranks is not simulated").or_rehearse());
     }

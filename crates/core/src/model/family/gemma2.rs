@@ -306,8 +306,14 @@ impl GemmaModel {
         for (layer, &layer_type) in self.layers.iter().zip(decoder.layer_types.iter()) {
             let (cos, sin) = position_embeddings[self.rotary_of(layer_type)].clone();
             let mask = masks.of(layer_type).cloned();
-            let layer_call =
-                LayerCall { cos, sin, position_ids: position_ids.clone(), mask, cache: call.cache.clone() };
+            let layer_call = LayerCall {
+                cos,
+                sin,
+                position_ids: position_ids.clone(),
+                mask,
+                cache: call.cache.clone(),
+                decodes: call.decodes(),
+            };
             hidden_states = call_layer(layer, &hidden_states, layer_call, &self.options);
         }
         self.norm.forward(&hidden_states)

@@ -19,6 +19,8 @@ pub(crate) struct LayerCall {
     pub position_ids: Tensor,
     pub mask: Option<Tensor>,
     pub cache: Option<Rc<KvCache>>,
+    /// Whether `generate` decodes: the cache had tokens before this pass.
+    pub decodes: bool,
 }
 
 /// A layer of a decoder.

@@ -184,25 +184,49 @@ pub(crate) fn eager_attention_forward(
     (attn_output.transpose(1, 2).contiguous(), Some(attn_weights))
 }
 
-pub(crate) struct LlamaDecoderLayer {
+/// What a layer does to each token by itself.
+pub(crate) trait FeedForward: 'static {
+    fn forward(&self, x: &Tensor, call: &LayerCall) -> Tensor;
+}
+
+impl FeedForward for Box<dyn FeedForward> {
+    fn forward(&self, x: &Tensor, call: &LayerCall) -> Tensor {
+        (**self).forward(x, call)
+    }
+}
+
+impl FeedForward for DecoderMlp {
+    fn forward(&self, x: &Tensor, _call: &LayerCall) -> Tensor {
+        Self::forward(self, x)
+    }
+}
+
+pub(crate) struct LlamaDecoderLayer<M = DecoderMlp> {
     module: Module,
     layer: usize,
     self_attn: DecoderAttention,
-    mlp: DecoderMlp,
+    mlp: M,
     input_layernorm: RmsNorm,
     post_attention_layernorm: RmsNorm,
     /// `residual_multiplier`
     multiplier: Option<f64>,
 }
 
-impl LlamaDecoderLayer {
-    fn new(at: &Builder, layer: usize, config: &DecoderConfig, options: &RunOptions) -> Self {
+impl<M: FeedForward> LlamaDecoderLayer<M> {
+    /// With what `new_mlp` makes in the MLP's place.
+    pub(crate) fn new(
+        at: &Builder,
+        layer: usize,
+        config: &DecoderConfig,
+        options: &RunOptions,
+        new_mlp: impl FnOnce(&Builder) -> M,
+    ) -> Self {
         let norm = |name| RmsNorm::new(&at.at(name), config.hidden_size, config.rms_norm_eps);
         Self {
             module: at.module(),
             layer,
             self_attn: DecoderAttention::new(&at.at("self_attn"), config, options),
-            mlp: DecoderMlp::new(&at.at("mlp"), config),
+            mlp: new_mlp(&at.at("mlp")),
             input_layernorm: norm("input_layernorm"),
             post_attention_layernorm: norm("post_attention_layernorm"),
             multiplier: config.multipliers.map(|multipliers| multipliers.residual),
@@ -218,7 +242,7 @@ impl LlamaDecoderLayer {
     }
 }
 
-impl DecoderLayer for LlamaDecoderLayer {
+impl<M: FeedForward> DecoderLayer for LlamaDecoderLayer<M> {
     fn module(&self) -> &Module {
         &self.module
     }
@@ -231,7 +255,7 @@ impl DecoderLayer for LlamaDecoderLayer {
         hidden_states = self.add(residual, &hidden_states);
         let residual = hidden_states.clone();
         hidden_states = self.post_attention_layernorm.forward(&hidden_states);
-        hidden_states = self.mlp.forward(&hidden_states);
+        hidden_states = self.mlp.forward(&hidden_states, call);
         self.add(&residual, &hidden_states)
     }
 }
@@ -288,7 +312,8 @@ impl<L: DecoderLayer> DecoderModel<L> {
             // Layers with tables of their own read these positions only.
             None => (position_ids.clone(), position_ids.clone()),
         };
-        let layer_call = LayerCall { cos, sin, position_ids, mask: None, cache: call.cache.clone() };
+        let layer_call =
+            LayerCall { cos, sin, position_ids, mask: None, cache: call.cache.clone(), decodes: call.decodes() };
         let mut hidden_states = inputs_embeds.clone();
         for (layer, &layer_type) in self.layers.iter().zip(self.config.layer_types.iter()) {
             let layer_call = LayerCall { mask: masks.of(layer_type).cloned(), ..layer_call.clone() };
@@ -308,7 +333,9 @@ pub(crate) struct DecoderForCausalLm<L> {
 impl DecoderForCausalLm<LlamaDecoderLayer> {
     /// With Llama's layers.
     pub(crate) fn new(at: &Builder, config: DecoderConfig, options: &RunOptions) -> Self {
-        Self::with_layers(at, config, options, |at, layer, config| LlamaDecoderLayer::new(at, layer, config, options))
+        Self::with_layers(at, config, options, |at, layer, config| {
+            LlamaDecoderLayer::new(at, layer, config, options, |at| DecoderMlp::new(at, config))
+        })
     }
 }
 

@@ -14,8 +14,10 @@ pub(crate) mod granite;
 pub(crate) mod layer;
 pub(crate) mod llama;
 pub(crate) mod mistral;
+pub(crate) mod mixtral;
 pub(crate) mod phi3;
 pub(crate) mod qwen2;
+pub(crate) mod qwen3_moe;
 pub(crate) mod smollm3;
 
 use std::rc::Rc;
@@ -44,8 +46,10 @@ pub(crate) const LANGUAGE_MODELS: &[Family] = &[
     granite::FAMILY,
     llama::FAMILY,
     mistral::FAMILY,
+    mixtral::FAMILY,
     phi3::FAMILY,
     qwen2::FAMILY,
+    qwen3_moe::FAMILY,
     smollm3::FAMILY,
 ];
 
@@ -103,6 +107,11 @@ impl ForwardCall<'_> {
             logits_to_keep: self.logits_to_keep,
             fused_loss: self.fused_loss,
         }
+    }
+
+    /// Whether tokens come after those of a cache, as in `generate` behind the prompt.
+    pub(crate) fn decodes(&self) -> bool {
+        self.cache.as_ref().is_some_and(|cache| cache.seq_length() > 0)
     }
 
     /// The position ids it was given, or new ones after those in the cache for these embeddings.

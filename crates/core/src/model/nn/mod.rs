@@ -2,6 +2,7 @@
 
 mod attention;
 mod cache;
+mod experts;
 mod head;
 mod layers;
 mod mask_inputs;
@@ -12,6 +13,7 @@ mod rotary_versions;
 
 pub(crate) use attention::{AttentionConfig, AttentionOutput, attention_forward, repeat_kv, sdpa_attention_forward};
 pub(crate) use cache::{CacheLayer, KvCache};
+pub(crate) use experts::{Experts, ExpertsConfig, ExpertsForm, Scores, TopKRouter};
 pub(crate) use head::{HeadCall, HeadOutput, LmHead, masked_lm_loss};
 pub(crate) use layers::{Activation, Conv1d, Embedding, LayerNorm, Linear, RmsNorm};
 pub(crate) use mask_inputs::MaskInputs;

@@ -12,6 +12,7 @@ pub mod efficient;
 pub mod embedding;
 pub mod flash;
 pub mod foreach;
+pub mod grouped;
 pub mod indexing;
 mod iter;
 pub mod jagged;
@@ -20,6 +21,7 @@ pub mod reduce;
 mod run;
 pub mod scan;
 pub mod softmax;
+pub mod sort;
 
 pub(crate) use run::{Described, DeviceSteps, contiguous, like, run_steps};
 

@@ -1,0 +1,97 @@
+//! Mixtral (transformers/models/mixtral/modeling_mixtral.py): Mistral's decoder with experts in the MLP's place.
+
+use crate::building::{BuildError, Builder, Module};
+use crate::dtype::DType;
+use crate::job::{FieldError, Fields, ModelSpec, ModelingFile};
+use crate::model::nn::{Experts, ExpertsConfig, ExpertsForm, LayerType, Scores, TopKRouter};
+use crate::tensor::Tensor;
+
+use super::bounds::bound_weights;
+use super::decoder::{DecoderConfig, DecoderDefaults, SLIDING};
+use super::layer::LayerCall;
+use super::llama::{DecoderForCausalLm, FeedForward, LlamaDecoderLayer};
+use super::{Family, Model, RunOptions};
+
+pub(crate) const FAMILY: Family = Family { model_types: &["mixtral"], build };
+
+/// `MixtralConfig`
+const DEFAULTS: DecoderDefaults = DecoderDefaults {
+    intermediate_size: 14336,
+    num_key_value_heads: Some(8),
+    reads_attention_bias: false,
+    reads_mlp_bias: false,
+    file: ModelingFile::Later,
+    positions: 131_072,
+    rms_norm_eps: 1e-5,
+    rope_theta: 1_000_000.0,
+    ..DecoderDefaults::LLAMA
+};
+
+fn build(model: &ModelSpec, at: &Builder, options: &RunOptions) -> Result<Box<dyn Model>, BuildError> {
+    let config = Config::read(&model.config, at.dtype())?;
+    let new_layer = |at: &Builder, layer, decoder: &DecoderConfig| {
+        LlamaDecoderLayer::new(at, layer, decoder, options, |at| MixtralSparseMoeBlock::new(at, &config.experts))
+    };
+    Ok(Box::new(DecoderForCausalLm::with_layers(at, config.decoder.clone(), options, new_layer)))
+}
+
+/// What Mixtral's config has beyond a decoder's.
+struct Config {
+    decoder: DecoderConfig,
+    experts: ExpertsConfig,
+}
+
+impl Config {
+    fn read(fields: &Fields, dtype: DType) -> Result<Self, FieldError> {
+        let mut decoder = DecoderConfig::read(fields, &DEFAULTS)?;
+        if let Some(window) = fields.optional_size("sliding_window")? {
+            decoder.sliding_window = window;
+            decoder.mask_types = SLIDING;
+            decoder.layer_types = vec![LayerType::SlidingAttention; decoder.num_hidden_layers as usize].into();
+        }
+        if fields.number("router_jitter_noise", 0.0)? > 0.0 {
+            return Err(FieldError::new("router_jitter_noise", "noise on the router's input is not simulated"));
+        }
+        let num_experts = fields.optional_size("num_local_experts")?.or(fields.optional_size("num_experts")?);
+        let experts = ExpertsConfig {
+            hidden_size: decoder.hidden_size,
+            intermediate_size: decoder.intermediate_size,
+            num_experts: num_experts.unwrap_or(8),
+            num_experts_per_tok: fields.size("num_experts_per_tok", 2)?,
+            activation: decoder.activation,
+            scores: Scores { softmax_casts: false, normalized: true, cast_back: false },
+            form: ExpertsForm::read(fields)?,
+        };
+        let inner = decoder.num_hidden_layers * 3 * experts.num_experts;
+        bound_weights(&[("num_local_experts", [decoder.intermediate_size, decoder.hidden_size], inner)])?;
+        experts.check("intermediate_size", dtype)?;
+        Ok(Self { decoder, experts })
+    }
+}
+
+struct MixtralSparseMoeBlock {
+    module: Module,
+    gate: TopKRouter,
+    experts: Experts,
+}
+
+impl MixtralSparseMoeBlock {
+    fn new(at: &Builder, config: &ExpertsConfig) -> Self {
+        Self {
+            module: at.module(),
+            gate: TopKRouter::new(&at.at("gate"), config),
+            experts: Experts::new(&at.at("experts"), config),
+        }
+    }
+}
+
+impl FeedForward for MixtralSparseMoeBlock {
+    fn forward(&self, x: &Tensor, call: &LayerCall) -> Tensor {
+        let _module = self.module.enter();
+        let sizes = x.sizes();
+        let mut hidden_states = x.view(&[x.numel() / x.size(-1), x.size(-1)]);
+        let routing = self.gate.forward(&hidden_states);
+        hidden_states = self.experts.forward(&hidden_states, &routing, call.decodes);
+        hidden_states.reshape(sizes)
+    }
+}

@@ -1,0 +1,120 @@
+//! Qwen3's mixtures of experts (transformers/models/qwen3_moe/modeling_qwen3_moe.py): Qwen3's decoder, of which some layers or all have
+//! experts in the MLP's place.
+
+use serde_json::Value;
+
+use crate::building::{BuildError, Builder, Module};
+use crate::dtype::DType;
+use crate::job::{FieldError, Fields, ModelSpec, ModelingFile};
+use crate::model::nn::{Experts, ExpertsConfig, ExpertsForm, LayerType, Scores, TopKRouter};
+use crate::tensor::Tensor;
+
+use super::bounds::bound_weights;
+use super::decoder::{DecoderConfig, DecoderDefaults, SLIDING};
+use super::layer::LayerCall;
+use super::llama::{DecoderForCausalLm, DecoderMlp, FeedForward, LlamaDecoderLayer};
+use super::{Family, Model, RunOptions};
+
+pub(crate) const FAMILY: Family = Family { model_types: &["qwen3_moe"], build };
+
+/// `Qwen3MoeConfig`
+const DEFAULTS: DecoderDefaults = DecoderDefaults {
+    vocab_size: 151_936,
+    hidden_size: 2048,
+    intermediate_size: 6144,
+    num_hidden_layers: 24,
+    num_key_value_heads: Some(4),
+    reads_mlp_bias: false,
+    qk_norm: true,
+    file: ModelingFile::Later,
+    positions: 32_768,
+    ..DecoderDefaults::LLAMA
+};
+
+fn build(model: &ModelSpec, at: &Builder, options: &RunOptions) -> Result<Box<dyn Model>, BuildError> {
+    let config = Config::read(&model.config, at.dtype())?;
+    let new_layer = |at: &Builder, layer, decoder: &DecoderConfig| {
+        LlamaDecoderLayer::new(at, layer, decoder, options, |at| {
+            let mlp: Box<dyn FeedForward> = if config.has_experts(layer) {
+                Box::new(Qwen3MoeSparseMoeBlock::new(at, &config.experts))
+            } else {
+                Box::new(DecoderMlp::new(at, decoder))
+            };
+            mlp
+        })
+    };
+    Ok(Box::new(DecoderForCausalLm::with_layers(at, config.decoder.clone(), options, new_layer)))
+}
+
+/// What the config has beyond a decoder's.
+struct Config {
+    decoder: DecoderConfig,
+    experts: ExpertsConfig,
+    decoder_sparse_step: u64,
+    mlp_only_layers: Vec<u64>,
+}
+
+impl Config {
+    fn read(fields: &Fields, dtype: DType) -> Result<Self, FieldError> {
+        let mut decoder = DecoderConfig::read(fields, &DEFAULTS)?;
+        if fields.flag("use_sliding_window", false)? {
+            decoder.sliding_window = fields.size("sliding_window", 4096)?;
+            decoder.mask_types = SLIDING;
+            decoder.layer_types = vec![LayerType::SlidingAttention; decoder.num_hidden_layers as usize].into();
+        }
+        let num_experts = fields.optional_size("num_experts")?.or(fields.optional_size("num_local_experts")?);
+        let experts = ExpertsConfig {
+            hidden_size: decoder.hidden_size,
+            intermediate_size: fields.size("moe_intermediate_size", 768)?,
+            num_experts: num_experts.unwrap_or(128),
+            num_experts_per_tok: fields.size("num_experts_per_tok", 8)?,
+            activation: decoder.activation,
+            scores: Scores { softmax_casts: true, normalized: fields.flag("norm_topk_prob", false)?, cast_back: true },
+            form: ExpertsForm::read(fields)?,
+        };
+        let inner = decoder.num_hidden_layers * 3 * experts.num_experts;
+        bound_weights(&[("num_experts", [experts.intermediate_size, decoder.hidden_size], inner)])?;
+        experts.check("moe_intermediate_size", dtype)?;
+        let decoder_sparse_step = fields.size("decoder_sparse_step", 1)?;
+        Ok(Self { decoder, experts, decoder_sparse_step, mlp_only_layers: mlp_only_layers(fields)? })
+    }
+
+    fn has_experts(&self, layer: usize) -> bool {
+        let layer = layer as u64;
+        !self.mlp_only_layers.contains(&layer) && (layer + 1).is_multiple_of(self.decoder_sparse_step)
+    }
+}
+
+fn mlp_only_layers(fields: &Fields) -> Result<Vec<u64>, FieldError> {
+    let key = "mlp_only_layers";
+    let Some(listed) = fields.get(key) else { return Ok(Vec::new()) };
+    let numbers: Option<Vec<u64>> = listed.as_array().and_then(|all| all.iter().map(Value::as_u64).collect());
+    numbers.ok_or_else(|| FieldError::new(key, "must be a list of layers, counted from 0"))
+}
+
+struct Qwen3MoeSparseMoeBlock {
+    module: Module,
+    experts: Experts,
+    gate: TopKRouter,
+}
+
+impl Qwen3MoeSparseMoeBlock {
+    fn new(at: &Builder, config: &ExpertsConfig) -> Self {
+        Self {
+            module: at.module(),
+            experts: Experts::new(&at.at("experts"), config),
+            gate: TopKRouter::new(&at.at("gate"), config),
+        }
+    }
+}
+
+impl FeedForward for Qwen3MoeSparseMoeBlock {
+    fn forward(&self, hidden_states: &Tensor, call: &LayerCall) -> Tensor {
+        let _module = self.module.enter();
+        let rows = [hidden_states.numel() / hidden_states.size(-1), hidden_states.size(-1)];
+        let hidden_states_reshaped = hidden_states.view(&rows);
+        let routing = self.gate.forward(&hidden_states_reshaped);
+        let final_hidden_states = self.experts.forward(&hidden_states_reshaped, &routing, call.decodes);
+        final_hidden_states.reshape(hidden_states.sizes())
+    }
+}

@@ -1,0 +1,122 @@
+//! What sends tokens to experts: choosing, sorting and counting places, and moving rows (TensorTopK.cpp, Sort.cpp, SummaryOps.cu,
+//! TensorAdvancedIndexing.cpp).
+
+use super::create::full;
+use super::division::divisor_gradient;
+use super::scratch::indexing::index_put_accumulate;
+use super::scratch::scan::cumsum;
+use super::scratch::sort::sort;
+use super::scratch::{DeviceSteps, contiguous, run_steps};
+use crate::dtype::DType;
+use crate::tensor::{NodeBuilder, Saved, Tensor, gradients};
+
+impl Tensor {
+    /// `topk(self, k, dim=-1)`: values, and their places.
+    pub(crate) fn topk(&self, k: u64) -> (Tensor, Tensor) {
+        let op = "topk.default";
+        let node = NodeBuilder::new("TopkBackward0", [self]);
+        let sizes = self.sizes().with(self.sizes().len() - 1, k);
+        let values = Tensor::empty(self.context(), op, sizes, self.dtype());
+        let places = Tensor::empty(self.context(), op, sizes, DType::Int64);
+        let saved = node.save(&places);
+        let from = *self.sizes();
+        let values = node.finish(values, move |grad| {
+            let _places = saved.unpack();
+            gradients![full(grad.context(), "zeros.default", &from, grad.dtype())]
+        });
+        (values, places)
+    }
+
+    /// `self /= other`; the dividend is copied first where the divisor's gradient needs it.
+    pub(crate) fn div_in_place(&self, other: &Tensor) -> Tensor {
+        let node = NodeBuilder::new("DivBackward0", [self, other]);
+        let saved_this = node.needs(1).then(|| node.save(&self.unary("clone.default", self.dtype())));
+        let saved_other = node.save(other);
+        node.finish(self.detach(), move |grad| {
+            let (this, other) = (saved_this.as_ref().map(Saved::unpack), saved_other.unpack());
+            let other_grad = this.as_ref().map(|this| divisor_gradient(grad, this, &other));
+            gradients![Some(grad.div(&other)), other_grad]
+        })
+    }
+
+    /// `sort(self)` of a vector of int64: in order, and where each came from.
+    pub(crate) fn sort_places(&self) -> (Tensor, Tensor) {
+        let steps = DeviceSteps::new(self.context(), |device| sort(self.numel(), device));
+        let mut made = steps.run(self.context(), "sort.default", |_| contiguous(*self.sizes(), DType::Int64));
+        (made.take(0), made.take(1))
+    }
+
+    /// `self // number` of int64
+    pub(crate) fn floor_divide(&self, _number: u64) -> Tensor {
+        self.map("floor_divide.default", DType::Int64)
+    }
+
+    /// `clamp(self, 0, count - 1)` of int64
+    pub(crate) fn clamp_places(&self, _count: u64) -> Tensor {
+        self.map("clamp.default", DType::Int64)
+    }
+
+    /// `histc(self.int(), bins=count, min=0, max=count - 1)`: how many there are of each; the numbers as int32 too, which Python holds.
+    pub(crate) fn count_each(&self, count: u64) -> [Tensor; 2] {
+        let numbers = self.map("_to_copy.default", DType::Int32);
+        let counts = full(self.context(), "histc.default", &[count], DType::Int32);
+        [numbers, counts]
+    }
+
+    /// `cumsum(self, dim=0, dtype=int32)` of a vector of int32
+    pub(crate) fn running_sum(&self) -> Tensor {
+        // Without a conversion, as of any type of 4 bytes.
+        let steps = cumsum(1, self.numel(), DType::Float32, true);
+        run_steps(self.context(), "cumsum.default", &steps, |_| contiguous(*self.sizes(), DType::Int32)).take(0)
+    }
+
+    /// `self[places]` of rows: the gradient is added up at the places.
+    pub(crate) fn select_rows(&self, places: &Tensor) -> Tensor {
+        let node = NodeBuilder::new("IndexBackward0", [self]);
+        let saved = node.save(places);
+        let out = Tensor::empty(self.context(), "index.Tensor", self.sizes().with(0, places.size(0)), self.dtype());
+        let from = *self.sizes();
+        node.finish(out, move |grad| {
+            let places = saved.unpack();
+            let into = full(grad.context(), "new_zeros.default", &from, grad.dtype());
+            let on = |device| index_put_accumulate(places.size(0), 1, from[0], device);
+            let steps = DeviceSteps::new(grad.context(), on);
+            steps.run(grad.context(), "_index_put_impl_.default", |_| contiguous(from, grad.dtype()));
+            gradients![into]
+        })
+    }
+
+    /// `inverse[self] = arange(n)`: where each of a permutation went.
+    pub(crate) fn inverse_permutation(&self) -> Tensor {
+        let inverse = self.empty_like();
+        drop(full(self.context(), "arange.default", self.sizes(), DType::Int64));
+        inverse
+    }
+
+    /// `masked_fill(self, mask, 0)`
+    pub(crate) fn zero_where(&self, mask: &Tensor) -> Tensor {
+        self.zero(mask, |this| this.unary("masked_fill.Scalar", this.dtype()))
+    }
+
+    /// `self.masked_fill_(mask, 0)`
+    pub(crate) fn zero_where_in_place(&self, mask: &Tensor) -> Tensor {
+        self.zero(mask, Tensor::detach)
+    }
+
+    fn zero(&self, mask: &Tensor, make: impl Fn(&Tensor) -> Tensor) -> Tensor {
+        let node = NodeBuilder::new("MaskedFillBackward0", [self]);
+        let saved = node.save(mask);
+        node.finish(make(self), move |grad| {
+            let _mask = saved.unpack();
+            gradients![grad.unary("masked_fill.Scalar", grad.dtype())]
+        })
+    }
+
+    /// `self.sum(dim=1)` of three dimensions
+    pub(crate) fn sum_middle(&self) -> Tensor {
+        let node = NodeBuilder::new("SumBackward1", [self]);
+        let from = *self.sizes();
+        let sums = self.sum_along(1);
+        node.finish(sums, move |grad| gradients![grad.unsqueeze(1).expand(&from)])
+    }
+}

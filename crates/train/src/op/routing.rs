@@ -1,0 +1,87 @@
+//! What sends tokens to experts, and their products.
+
+use tonnage_torch::{Argument, operator};
+
+use super::create::{arange, index};
+use crate::dtype::DType;
+use crate::precision::scalar_type;
+use crate::tensor::{Tensor, or_stop};
+
+fn int(number: u64) -> Argument<'static> {
+    Argument::Int(i64::try_from(number).unwrap_or(i64::MAX))
+}
+
+impl Tensor {
+    /// `topk(self, k, dim=-1)`: values, and their places.
+    pub(crate) fn topk(&self, k: u64) -> (Tensor, Tensor) {
+        let arguments = [self.into(), int(k), Argument::Int(-1), true.into(), true.into()];
+        let made = self.context().torch.call(operator!("topk"), &arguments);
+        let [values, places] = or_stop(made.and_then(|made| made.into_array::<2>()));
+        (Self::of(self.context(), values), Self::of(self.context(), places))
+    }
+
+    /// `self /= other`
+    pub(crate) fn div_in_place(&self, other: &Tensor) -> Tensor {
+        self.run(operator!("div_", "Tensor"), [other.into()])
+    }
+
+    /// `sort(self)` of a vector of int64: in order, and where each came from.
+    pub(crate) fn sort_places(&self) -> (Tensor, Tensor) {
+        let arguments = [self.into(), Argument::Int(-1), false.into()];
+        let made = self.context().torch.call(operator!("sort"), &arguments);
+        let [numbers, places] = or_stop(made.and_then(|made| made.into_array::<2>()));
+        (Self::of(self.context(), numbers), Self::of(self.context(), places))
+    }
+
+    /// `self // number` of int64
+    pub(crate) fn floor_divide(&self, number: u64) -> Tensor {
+        self.run(operator!("floor_divide", "Scalar"), [int(number)])
+    }
+
+    /// `clamp(self, 0, count - 1)` of int64
+    pub(crate) fn clamp_places(&self, count: u64) -> Tensor {
+        self.run(operator!("clamp"), [Argument::Int(0), int(count.saturating_sub(1))])
+    }
+
+    /// The numbers as int32, and how many there are of each below `count`: `histc` takes no whole numbers on a CPU.
+    pub(crate) fn count_each(&self, count: u64) -> [Tensor; 2] {
+        let counts = self.run(operator!("bincount"), [Argument::None, int(count)]);
+        [self.to(DType::Int32), counts.to(DType::Int32)]
+    }
+
+    /// `cumsum(self, dim=0, dtype=int32)` of a vector of int32
+    pub(crate) fn running_sum(&self) -> Tensor {
+        self.run(operator!("cumsum"), [Argument::Int(0), scalar_type(DType::Int32).into()])
+    }
+
+    /// `self[places]` of rows
+    pub(crate) fn select_rows(&self, places: &Tensor) -> Tensor {
+        index(self, &[], &[Some(places)])
+    }
+
+    /// `inverse[self] = arange(n)`: where each of a permutation went.
+    pub(crate) fn inverse_permutation(&self) -> Tensor {
+        let places = arange(self.context(), self.numel());
+        self.empty_like().run(operator!("scatter", "src"), [Argument::Int(0), self.into(), (&places).into()])
+    }
+
+    /// `masked_fill(self, mask, 0)`
+    pub(crate) fn zero_where(&self, mask: &Tensor) -> Tensor {
+        self.run(operator!("masked_fill", "Scalar"), [mask.into(), Argument::Int(0)])
+    }
+
+    /// `self.masked_fill_(mask, 0)`
+    pub(crate) fn zero_where_in_place(&self, mask: &Tensor) -> Tensor {
+        self.run(operator!("masked_fill_", "Scalar"), [mask.into(), Argument::Int(0)])
+    }
+
+    /// `self.sum(dim=1)` of three dimensions
+    pub(crate) fn sum_middle(&self) -> Tensor {
+        self.run(operator!("sum", "dim_IntList"), [[1].into()])
+    }
+
+    /// `grouped_mm(self, matrices, offs=ends)`
+    pub(crate) fn grouped_mm(&self, matrices: &Tensor, ends: &Tensor) -> Tensor {
+        self.run(operator!("_grouped_mm"), [matrices.into(), ends.into()])
+    }
+}
