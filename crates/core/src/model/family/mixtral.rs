@@ -50,7 +50,7 @@ impl Config {
             decoder.layer_types = vec![LayerType::SlidingAttention; decoder.num_hidden_layers as usize].into();
         }
         if fields.number("router_jitter_noise", 0.0)? > 0.0 {
-            return Err(FieldError::new("router_jitter_noise", "noise on the router's input is not simulated"));
+            return Err(FieldError::unsimulated("router_jitter_noise", "noise on the router's input is not simulated"));
         }
         let num_experts = fields.optional_size("num_local_experts")?.or(fields.optional_size("num_experts")?);
         let experts = ExpertsConfig {

@@ -45,15 +45,16 @@ impl ExpertsForm {
     pub(crate) fn read(fields: &Fields) -> Result<Self, FieldError> {
         let router_logits = "output_router_logits";
         if fields.flag(router_logits, false)? {
-            return Err(FieldError::new(router_logits, "the loss that balances experts is not simulated"));
+            return Err(FieldError::unsimulated(router_logits, "the loss that balances experts is not simulated"));
         }
         let key = "experts_implementation";
         match fields.text(key, "grouped_mm")? {
             "grouped_mm" => Ok(Self::GroupedMm),
             "batched_mm" => Ok(Self::BatchedMm),
-            other => {
-                Err(FieldError::new(key, format!("`{other}` is not simulated; `grouped_mm` and `batched_mm` are")))
-            }
+            other => Err(FieldError::unsimulated(
+                key,
+                format!("`{other}` is not simulated; `grouped_mm` and `batched_mm` are"),
+            )),
         }
     }
 }
