@@ -67,7 +67,8 @@ class Coverage:
     def tell(self, stepped):
         """Notes what was never reached; `stepped`: an optimizer has stepped, so that gradients would have been seen."""
         used = {one.family for watched in self.trees.values() for one in watched if one.is_used} - {None}
-        never = [one for watched in self.trees.values() for one in watched if not one.is_used]
+        # A layer of no width, which some models make and never call, takes nothing.
+        never = [one for watched in self.trees.values() for one in watched if not one.is_used and any(p.numel() for p in one.parameters())]
         skipped = [one for one in never if one.family in used or (stepped and caveats.Asked.device and self._is_trained(one))]
         unused = [one for one in never if one not in skipped and stepped and self._is_trained(one)]
         if skipped:
