@@ -80,7 +80,7 @@ def wait_gone(output):
 
 def checked(output, rounds):
     """What an experiment that ended says of itself; rounds that its nodes lost."""
-    lost = 0
+    lost = ended = 0
     for index in range(NODES):
         node = output / f"node-{index}"
         records = [json.loads(line) for line in (node / "metrics.jsonl").read_text().splitlines()]
@@ -89,12 +89,17 @@ def checked(output, rounds):
         if len(set(steps)) != len(steps):
             sys.exit(f"{node}: a round counts twice")
         last = told[-1][1]
-        if steps[-1] != rounds or len(steps) + last["lost_rounds"] != rounds:
-            sys.exit(f"{node}: {len(steps)} rounds, {last['lost_rounds']:.0f} of them lost, the last is {steps[-1]:.0f} of {rounds}")
+        # Who came back after the last round has nothing to tell any more.
+        missed = int(last["lost_rounds"] + rounds - steps[-1])
+        if len(steps) + missed != rounds:
+            sys.exit(f"{node}: {len(steps)} rounds, {missed} without it, of {rounds}")
         total = sum(metrics["reward/on_policy"] for _, metrics in told)
         if abs(total - last["reward/cumulative"]) > 1e-6:
             sys.exit(f"{node}: rounds earned {total}, and their sum is said to be {last['reward/cumulative']}")
-        lost += int(last["lost_rounds"])
+        lost += missed
+        ended += steps[-1] == rounds
+    if ended == 0:
+        sys.exit(f"{output}: no node came to round {rounds}")
     return lost
 
 
