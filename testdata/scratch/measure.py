@@ -410,7 +410,7 @@ def grouped():
             yield ["forward", dt, groups, rows, outputs, rows * outputs * size, events(lambda: mm(x, weights.transpose(-2, -1), offs=ends))]
             yield ["rows", dt, groups, rows, inputs, rows * inputs * size, events(lambda: mm(grad, weights, offs=ends))]
             yield ["weights", dt, groups, outputs, inputs, groups * outputs * inputs * size, events(lambda: mm(grad.transpose(-2, -1), x, offs=ends))]
-            del x, weights, grad
+            x = weights = grad = None
             torch.cuda.empty_cache()
 
 
