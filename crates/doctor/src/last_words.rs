@@ -70,6 +70,10 @@ const ROWS: &[Row] = &[
     row(Class::HostMemory, "Your session crashed after using all available RAM", "", ""),
     row(Class::HostMemory, "terminate called after throwing an instance of 'std::bad_alloc'", "", ""),
     row(Class::HostMemory, "", "Memory cgroup out of memory: Kill", ""),
+    // HTCondor (src/condor_starter), its sites' policies; SageMaker.
+    row(Class::HostMemory, "", "Job has gone over cgroup memory limit of ", ""),
+    row(Class::HostMemory, "", "memory usage exceeded request_memory", ""),
+    row(Class::TimeLimit, "", "MaxRuntimeExceeded - Training job runtime exceeded MaxRuntimeInSeconds", ""),
     // SLURM's seff.
     row(Class::HostMemory, "State: OUT_OF_MEMORY", "", ""),
     row(Class::TimeLimit, "State: TIMEOUT", "", ""),
@@ -125,6 +129,7 @@ const ROWS: &[Row] = &[
     row(Class::Usage, "sbatch: error: ", "", ""),
     row(Class::Usage, "salloc: error: ", "", ""),
     row(Class::Usage, "srun: error: Unable to allocate resources: ", "", ""),
+    row(Class::Usage, "srun: error: Unable to create step for job ", ": Invalid ", ""),
     row(Class::Usage, "srun: fatal: ", "", ""),
     row(Class::Usage, "slurmstepd: error: execve(): ", "", ""),
     // bash on a script that it cannot read or run, Linux on a program for another machine.
@@ -286,6 +291,15 @@ mod tests {
         ("'accelerate' is not recognized as an internal or external command,", "usage"),
         ("sh: 1: nvcc: not found", "usage"),
         ("sbatch: error: Batch job submission failed: Invalid partition name specified", "usage"),
+        (
+            "\tError from slot1_2@n7: Job has gone over cgroup memory limit of 4096 megabytes. Peak usage: 4097 megabytes.",
+            "host_memory",
+        ),
+        (
+            "2026-02-03 09:13:01 MaxRuntimeExceeded - Training job runtime exceeded MaxRuntimeInSeconds provided",
+            "time_limit",
+        ),
+        ("srun: error: Unable to create step for job 7: Invalid generic resource (gres) specification", "usage"),
         ("docker: exec: \"torchrun\": executable file not found in $PATH: unknown.", "usage"),
     ];
 
