@@ -197,8 +197,10 @@ fn what_is_left_all_the_same_is_said_counted_and_ended() {
     let script = "setsid sleep 7123 & exec sleep 7124";
     let [supervisor, guardian, keeper, _] = started(&home, &["--grace", "1", "--no-adjust", &job], script);
     wait_for_a_session_of_its_own("sleep\u{0}7123");
-    // Nobody is left who would end what the command started.
-    kill_now(&[guardian, keeper, supervisor]);
+    // Nobody is left who would end what the command started: each is held first, or the keeper ends it when the guardian dies.
+    let all = [guardian, keeper, supervisor];
+    all.iter().for_each(|pid| kill(Pid::from_raw(*pid), Signal::SIGSTOP).unwrap());
+    kill_now(&all);
     wait_gone("sleep\u{0}7124");
     let orphan = super::processes("sleep\u{0}7123");
     assert_eq!(orphan.len(), 1, "this test needs an orphan");
