@@ -3,6 +3,8 @@ set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
 TARGET=${CARGO_TARGET_DIR:-target}
+# Every lane compiles once: what a later build could reuse would only fill the disk.
+export CARGO_INCREMENTAL=0
 # Tools that are made once lie outside the checkout.
 TOOLS=${XDG_CACHE_HOME:-$HOME/.cache}/tonnage-ci
 
