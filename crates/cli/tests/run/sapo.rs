@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use serde_json::{Value, json};
 
 use super::Home;
-use super::train::{command, repository, run, succeeded};
+use super::train::{command, rehearsed, repository, run, succeeded};
 
 /// Three nodes whose new models know nothing: what they share and take, and not what they learn.
 pub(super) const SHORT: &[&str] = &[
@@ -174,12 +174,7 @@ fn what_is_estimated_of_a_node_is_what_runs_to_the_byte() {
         ],
     ];
     for variant in variants {
-        let words = ["train", "job.toml", "--rehearse", "--json", "--gpu", "h100"];
-        let output = run(&home, &[&words, variant].concat());
-        succeeded(&output);
-        let answer: Value = serde_json::from_slice(&output.stdout).expect("JSON and nothing else");
-        assert!(answer["predicted"]["peak_reserved_bytes"].is_u64(), "{answer}");
-        assert_eq!(answer["predicted"], answer["rehearsed"], "{variant:?}");
+        rehearsed(&home, &[&["job.toml"], variant].concat());
     }
 }
 

@@ -2,18 +2,50 @@
 
 use std::rc::Rc;
 
+use tonnage_torch::{Device, Torch};
 use tonnage_verifiable::Split;
 
 use super::asker::{Asked, Asker};
 use super::judge::Judge;
 use super::rollout::{Row, Sampler};
 use crate::error::TrainError;
+use crate::language_model::LanguageModel;
+use crate::ranks::Alone;
+use crate::training::Generators;
 
 /// The round of held-out questions, which are the same at every evaluation.
 const EVALUATION: u64 = 0;
 
+/// What held-out questions are asked of, and by whom they are paid.
+pub(super) struct HeldOut<'a> {
+    pub torch: &'static Torch,
+    pub device: Device,
+    pub model: &'a LanguageModel,
+    pub seed: u64,
+    pub asker: &'a Asker<'a>,
+    pub judge: Option<&'a Judge>,
+    pub questions: u64,
+    /// Completed at once.
+    pub rows: u64,
+}
+
+impl HeldOut<'_> {
+    /// Mean rewards of the likeliest completions and of drawn ones, for which `sampler` makes completions. What is drawn here
+    /// changes no random number of the training.
+    pub fn rewards<'s>(&self, sampler: impl Fn(bool) -> Sampler<'s>) -> Result<(f64, f64), TrainError> {
+        let generators = Generators::gather_states(self.torch, self.device, &Alone)?;
+        self.model.train(false);
+        self.torch.seed(self.seed)?;
+        let earned = |samples| held_out_reward(&sampler(samples), self.asker, self.judge, (self.questions, self.rows));
+        let rewards = (earned(false)?, earned(true)?);
+        self.model.train(true);
+        generators.restore(self.torch, self.device)?;
+        Ok(rewards)
+    }
+}
+
 /// The mean reward of so many held-out questions, `rows` at once.
-pub(super) fn held_out_reward(
+fn held_out_reward(
     sampler: &Sampler<'_>,
     asker: &Asker<'_>,
     judge: Option<&Judge>,

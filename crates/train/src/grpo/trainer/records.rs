@@ -3,7 +3,7 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use super::super::evaluate::held_out_reward;
+use super::super::evaluate::HeldOut;
 use super::super::pay::Pay;
 use super::super::report::{EvaluationReport, GrpoReport};
 use super::super::saved::{self, Progress};
@@ -62,23 +62,24 @@ impl Trainer<'_> {
         observe(Event::Grpo(Box::new(report)));
     }
 
-    /// What is drawn here changes no random number of the training.
     pub(super) fn evaluate_policy(&mut self, observe: &mut dyn FnMut(Event)) -> Result<(), TrainError> {
         let questions = self.parts.settings.how.eval_questions;
         if questions == 0 || !self.reads_values() {
             return Ok(());
         }
-        let generators = Generators::gather_states(self.parts.torch, self.parts.device, &Alone)?;
-        self.parts.model.train(false);
+        let held_out = HeldOut {
+            torch: self.parts.torch,
+            device: self.parts.device,
+            model: self.parts.model,
+            seed: self.parts.settings.plain.training.seed,
+            asker: self.parts.asker,
+            judge: self.parts.judge.as_ref(),
+            questions,
+            rows: self.parts.settings.generation_rows(),
+        };
         self.parts.model.set_checkpointing(false);
-        self.parts.torch.seed(self.parts.settings.plain.training.seed)?;
-        let sizes = (questions, self.parts.settings.generation_rows());
-        let earned =
-            |samples| held_out_reward(&self.sampler(samples), self.parts.asker, self.parts.judge.as_ref(), sizes);
-        let (greedy, sampled) = (earned(false)?, earned(true)?);
-        self.parts.model.train(true);
+        let (greedy, sampled) = held_out.rewards(|samples| self.sampler(samples))?;
         self.parts.model.set_checkpointing(self.parts.settings.checkpoints);
-        generators.restore(self.parts.torch, self.parts.device)?;
         observe(Event::EvaluatedReward(EvaluationReport {
             step: self.step,
             questions,

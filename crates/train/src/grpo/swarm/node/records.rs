@@ -5,7 +5,7 @@ use std::path::Path;
 
 use super::Node;
 use crate::error::TrainError;
-use crate::grpo::evaluate::held_out_reward;
+use crate::grpo::evaluate::HeldOut;
 use crate::grpo::report::EvaluationReport;
 use crate::grpo::swarm::progress::Progress;
 use crate::grpo::swarm::report::{SwarmNote, SwarmReport};
@@ -65,21 +65,23 @@ impl Node<'_> {
         })));
     }
 
-    /// What is drawn here changes no random number of the rounds.
     pub(super) fn evaluate_policy(&mut self, observe: &mut dyn FnMut(Event)) -> Result<(), TrainError> {
         let settings = &self.parts.settings.grpo;
         let questions = settings.how.eval_questions;
         if questions == 0 || !self.reads_values() {
             return Ok(());
         }
-        let generators = Generators::gather_states(self.parts.torch, self.parts.device, &Alone)?;
-        self.parts.model.train(false);
-        self.parts.torch.seed(settings.plain.training.seed)?;
-        let sizes = (questions, self.parts.settings.spec.train_rows);
-        let earned = |samples| held_out_reward(&self.sampler(samples), self.parts.eval_asker, None, sizes);
-        let (greedy, sampled) = (earned(false)?, earned(true)?);
-        self.parts.model.train(true);
-        generators.restore(self.parts.torch, self.parts.device)?;
+        let held_out = HeldOut {
+            torch: self.parts.torch,
+            device: self.parts.device,
+            model: self.parts.model,
+            seed: settings.plain.training.seed,
+            asker: self.parts.eval_asker,
+            judge: None,
+            questions,
+            rows: self.parts.settings.spec.train_rows,
+        };
+        let (greedy, sampled) = held_out.rewards(|samples| self.sampler(samples))?;
         observe(Event::EvaluatedReward(EvaluationReport {
             step: self.step,
             questions,
