@@ -30,7 +30,6 @@ mod rows;
 mod run;
 pub mod safetensors;
 mod schema;
-mod sentences;
 mod settings;
 mod source;
 mod swarm_training;

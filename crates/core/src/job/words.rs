@@ -6,7 +6,6 @@ mod sentences;
 use serde_json::{Value, json};
 
 use super::key_names as keys;
-use super::sentences::{CLIENTS, EVALUATORS, FLASH_PACKAGE, LIGHTNING, MEGATRON, TASK};
 
 /// What a word of another program is here.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -21,8 +20,8 @@ pub enum Meaning {
 
 use Meaning::{Key, Says, Sentence};
 use sentences::{
-    ACCELERATE, BF16, COMPILE, CONFIG, DEEPSPEED, EMPTY_CACHE, FOUR_BIT, FP16, FSDP, LARGEST, MEMORY, OFFLOAD, PACKING,
-    REENTRANT, REHEARSE,
+    ACCELERATE, BF16, CLIENTS, COMPILE, CONFIG, DEEPSPEED, EMPTY_CACHE, EVALUATORS, FLASH_PACKAGE, FOUR_BIT, FP16,
+    FSDP, LARGEST, LIGHTNING, MEGATRON, MEMORY, OFFLOAD, PACKING, REENTRANT, REHEARSE, TASK,
 };
 
 /// Names of keys, as in job files; flags have `-` for `_`.

@@ -170,7 +170,11 @@ impl<'a> Chooser<'a> {
         if default.is_empty() && self.settings.get(keys::LORA_TARGETS).is_none() {
             return Err(JobError::new(format!("`lora.targets`: peft knows no target modules for `{model_type}`"))
                 .about(&[keys::LORA_TARGETS])
-                .hint("name them, or set lora.targets = \"all-linear\""));
+                .hint(match model_type::facts(model_type).has_experts {
+                    // Of all linear layers experts are too, and those are refused.
+                    true => "name the attention's: lora.targets = [\"q_proj\", \"k_proj\", \"v_proj\", \"o_proj\"]",
+                    false => "name them, or set lora.targets = \"all-linear\"",
+                }));
         }
         let targets =
             self.take_value(keys::LORA_TARGETS, default.to_vec().into(), "peft's target modules for the model type");

@@ -303,74 +303,81 @@ mod tests {
         assert_eq!(error.hint.as_deref(), Some("set `seq_len` to 1004 or less"));
     }
 
+    /// Jobs, and what is said of them with the hint.
+    const WRONG: &[(&str, &str)] = &[
+        ("", "no model is given | name one, for example: model = \"Qwen/Qwen2.5-0.5B\""),
+        (
+            "model = \"gtp2\"",
+            "job.toml:1:1: model `gtp2` is no config file and no built-in model | did you mean \
+             `openai-community/gpt2`? Otherwise name it as on the hub (publisher/name), which is looked for in the hub \
+             cache, or give the path of its config.json",
+        ),
+        ("model = \"secret\"", "job.toml:1:1: cannot read the config of `secret`: permission denied | "),
+        (
+            "[model]\nn_layer = 2",
+            "the model's fields are given, but not the model they belong to | add its `name`, or its `model_type` \
+             (llama, gpt2, ...)",
+        ),
+        (
+            "[model]\nname = \"gpt2\"\nn_layers = 2",
+            "job.toml:3:1: no model config has a field `n_layers` | did you mean `n_layer`?",
+        ),
+        (
+            "[model]\nname = \"gpt2\"\nnum_hidden_layers = 2",
+            "job.toml:3:1: the config of a `gpt2` has no field `num_hidden_layers` | did you mean `n_layer`?",
+        ),
+        (
+            "[model]\nname = \"local\"\nH_cycles = 2",
+            "job.toml:3:1: the config of a `llama` has no field `H_cycles` | its name must be as in config.json",
+        ),
+        (
+            "[model]\nname = \"gpt2\"\nmodel_type = \"llama\"",
+            "job.toml:3:1: `model_type` cannot be changed: `gpt2` has its own | leave out `model_type`, or leave out \
+             the name and give every field",
+        ),
+        (
+            "[model]\nmodel_type = \"lama\"",
+            "job.toml:2:1: model type `lama` is not known: transformers 5.17 has none of this name | did you mean `llama`? \
+             known model types: MIRRORED, and others by a generic decoder; for the rest \
+             `tonnage rehearse --gpu h100 -- python your_script.py` runs your own script without a GPU and says what it takes",
+        ),
+        (
+            "model = \"gpt2\"\ngpu = \"a100\"",
+            "job.toml:2:1: `gpu`: `a100` may be a100-40-pcie or a100-40 or a100-80-pcie or a100-80 | say which",
+        ),
+        (
+            "model = \"gpt2\"\nseq_len = 2048",
+            "job.toml:2:1: 2048 tokens are more than the 1024 positions of openai-community/gpt2 | set `seq_len` to \
+             1024 or less",
+        ),
+        (
+            "model = \"gpt2\"\ntask = \"masked_lm\"",
+            "job.toml:2:1: `gpt2` has no masked-LM head | set task = \"causal_lm\"",
+        ),
+        (
+            "model = \"qwen3-30b-a3b\"\n[lora]\nr = 8",
+            "`lora.targets`: peft knows no target modules for `qwen3_moe` | name the attention's: \
+             lora.targets = [\"q_proj\", \"k_proj\", \"v_proj\", \"o_proj\"]",
+        ),
+        (
+            "model = \"gpt2\"\nlogits_to_keep = 1",
+            "job.toml:2:1: `logits_to_keep` leaves training without logits for its labels | leave it out",
+        ),
+        (
+            "model = \"gpt2\"\nallocator = \"max_split_size_mb:x\"",
+            "job.toml:2:1: `allocator`: `max_split_size_mb`: expected a whole number, found `x` | ",
+        ),
+        (
+            "model = \"local\"\nmicro_batch_size = 1000000\nseq_len = 10000000",
+            "job.toml:2:1: `micro_batch_size` 1000000 times 10000000 tokens of `seq_len` and `max_new_tokens` is more than a GPU can \
+             hold | lower `micro_batch_size` or `seq_len`",
+        ),
+    ];
+
     #[test]
     fn says_what_is_wrong_where_and_what_to_do() {
-        let cases = [
-            ("", "no model is given | name one, for example: model = \"Qwen/Qwen2.5-0.5B\""),
-            (
-                "model = \"gtp2\"",
-                "job.toml:1:1: model `gtp2` is no config file and no built-in model | did you mean \
-                 `openai-community/gpt2`? Otherwise name it as on the hub (publisher/name), which is looked for in the hub \
-                 cache, or give the path of its config.json",
-            ),
-            ("model = \"secret\"", "job.toml:1:1: cannot read the config of `secret`: permission denied | "),
-            (
-                "[model]\nn_layer = 2",
-                "the model's fields are given, but not the model they belong to | add its `name`, or its `model_type` \
-                 (llama, gpt2, ...)",
-            ),
-            (
-                "[model]\nname = \"gpt2\"\nn_layers = 2",
-                "job.toml:3:1: no model config has a field `n_layers` | did you mean `n_layer`?",
-            ),
-            (
-                "[model]\nname = \"gpt2\"\nnum_hidden_layers = 2",
-                "job.toml:3:1: the config of a `gpt2` has no field `num_hidden_layers` | did you mean `n_layer`?",
-            ),
-            (
-                "[model]\nname = \"local\"\nH_cycles = 2",
-                "job.toml:3:1: the config of a `llama` has no field `H_cycles` | its name must be as in config.json",
-            ),
-            (
-                "[model]\nname = \"gpt2\"\nmodel_type = \"llama\"",
-                "job.toml:3:1: `model_type` cannot be changed: `gpt2` has its own | leave out `model_type`, or leave out \
-                 the name and give every field",
-            ),
-            (
-                "[model]\nmodel_type = \"lama\"",
-                "job.toml:2:1: model type `lama` is not known: transformers 5.17 has none of this name | did you mean `llama`? \
-                 known model types: MIRRORED, and others by a generic decoder; for the rest \
-                 `tonnage rehearse --gpu h100 -- python your_script.py` runs your own script without a GPU and says what it takes",
-            ),
-            (
-                "model = \"gpt2\"\ngpu = \"a100\"",
-                "job.toml:2:1: `gpu`: `a100` may be a100-40-pcie or a100-40 or a100-80-pcie or a100-80 | say which",
-            ),
-            (
-                "model = \"gpt2\"\nseq_len = 2048",
-                "job.toml:2:1: 2048 tokens are more than the 1024 positions of openai-community/gpt2 | set `seq_len` to \
-                 1024 or less",
-            ),
-            (
-                "model = \"gpt2\"\ntask = \"masked_lm\"",
-                "job.toml:2:1: `gpt2` has no masked-LM head | set task = \"causal_lm\"",
-            ),
-            (
-                "model = \"gpt2\"\nlogits_to_keep = 1",
-                "job.toml:2:1: `logits_to_keep` leaves training without logits for its labels | leave it out",
-            ),
-            (
-                "model = \"gpt2\"\nallocator = \"max_split_size_mb:x\"",
-                "job.toml:2:1: `allocator`: `max_split_size_mb`: expected a whole number, found `x` | ",
-            ),
-            (
-                "model = \"local\"\nmicro_batch_size = 1000000\nseq_len = 10000000",
-                "job.toml:2:1: `micro_batch_size` 1000000 times 10000000 tokens of `seq_len` and `max_new_tokens` is more than a GPU can \
-                 hold | lower `micro_batch_size` or `seq_len`",
-            ),
-        ];
         let mirrored = crate::model_type::known_model_types().join(", ");
-        for (file, expected) in cases {
+        for (file, expected) in WRONG {
             let error = resolved(file, &[]).unwrap_err();
             let said = format!("{error} | {}", error.hint.clone().unwrap_or_default());
             assert_eq!(said, expected.replace("MIRRORED", &mirrored));
