@@ -16,6 +16,8 @@ pub struct Kind {
     /// Whether question and answer are a few characters, for models that are trained from nothing.
     pub is_terse: bool,
     pub(crate) make: fn(&mut SplitMix64, u32) -> Made,
+    /// A question that another program made, from its text and the answer that it gives, if any.
+    pub(crate) adopt: fn(&str, Option<&str>) -> Option<Made>,
     pub(crate) check: fn(&Question, &str) -> bool,
 }
 
@@ -58,11 +60,11 @@ impl Kind {
         Question { kind: self.name, level, seed, text, answer, facts }
     }
 
-    /// A question that another program made, with its answer; `None` where this kind's checker does not accept that answer, as it cannot
-    /// where it needs to know more than both.
-    pub fn foreign_question(&self, text: &str, answer: &str) -> Option<Question> {
-        let (text, answer) = (text.to_owned(), answer.to_owned());
-        let question = Question { kind: self.name, level: 1, seed: 0, text, answer, facts: String::new() };
+    /// A question that another program made, with the answer that it gives, if any; `None` where this kind's checker accepts no answer
+    /// that it knows.
+    pub fn foreign_question(&self, text: &str, answer: Option<&str>) -> Option<Question> {
+        let Made { text, answer, facts } = (self.adopt)(text, answer)?;
+        let question = Question { kind: self.name, level: 1, seed: 0, text, answer, facts };
         self.is_right(&question, &question.answer).then_some(question)
     }
 
@@ -76,6 +78,11 @@ impl Kind {
         let is_right = form.answer(completion).is_some_and(|answer| self.is_right(question, answer));
         f64::from(u8::from(is_right))
     }
+}
+
+/// [`Kind::adopt`] of kinds whose checker compares with the answer.
+pub(crate) fn adopt_answer(text: &str, answer: Option<&str>) -> Option<Made> {
+    Some(Made::new(text, answer?))
 }
 
 /// A checker for kinds with one right spelling.

@@ -4,7 +4,7 @@ mod rules;
 
 use tonnage_core::random::SplitMix64;
 
-use crate::kind::{Kind, Made, Question};
+use crate::kind::{Kind, Made, Question, adopt_answer};
 use rules::{RULES, Rule};
 
 pub(super) const KIND: Kind = Kind {
@@ -13,6 +13,7 @@ pub(super) const KIND: Kind = Kind {
     levels: 3,
     is_terse: false,
     make: make_puzzle,
+    adopt: adopt_answer,
     check: is_same_row,
 };
 

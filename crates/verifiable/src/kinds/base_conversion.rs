@@ -2,7 +2,7 @@
 
 use tonnage_core::random::SplitMix64;
 
-use crate::kind::{Kind, Made, is_same_text};
+use crate::kind::{Kind, Made, adopt_answer, is_same_text};
 
 pub(super) const KIND: Kind = Kind {
     name: "base_conversion",
@@ -10,6 +10,7 @@ pub(super) const KIND: Kind = Kind {
     levels: 4,
     is_terse: false,
     make: make_conversion,
+    adopt: adopt_answer,
     check: is_same_text,
 };
 

@@ -2,7 +2,7 @@
 
 use tonnage_core::random::SplitMix64;
 
-use crate::kind::{Kind, Made, Question};
+use crate::kind::{Kind, Made, Question, adopt_answer};
 use crate::reading::read_integer;
 
 pub(super) const KIND: Kind = Kind {
@@ -11,6 +11,7 @@ pub(super) const KIND: Kind = Kind {
     levels: 5,
     is_terse: false,
     make: make_calculation,
+    adopt: adopt_answer,
     check: |question: &Question, answer| {
         read_integer(answer).is_some_and(|number| Some(number) == read_integer(&question.answer))
     },

@@ -2,7 +2,7 @@
 
 use tonnage_core::random::SplitMix64;
 
-use crate::kind::{Kind, Made, Question};
+use crate::kind::{Kind, Made, Question, adopt_answer};
 
 pub(super) const KIND: Kind = Kind {
     name: "binary_matrix",
@@ -10,6 +10,7 @@ pub(super) const KIND: Kind = Kind {
     levels: 4,
     is_terse: false,
     make: make_matrix,
+    adopt: adopt_answer,
     check: is_same_matrix,
 };
 

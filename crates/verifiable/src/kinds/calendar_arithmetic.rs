@@ -2,7 +2,7 @@
 
 use tonnage_core::random::SplitMix64;
 
-use crate::kind::{Kind, Made, Question};
+use crate::kind::{Kind, Made, Question, adopt_answer};
 
 pub(super) const KIND: Kind = Kind {
     name: "calendar_arithmetic",
@@ -10,6 +10,7 @@ pub(super) const KIND: Kind = Kind {
     levels: 4,
     is_terse: false,
     make: ask_calendar,
+    adopt: adopt_answer,
     check: |question: &Question, answer| answer.eq_ignore_ascii_case(&question.answer),
 };
 

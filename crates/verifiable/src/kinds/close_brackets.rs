@@ -2,7 +2,7 @@
 
 use tonnage_core::random::SplitMix64;
 
-use crate::kind::{Kind, Made, is_same_text};
+use crate::kind::{Kind, Made, adopt_answer, is_same_text};
 
 const PAIRS: [(char, char); 3] = [('(', ')'), ('[', ']'), ('{', '}')];
 
@@ -12,6 +12,7 @@ pub(super) const KIND: Kind = Kind {
     levels: 4,
     is_terse: true,
     make: make_brackets,
+    adopt: adopt_answer,
     check: is_same_text,
 };
 

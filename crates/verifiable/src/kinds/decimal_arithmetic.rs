@@ -2,7 +2,7 @@
 
 use tonnage_core::random::SplitMix64;
 
-use crate::kind::{Kind, Made, Question};
+use crate::kind::{Kind, Made, Question, adopt_answer};
 use crate::reading::{read_decimal, write_decimal};
 
 pub(super) const KIND: Kind = Kind {
@@ -11,6 +11,7 @@ pub(super) const KIND: Kind = Kind {
     levels: 4,
     is_terse: false,
     make: make_decimals,
+    adopt: adopt_answer,
     check: |question: &Question, answer| {
         read_decimal(answer).is_some_and(|number| Some(number) == read_decimal(&question.answer))
     },

@@ -11,6 +11,7 @@ pub(super) const KIND: Kind = Kind {
     levels: 3,
     is_terse: false,
     make: make_deduction,
+    adopt: adopt_premises,
     check: is_conclusion,
 };
 
@@ -23,13 +24,16 @@ const MOST_TRIES: u32 = 500;
 /// Parentheses and negations within one another, and characters of an answer.
 const MOST_DEPTH: usize = 24;
 const MOST_CHARACTERS: usize = 200;
+/// Premises of another program's question.
+const MOST_PREMISES: usize = 32;
 
 fn make_deduction(random: &mut SplitMix64, level: u32) -> Made {
     let variables = level as usize + 1;
     let found = (0..MOST_TRIES).find_map(|_| {
         let premises: Vec<String> =
             (0..2 + random.below(u64::from(level))).map(|_| draw_premise(random, variables)).collect();
-        let answer = find_conclusion(random, &premises, variables)?;
+        let start = random.index_below(2 * variables);
+        let answer = find_conclusion(&premises, variables, start)?;
         Some((premises, answer))
     });
     // Modus ponens of two variables, drawn.
@@ -59,17 +63,28 @@ fn draw_premise(random: &mut SplitMix64, variables: usize) -> String {
     format!("{} {connective} {}", draw_literal(random, variables), draw_literal(random, variables))
 }
 
-/// The first that follows, literals before others, from a place that chance decides.
-fn find_conclusion(random: &mut SplitMix64, premises: &[String], variables: usize) -> Option<String> {
+/// The first that follows, literals before others, from the literal at `start`.
+fn find_conclusion(premises: &[String], variables: usize, start: usize) -> Option<String> {
     let literals: Vec<String> =
         VARIABLES[..variables].iter().flat_map(|name| [name.to_string(), format!("~{name}")]).collect();
     let pairs = literals.iter().flat_map(|left| {
         literals.iter().flat_map(move |right| ["|", "->"].map(|connective| format!("{left} {connective} {right}")))
     });
     let mut candidates: Vec<String> = literals.clone();
-    let start = random.index_below(candidates.len());
     candidates.rotate_left(start);
     candidates.into_iter().chain(pairs).find(|candidate| follows_from(premises.iter().map(String::as_str), candidate))
+}
+
+/// The premises of another program's text are its numbered lines, as `1. P & Q`; reasoning-gym 0.1.19 begins those after the first with a
+/// full stop. It gives no answer: one is found.
+fn adopt_premises(text: &str, _: Option<&str>) -> Option<Made> {
+    let numbered = text.lines().filter_map(|line| {
+        let (number, premise) = line.trim_start_matches('.').split_once(". ")?;
+        number.parse::<u32>().ok().map(|_| premise.trim().to_owned())
+    });
+    let premises: Vec<String> = numbered.take(MOST_PREMISES).collect();
+    let answer = find_conclusion(&premises, VARIABLES.len(), 0)?;
+    Some(Made { facts: premises.join(";"), ..Made::new(text, answer) })
 }
 
 fn is_conclusion(question: &Question, answer: &str) -> bool {
@@ -224,6 +239,17 @@ mod tests {
         }
         assert!(!is_right("P;~P", "Q"), "of a contradiction nothing is a conclusion");
         assert!(!is_right("P -> Q;P", "R | Q"), "R stands in no premise");
+    }
+
+    #[test]
+    fn premises_of_other_programs_are_read() {
+        let text = "The following problem ...\nGiven:\n1. (P \u{2192} Q)\n.2. P\n.What can we conclude?";
+        let question = KIND.foreign_question(text, None).unwrap();
+        assert_eq!(question.answer, "Q");
+        assert!(KIND.is_right(&question, "P \u{2227} Q") && !KIND.is_right(&question, "P"));
+        for unread in ["Given:\n1. P -> T\n.2. P", "Given:\n1. P\n.2. ~P", "Given:\n1. P", "P -> Q\nP", ""] {
+            assert_eq!(KIND.foreign_question(unread, Some("Q")), None, "{unread}");
+        }
     }
 
     #[test]

@@ -2,7 +2,7 @@
 
 use tonnage_core::random::SplitMix64;
 
-use crate::kind::{Kind, Made, is_same_text};
+use crate::kind::{Kind, Made, adopt_answer, is_same_text};
 
 pub(super) const ASCENDING: Kind = Kind {
     name: "sort_ascending",
@@ -10,6 +10,7 @@ pub(super) const ASCENDING: Kind = Kind {
     levels: 4,
     is_terse: true,
     make: |random, level| make_sorting(random, level, false),
+    adopt: adopt_answer,
     check: is_same_text,
 };
 
@@ -19,6 +20,7 @@ pub(super) const DESCENDING: Kind = Kind {
     levels: 4,
     is_terse: true,
     make: |random, level| make_sorting(random, level, true),
+    adopt: adopt_answer,
     check: is_same_text,
 };
 

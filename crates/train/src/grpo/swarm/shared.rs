@@ -130,7 +130,7 @@ fn read_group(payload: &Value) -> Option<Group> {
             // Another text under this seed is another version's, or a lie.
             Some(kind.question(level, seed)).filter(|question| question.text == text)?
         }
-        None => kind.foreign_question(text, state.get("answer")?.as_str()?)?,
+        None => kind.foreign_question(text, state.get("answer").and_then(Value::as_str))?,
     };
     if Split::of(&question) != Split::Training {
         return None;
