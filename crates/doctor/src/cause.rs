@@ -2,6 +2,7 @@
 
 use crate::exception::{Exception, Raiser};
 use crate::memory::GpuMemory;
+use crate::signature::JOINED;
 use tonnage_core::failure::{Class, Strength};
 
 /// What a message says, with its numbers. Sizes are bytes; what a message leaves out is `None`.
@@ -67,7 +68,10 @@ pub enum FailureCause {
     /// A launcher's summary of a worker that failed.
     WorkerFailed(Worker),
     /// No room on a disk.
-    DiskFull,
+    DiskFull {
+        /// Whether it is what one user or project may take of it.
+        is_quota: bool,
+    },
     /// The GPU ran a wrong instruction or touched a wrong address.
     CudaFault {
         /// The condition of the kernel that did not hold.
@@ -162,7 +166,7 @@ impl FailureCause {
             Self::DriverMismatch => Class::DriverMismatch,
             Self::Xid { .. } => Class::Xid,
             Self::WorkerFailed(worker) => worker.class(),
-            Self::DiskFull => Class::DiskFull,
+            Self::DiskFull { .. } => Class::DiskFull,
             Self::CudaFault { .. } => Class::CudaFault,
             Self::KernelLimit => Class::KernelLimit,
             Self::ExpandableSharing => Class::ExpandableSharing,
@@ -170,6 +174,8 @@ impl FailureCause {
             Self::TimeLimit => Class::TimeLimit,
             Self::Raised(exception) => match exception.raiser {
                 Raiser::Program | Raiser::Aside => Class::Raised,
+                // PyTorch's own names for what happens between ranks.
+                Raiser::Victim if exception.short_name().starts_with("Dist") => Class::NcclError,
                 Raiser::Launcher | Raiser::Victim => Class::WorkerFailed,
                 Raiser::Interrupt => Class::Interrupted,
             },
@@ -184,6 +190,9 @@ impl FailureCause {
             Self::Raised(exception) if exception.raiser == Raiser::Aside => Strength::Ending,
             Self::Cancelled { is_step: true } => Strength::Echo,
             Self::Crash { aborted: true, .. } => Strength::Echo,
+            Self::Stated { class: Class::Unreachable, detail: Some(detail) } if detail.ends_with(JOINED) => {
+                Strength::Echo
+            }
             // That a worker is gone, and nobody says by what.
             Self::Stated { class: Class::Killed, .. } => Strength::Ending,
             _ => self.class().strength(),
@@ -233,6 +242,7 @@ impl FailureCause {
                     figures.text("host", host);
                 }
             }
+            Self::DiskFull { is_quota: true } => figures.text("limit", "quota"),
             Self::Raised(exception) => figures.text("exception", &exception.name),
             Self::CudaFault { assertion: Some(assertion) } => figures.text("assertion", assertion),
             Self::Stated { detail: Some(detail), .. } => figures.text("detail", detail),

@@ -137,7 +137,9 @@ fn failed_node(root: &Located<'_>, causes: &[Located<'_>]) -> Option<String> {
     let of_line = || {
         let text = root.finding.text.as_str();
         let slurm = crate::text::text_after(text, " ON ").and_then(|rest| rest.split(' ').next());
+        let gone = crate::text::text_after(text, "Node failure on ").map(|rest| rest.trim_end_matches('.'));
         let srun = crate::text::text_after(text, "srun: error: ").and_then(|rest| rest.split(':').next());
+        let srun = gone.or(srun).filter(|name| !name.contains(' '));
         slurm.filter(|_| has_phrase(text, "CANCELLED AT")).or(srun).map(str::to_owned)
     };
     host(root).or_else(of_line).or_else(|| causes.iter().find_map(host)).filter(|node| !node.is_empty())

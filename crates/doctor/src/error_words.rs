@@ -131,6 +131,14 @@ fn is_of_level_info(text: &str) -> bool {
     ["INFO: ", "[INFO] ", " INFO ", "DEBUG"].iter().any(|level| has_phrase(head, level)) && !has_phrase(head, "ERROR")
 }
 
+/// Whether TensorFlow or XLA logged it at level `E`: what is fatal they raise as well.
+pub(crate) fn is_of_tensorflow(text: &str) -> bool {
+    let stated = |at: usize| text.get(at + 2..).is_some_and(|file| FILES.iter().any(|start| file.starts_with(start)));
+    const FILES: &[&str] =
+        &["tensorflow/", "external/local_xla/", "external/local_tsl/", "external/xla/", "external/org_tensorflow/"];
+    places_of(text, "E ").take(4).any(stated)
+}
+
 /// Whether a line says what a sample was worth.
 fn is_valued(text: &str) -> bool {
     ["reward ", "reward=", "reward:", " score ", " score=", " score:"].iter().any(|word| has_phrase(text, word))

@@ -41,6 +41,38 @@ impl Fences {
 /// Lines of a chat, `[14:02] ann: text`, that make a text one.
 const SAID: usize = 3;
 
+/// Whether a text is a chat for the most part, of people who quote what a log said: `<ann> text` (IRC), or names with the
+/// time above what they wrote (Slack, Teams).
+pub(crate) fn is_only_chat(head: &[u8]) -> bool {
+    let head = String::from_utf8_lossy(head);
+    let lines: Vec<&str> = head.lines().map(str::trim).filter(|line| !line.is_empty()).collect();
+    let is_name = |name: &str| {
+        let first = name.chars().next().is_some_and(char::is_alphabetic);
+        first && name.len() < 32 && name.chars().all(|c| c.is_alphanumeric() || "_.- ".contains(c))
+    };
+    let is_time = |text: &str| {
+        let time = text.trim_matches(['[', ']', ' ']);
+        let time = time.strip_suffix("AM").or_else(|| time.strip_suffix("PM")).unwrap_or(time).trim_end();
+        time.split_once(':').is_some_and(|(hour, minute)| {
+            (1..=2).contains(&hour.len())
+                && minute.len() == 2
+                && hour.parse::<u8>().is_ok()
+                && minute.parse::<u8>().is_ok()
+        })
+    };
+    let is_said = |line: &&&str| {
+        let line = line.split_once(' ').filter(|(time, _)| is_time(time)).map_or(**line, |(_, rest)| rest);
+        line.strip_prefix('<').and_then(|line| line.split_once("> ")).is_some_and(|(name, _)| is_name(name.trim()))
+    };
+    let is_head = |line: &&&str| {
+        let half = line.split_once("  ").or_else(|| line.split_once(" [")).filter(|(name, _)| is_name(name));
+        half.is_some_and(|(_, time)| is_time(time))
+    };
+    let said = lines.iter().filter(is_said).count();
+    let heads = lines.iter().filter(is_head).count();
+    (said >= SAID && said * 2 >= lines.len()) || (heads >= SAID && heads * 4 >= lines.len())
+}
+
 fn is_chat(head: &str) -> bool {
     let is_said = |line: &&str| {
         let (time, rest) = line.strip_prefix('[').and_then(|line| line.split_once("] ")).unwrap_or_default();

@@ -92,6 +92,8 @@ pub struct Scan {
     pub logged: Vec<u64>,
     /// Lines in which one tells of something else after that.
     pub alive: Vec<u64>,
+    /// Lines in which another run of a sweep begins or ends.
+    pub next: Vec<u64>,
     /// The last of its closing lines that calls itself an error.
     pub last_error: Option<LastError>,
     /// The last time that its closing lines state.
@@ -305,6 +307,11 @@ impl Kept {
     /// Of a text about failures only what tracebacks state was raised.
     pub(crate) fn drop_said(&mut self) {
         self.findings.retain(|finding| matches!(finding.tone, Tone::Raised { .. }));
+    }
+
+    /// Of people who talk nothing is a log's.
+    pub(crate) fn drop_all(&mut self) {
+        self.findings.clear();
     }
 
     /// In the order of lines, without those of the first `closed` blocks of Markdown.

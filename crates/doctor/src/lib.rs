@@ -25,6 +25,7 @@ mod advice;
 mod block;
 mod cause;
 mod choice;
+mod code;
 mod diagnosis;
 mod error_words;
 mod exception;

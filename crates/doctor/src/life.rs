@@ -39,6 +39,7 @@ pub(crate) struct Life {
     programs: Vec<u64>,
     logged: Vec<u64>,
     alive: Vec<u64>,
+    next: Vec<u64>,
     /// Rows seen after a finding: their letters, and the first number of the last.
     rows: Vec<(String, u64)>,
     /// The letters of the log's first line that has a time; empty where it has none.
@@ -56,6 +57,7 @@ pub(crate) struct Seen {
     pub(crate) programs: Vec<u64>,
     pub(crate) logged: Vec<u64>,
     pub(crate) alive: Vec<u64>,
+    pub(crate) next: Vec<u64>,
 }
 
 impl Life {
@@ -96,6 +98,9 @@ impl Life {
             let may_open = line.text.starts_with(|c: char| c.is_ascii_digit() || c == 'U' || c == 'I');
             if may_open && OPENINGS.iter().any(|words| has_phrase(&line.text, words)) {
                 keep_first(&mut self.programs, number);
+            }
+            if is_next_run(&line.text) {
+                keep_first(&mut self.next, number);
             }
             if is_passing_over(&line.text) {
                 keep_first(&mut self.passed_over, number);
@@ -166,8 +171,8 @@ impl Life {
             numbered.for_each(|(text, number)| self.begins_again(&Line::new(text.as_bytes()), number));
         }
         self.steps.sort_by_key(|step| step.line);
-        let Self { steps, restarts, successes, new_runs, passed_over, begun, programs, logged, alive, .. } = self;
-        Seen { steps, restarts, successes, new_runs, passed_over, begun, programs, logged, alive }
+        let Self { steps, restarts, successes, new_runs, passed_over, begun, programs, logged, alive, next, .. } = self;
+        Seen { steps, restarts, successes, new_runs, passed_over, begun, programs, logged, alive, next }
     }
 }
 
@@ -194,6 +199,25 @@ fn is_passing_over(text: &str) -> bool {
     const ANYWHERE: &[&str] = &["entering retry", "etrying in", "will retry", "ill be retried", ", trying the "];
     let start = text.get(..24).unwrap_or(text);
     WORDS.iter().any(|words| has_phrase(start, words)) || ANYWHERE.iter().any(|words| has_phrase(text, words))
+}
+
+/// Whether a line begins or ends another run of several: of wandb's and Hydra's sweeps, of Ray Tune's trials, of scripts
+/// that count them (`== run 2 of 3: lr 0.01`).
+fn is_next_run(text: &str) -> bool {
+    const RUNS: &[&str] = &["run", "trial", "experiment", "config", "configuration", "seed", "job", "sweep"];
+    let agent = has_phrase(text, "Agent Starting Run: ");
+    let trial = text.starts_with("Trial ") && has_phrase(text, " completed after ") && has_phrase(text, " iterations");
+    let hydra = text.strip_prefix("[HYDRA]").or_else(|| text.split_once("][HYDRA]").map(|(_, rest)| rest));
+    let hydra = hydra.is_some_and(|rest| rest.trim_start().starts_with('#') && rest.contains(" : "));
+    let mut words = text.trim_start_matches(['=', '-', '*', '#', '>', '[', ' ']).split([' ', '/']);
+    let is_run = words.next().is_some_and(|word| RUNS.iter().any(|run| word.eq_ignore_ascii_case(run)));
+    let number = |word: Option<&str>| word?.trim_end_matches([':', ',', ']', ')', '=', '-']).parse::<u32>().ok();
+    let first = number(words.next()).filter(|_| is_run);
+    let counted = first.is_some_and(|first| {
+        let second = words.next();
+        number(if second == Some("of") { words.next() } else { second }).is_some_and(|last| 1 < first && first <= last)
+    });
+    agent || trial || hydra || (counted && !is_error(text) && !has_phrase(text, "fail"))
 }
 
 /// The letters of a log's first line that says anything, where it states a time and is no error.

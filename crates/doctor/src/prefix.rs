@@ -49,6 +49,9 @@ pub(crate) fn strip_prefixes(line: &str) -> Stripped<'_> {
 /// Keys under which records hold a line: Kaggle's, Docker's and Fluentd's, structlog's and zap's, Google Cloud's.
 const RECORDED: &[&str] = &["\"data\"", "\"log\"", "\"msg\"", "\"message\"", "\"textPayload\"", "\"event\""];
 
+/// The head of a traceback within a string of JSON.
+pub(crate) const PACKED: &str = "Traceback (most recent call last):\\n";
+
 /// A record of a line, `{"log":"text\n","stream":"stderr",...}`: the text. Only records that say when or how grave are
 /// logs; others are data.
 pub(crate) fn unpack_line(line: &str) -> Option<Cow<'_, str>> {
@@ -58,6 +61,10 @@ pub(crate) fn unpack_line(line: &str) -> Option<Cow<'_, str>> {
     if !record.trim_end_matches([']', ' ', '\r']).ends_with('}')
         || !of_log.iter().any(|key| find_phrase(record, key).is_some())
     {
+        return None;
+    }
+    // What was raised stands under a key of its own: that, not what the logger says above it, is read.
+    if find_phrase(record, PACKED).is_some() {
         return None;
     }
     let text = RECORDED.iter().find_map(|key| {
@@ -120,12 +127,12 @@ fn bracketed_prefix(text: &str) -> Option<(Option<u32>, &str)> {
     Some((Some(number.parse().ok()?), after))
 }
 
-/// `rank3: `, as pages show `[rank3]: `, and ParlAI's `rank:  3 | `.
+/// `rank3: `, as pages show `[rank3]: `, `rank3 | ` of launchers, and ParlAI's `rank:  3 | `.
 fn ranked_prefix(text: &str) -> Option<(Option<u32>, &str)> {
     let rest = text.strip_prefix("rank")?;
     let (number, after) = match rest.strip_prefix(':') {
         Some(rest) => rest.split_once('|')?,
-        None => rest.split_once(':')?,
+        None => rest.split_at_checked(rest.find([':', '|'])?).map(|(number, after)| (number, &after[1..]))?,
     };
     let after = if after.is_empty() { after } else { after.strip_prefix(' ')? };
     Some((Some(number.trim().parse().ok()?), after))
@@ -290,6 +297,8 @@ mod tests {
             ("2025-02-03T04:05:06-08:00 [rank3]: text", Some(3), 1, "text"),
             ("rank:  3 | CRITICAL | text", Some(3), 0, "CRITICAL | text"),
             ("rank3:   File", Some(3), 2, "File"),
+            ("rank3 |   File", Some(3), 2, "File"),
+            ("rank12| text", Some(12), 0, "text"),
             ("trainer/0 [1]:text", Some(1), 0, "text"),
             ("node-1: [rank3]:   File", Some(3), 3, "File"),
             ("10.0.0.1:     raise x", None, 4, "raise x"),

@@ -281,6 +281,10 @@ pub(crate) const RESTARTS: &[&str] = &[
     "resuming from",
     "Resume from checkpoint",
     "Continuing training from checkpoint",
+    // Ray Tune's trials.
+    "ttempting to restore trial",
+    "ttempting to recover trial",
+    "restarting from checkpoint",
     // What begins a run of its own: logs that are appended to have several.
     "racking run with wandb version",
     "nohup: ignoring input",

@@ -98,6 +98,7 @@ pub(crate) fn by_itself(line: &Line) -> bool {
         || is_sample(text)
         || is_spoken(text)
         || is_settings(text)
+        || is_templated(text)
         || is_blame(text)
         || is_grep(text)
 }
@@ -161,8 +162,10 @@ fn is_spoken(text: &str) -> bool {
 }
 
 fn is_speaker(name: &str) -> bool {
-    let name =
-        name.trim_end_matches(|c: char| c.is_ascii_digit() || c == ' ').trim_matches(['[', ']', '<', '|', '#', ' ']);
+    // A template's mark stands before who speaks.
+    let name = name.strip_prefix("<|im_start|>").unwrap_or(name);
+    let name = name.trim_matches(['[', ']', '<', '>', '|', '#', ' ']);
+    let name = name.trim_end_matches(|c: char| c.is_ascii_digit() || " #/".contains(c));
     SPEAKERS.iter().any(|speaker| name.eq_ignore_ascii_case(speaker))
 }
 
@@ -174,6 +177,27 @@ pub(crate) fn in_sample(history: &str, back: u64) -> bool {
     // `[2/4] output:`
     let text = text.strip_prefix('[').and_then(|rest| rest.split_once("] ")).map_or(text, |(_, rest)| rest);
     text == "output:" || is_spoken(text) || is_speaker(text.trim_matches(['=', '-', '*', ' ']))
+}
+
+/// Lines above a traceback's head that are read for a sample's opening.
+const OF_A_SAMPLE: usize = 24;
+
+/// Whether a sample was opened some lines above a traceback's head, `back` lines ago, and no step was made since.
+pub(crate) fn may_be_in_sample(history: &str, back: u64) -> bool {
+    let back = usize::try_from(back).unwrap_or(usize::MAX);
+    let above = history.lines().rev().skip(back + 1).take(OF_A_SAMPLE).map(str::trim);
+    let is_step =
+        |text: &&str| crate::progress::Progress::of_line(text, 1, None).is_some() || has_phrase(text, " INFO ");
+    let opens =
+        |text: &str| text.ends_with([']', '=', '-', '>']) && is_speaker(text.trim_matches(['=', '-', '*', ' ']));
+    above.take_while(|text| !is_step(text)).any(opens)
+}
+
+/// `text<|im_end|>`: a template's marks stand in what a model is trained on or says.
+fn is_templated(text: &str) -> bool {
+    ["<|im_start|>", "<|im_end|>", "<|eot_id|>", "<|endoftext|>", "<|end|>", "<|assistant|>", "<|user|>"]
+        .iter()
+        .any(|mark| has_phrase(text, mark))
 }
 
 /// `Namespace(a=1, b='text')`: settings, whatever they say.
@@ -230,6 +254,18 @@ fn in_patch(before: &str, text: &str) -> bool {
 pub(crate) fn in_commit(before: &str) -> bool {
     let mut lines = before.lines().rev().take(400).skip_while(|line| line.is_empty() || line.starts_with("    "));
     lines.next().is_some_and(|line| line.starts_with("Date: ") || line.starts_with("CommitDate: "))
+}
+
+/// An indented block below a sentence of what may happen: what a guide or a README shows, not what happened to who writes.
+pub(crate) fn in_advice(before: &str) -> bool {
+    const MAY: &[&str] =
+        &["if you", "may ", "might ", "you see", "you get", "example", "looks like", "such as", "e.g."];
+    const OWN: &[&str] = &["I ", "I'm ", "my ", "My ", "our ", "we "];
+    let mut above = before.lines().rev().skip_while(|line| line.starts_with("    ") || line.trim().is_empty());
+    let sentence = above.next().unwrap_or_default().trim();
+    let small = sentence.to_lowercase();
+    let own = OWN.iter().any(|word| sentence.starts_with(word) || sentence.contains(&format!(" {word}")));
+    sentence.ends_with([':', '.']) && !own && MAY.iter().any(|words| small.contains(words))
 }
 
 /// A block of Markdown that is indented, below a sentence that ends with a colon or a heading.

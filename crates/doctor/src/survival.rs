@@ -82,6 +82,8 @@ impl Located<'_> {
                 is_last || is_long || steps.clone().any(|step| step.line > *restart) || scan.findings.iter().any(later);
             *restart > line && got_on
         });
+        // The line that says that the job is put back is where it starts again.
+        let requeued = self.class() == Class::Requeued && steps.clone().next().is_some();
         let is_earlier_run = scan.new_runs.iter().any(|(run, stamp)| {
             let apart = self.finding.stamp.is_some_and(|then| then.seconds_to(*stamp) >= NEW_RUN);
             *run > line && apart && scan.lines > *run + PROMPT
@@ -103,11 +105,13 @@ impl Located<'_> {
         ended_well
             || after_the_end
             || restarted
+            || requeued
             || is_earlier_run
             || goes_on
             || is_passed_over
             || self.is_of_an_ended_job()
             || self.has_more_work()
+            || self.is_of_an_earlier_run()
             || self.is_habit()
             || self.is_outlived()
             || self.is_logged()
@@ -125,6 +129,15 @@ impl Located<'_> {
         let other = scan.programs.iter().any(|line| *line > last && scan.lines > *line + OF_A_RUN);
         let is_death = is_exception || matches!(self.class(), Class::Killed | Class::Crash);
         alone && ((is_exception && bars >= BEGUN) || (is_death && other))
+    }
+
+    /// Whether another run of a sweep came after it, and whoever started them all does not say that one failed.
+    fn is_of_an_earlier_run(&self) -> bool {
+        let (scan, line) = (&self.source.scan, self.finding.last_line);
+        let told = |it: &Finding| it.line > line && it.class() == Class::WorkerFailed;
+        let next = scan.next.iter().find(|next| **next > line);
+        // Where the sweep's own process dies of it, no other begins.
+        next.is_some_and(|next| scan.lines > *next) && !scan.findings.iter().any(told)
     }
 
     /// Whether the only process's logger told of it and went on to tell of other things.

@@ -7,6 +7,7 @@ use tonnage_core::failure::Class;
 
 use crate::cause::{Collective, FailureCause, Worker};
 use crate::memory::GpuMemory;
+use crate::signature::is_quota;
 use crate::text::has_phrase;
 
 /// A longer text is read up to here.
@@ -99,6 +100,8 @@ const ROWS: &[Row] = &[
             "kein speicherplatz mehr verfügbar",
             "设备上没有空间",
             "disk quota exceeded",
+            "edquot",
+            "errno 122",
             "filesystemquotaexceeded",
             "storagefull",
             "not enough free disk",
@@ -134,6 +137,8 @@ const ROWS: &[Row] = &[
             "driver version is insufficient",
             "insufficientdriver",
             "driver/library version mismatch",
+            "nvml/rm version mismatch",
+            "librmversionmismatch",
             "driver on your system is too old",
             "update your driver to a newer version",
             "forward compatibility was attempted",
@@ -166,7 +171,19 @@ const ROWS: &[Row] = &[
             "cuda driver initialization failed",
             "unable to find a gpu",
             "cannot find any torch accelerator",
+            // NVML's, of a UUID that no GPU or slice of one has, and of no driver.
+            "nvmlerror_notfound",
+            "nvmlerror_librarynotfound",
+            "nvmlerror_drivernotloaded",
         ]],
+    ),
+    // A slice of a GPU that is not there (any more).
+    raised(
+        Class::NoGpu,
+        &[
+            &["mig-", "mig device", "mig instance", "mig uuid"],
+            &["not found", "unknown device", "no such", "not find", "does not exist", "not available"],
+        ],
     ),
     said(Class::NoGpu, &[&["nvidia-container-cli"], &["error", "fail"]]),
     raised(
@@ -315,7 +332,7 @@ const ROWS: &[Row] = &[
 /// What an exception's words speak of, where its name and place say nothing but that it was raised.
 pub(crate) fn of_exception(name: &str, message: &str) -> Option<FailureCause> {
     let small = small(&format!("{name}: {message}"));
-    ROWS.iter().find(|row| row.is_raised && row.speaks(&small)).map(|row| cause_of(row.class))
+    ROWS.iter().find(|row| row.is_raised && row.speaks(&small)).map(|row| row.cause(&small))
 }
 
 /// What a line speaks of that is among a log's last words; where nothing else says that it is an error, the words
@@ -330,7 +347,7 @@ pub(crate) fn of_line(text: &str, is_error: bool) -> Option<FailureCause> {
         opens || rest.ends_with(*word) || small.contains(&format!(": {word}"))
     };
     let is_stated = row.groups.iter().flat_map(|words| *words).any(stated);
-    (is_error || is_stated).then(|| cause_of(row.class))
+    (is_error || is_stated).then(|| row.cause(&small))
 }
 
 fn small(text: &str) -> String {
@@ -338,6 +355,13 @@ fn small(text: &str) -> String {
 }
 
 impl Row {
+    fn cause(&self, small: &str) -> FailureCause {
+        match cause_of(self.class) {
+            FailureCause::DiskFull { .. } => FailureCause::DiskFull { is_quota: is_quota(small) },
+            cause => cause,
+        }
+    }
+
     fn speaks(&self, small: &str) -> bool {
         self.groups.iter().all(|words| words.iter().any(|word| has_phrase(small, word)))
     }
@@ -349,7 +373,7 @@ pub(crate) fn cause_of(class: Class) -> FailureCause {
         Class::GpuMemory => FailureCause::GpuMemory(GpuMemory { backend: "CUDA", ..GpuMemory::default() }),
         Class::HostMemory => FailureCause::HostMemory { requested: None, resident: None, pid: None },
         Class::SharedMemory => FailureCause::SharedMemory { pid: None },
-        Class::DiskFull => FailureCause::DiskFull,
+        Class::DiskFull => FailureCause::DiskFull { is_quota: false },
         Class::NoGpu => FailureCause::NoGpu,
         Class::DriverMismatch => FailureCause::DriverMismatch,
         Class::KernelLimit => FailureCause::KernelLimit,

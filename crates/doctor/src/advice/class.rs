@@ -64,6 +64,15 @@ pub(super) fn of_class(class: Class, context: &Context<'_>) -> Vec<Advice> {
     }
 }
 
+/// What one user or project may take of a disk.
+pub(super) fn quota() -> Vec<Advice> {
+    vec![
+        with_flag("it is your quota that is used up, not the disk: see it", "quota -s; lfs quota -h -u $USER ."),
+        with_flag("keep fewer checkpoints", "--save_total_limit 2"),
+        say_text("or write to the scratch space that has a larger one, caches (HF_HOME, TORCH_HOME, TMPDIR) too"),
+    ]
+}
+
 /// Kernels, processes and their limits.
 fn of_process(class: Class, context: &Context<'_>) -> Vec<Advice> {
     match class {

@@ -50,6 +50,7 @@ pub fn advise(cause: &FailureCause, context: &Context<'_>) -> Vec<Advice> {
         FailureCause::GpuMemory(memory) => memory::advice(memory, context),
         FailureCause::EngineStart { engine, free, total, length, .. } => engine_start(engine, (*free, *total), *length),
         FailureCause::PortInUse { port } => port_in_use(*port),
+        FailureCause::DiskFull { is_quota: true } => class::quota(),
         FailureCause::Xid { hardware, .. } => xid(*hardware, context),
         FailureCause::HostMemory { requested, .. } => class::host_memory(*requested, context),
         FailureCause::CudaFault { assertion: Some(assertion) } => class::assertion(assertion),

@@ -4,6 +4,7 @@ use tonnage_core::failure::{Class, Strength};
 
 use super::Scanner;
 use crate::cause::{FailureCause, Worker};
+use crate::code;
 use crate::error_words;
 use crate::exception::{Exception, Files, Raiser, exception_stated as stated_exception};
 use crate::fences::is_document;
@@ -39,10 +40,14 @@ impl Scanner {
     /// or an error in words of a program's own.
     pub(super) fn last_words(&mut self, tail: &str) {
         let closing = closing_lines(tail, self.lines, self.around());
-        let error = closing.iter().find(|(line, _)| error_words::is_error(&line.text) && !quote::by_itself(line));
+        let error = closing.iter().find(|(line, _)| {
+            error_words::is_error(&line.text) && !quote::by_itself(line) && !code::is_code(&line.text)
+        });
         self.last_error = error
             .map(|(line, number)| LastError { line: *number, text: cut_text(&line.text, LONGEST_EVIDENCE).to_owned() });
-        if !self.states_its_end(&closing) && !is_document(&self.head) {
+        let is_document = is_document(&self.head);
+        let is_said = self.states_its_end(&closing) || (!is_document && self.reports_its_end(&closing));
+        if !is_said && !is_document {
             self.speaks_of_its_end(&closing);
         }
     }
@@ -70,7 +75,7 @@ impl Scanner {
             if *number <= known || is_good_end(line) {
                 return false;
             }
-            if line.indent > 1 || quote::by_itself(line) {
+            if line.indent > 1 || quote::by_itself(line) || code::is_code(&line.text) {
                 continue;
             }
             // LSF writes a page of figures behind what it did.
@@ -84,6 +89,8 @@ impl Scanner {
             }
             let Some((name, message)) = stated_exception(line.text.trim_start_matches('*'), true)
                 .filter(|(name, _)| line.text.contains(':') || (at == 0 && name.ends_with("Error")))
+                // `Error: exit status 1` is of who waited for the command.
+                .filter(|(name, _)| *name != "Error" || !error_words::is_empty_error(&line.text))
                 .or_else(|| last_words::logged_words(&line.text))
             else {
                 continue;
@@ -141,7 +148,7 @@ impl Scanner {
             // What a library says before it aborts may stand in quotation marks.
             let bare = line.text.strip_prefix('"').and_then(|text| text.strip_suffix('"'));
             let text = bare.unwrap_or(&line.text);
-            let is_quoted = quote::by_itself(&Line { text: text.to_owned(), ..line.clone() });
+            let is_quoted = quote::by_itself(&Line { text: text.to_owned(), ..line.clone() }) || code::is_code(text);
             if Tone::of_line(text) == Tone::Warned || is_quoted || error_words::is_noise(text) {
                 continue;
             }
@@ -151,7 +158,7 @@ impl Scanner {
             let may_be = found.is_empty()
                 && ((at < last_words::VERY_LAST && error_words::may_be_error(text))
                     || (at == 0 && error_words::lacks(text)));
-            if may_be || error_words::is_error(text) {
+            if !error_words::is_of_tensorflow(text) && (may_be || error_words::is_error(text)) {
                 errors.push((line, *number));
             } else {
                 others += 1;
@@ -170,7 +177,7 @@ impl Scanner {
         }
     }
 
-    fn keep_last_words(&mut self, line: &Line, number: u64, cause: FailureCause) {
+    pub(super) fn keep_last_words(&mut self, line: &Line, number: u64, cause: FailureCause) {
         let history = self.history.text(b"");
         if quote::by_context(&history, line.indent, &line.text) {
             return;

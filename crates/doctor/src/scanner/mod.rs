@@ -8,12 +8,14 @@ mod aside;
 mod closing;
 mod prose;
 mod raised;
+mod reports;
 
 use memchr::{memchr, memrchr};
 
 use self::closing::CLOSING;
 use crate::block::Block;
-use crate::fences::Fences;
+use crate::code;
+use crate::fences::{Fences, is_only_chat};
 use crate::finding::{Finding, Kept, LastError, Scan, Tone};
 use crate::history::{Around, History, lines_around};
 use crate::life::Life;
@@ -148,9 +150,15 @@ impl Scanner {
             }
         }
         let tail = self.history.text(b"");
-        self.last_words(&tail);
+        let is_chat = is_only_chat(&self.head);
+        if !is_chat {
+            self.last_words(&tail);
+        }
         if prose::is_document(&tail, self.lines) {
             self.kept.drop_said();
+        }
+        if is_chat {
+            self.kept.drop_all();
         }
         self.kept.date(&tail, self.lines);
         let seen = self.life.finish(&tail, self.lines);
@@ -168,6 +176,7 @@ impl Scanner {
             programs: seen.programs,
             logged: seen.logged,
             alive: seen.alive,
+            next: seen.next,
             last_error: self.last_error,
             last_stamp: tail.lines().rev().take(CLOSING).find_map(Stamp::of_line),
             setting: self.setting,
@@ -266,7 +275,7 @@ impl Scanner {
         let mark = MARKED.iter().any(|kind| is_marked(candidates, *kind)) || self.tracebacks.is_open();
         let reading = self.signatures(&line, candidates);
         if (mark || reading.is_some()) && !quote::by_itself(&line) {
-            if let Some((signature, reading)) = reading {
+            if let Some((signature, reading)) = reading.filter(|_| !code::is_code(&line.text)) {
                 self.found(signature, &line, reading, before);
             }
             if mark {

@@ -23,6 +23,7 @@ impl Scanner {
         let history = if is_full { String::new() } else { self.history.text(before) };
         let is_aside = ended.is_warned
             || is_aside(&history, self.lines.saturating_sub(ended.head))
+            || quote::may_be_in_sample(&history, self.lines.saturating_sub(ended.head))
             || (is_full && self.kept.is_aside(RAISED, &ended));
         if is_aside && !is_full {
             self.life.remember(&history, self.lines);
@@ -56,6 +57,7 @@ impl Scanner {
         if !is_full {
             if quote::by_context(&history, 0, &ended.text)
                 || quote::in_commit(&history)
+                || (ended.indent >= 4 && quote::in_advice(&history))
                 || quote::in_sample(&history, back)
             {
                 self.ignored = ended.last_line;

@@ -25,12 +25,17 @@ pub(super) const FULL: Signature = Signature {
         let database = text.ends_with("OperationalError: database or disk is full");
         let segment = has_phrase(text, "/dev/shm/") || has_phrase(text, "NCCL WARN");
         if (python || rust || shell || database) && !segment && !super::is_talk(text) {
-            Reading::whole(FailureCause::DiskFull)
+            Reading::whole(FailureCause::DiskFull { is_quota: is_quota(text) })
         } else {
             None
         }
     },
 };
+
+/// Whether a line speaks of what one user or project may take of a disk.
+pub(crate) fn is_quota(text: &str) -> bool {
+    ["quota", "Quota", "EDQUOT", "rrno 122"].iter().any(|words| has_phrase(text, words))
+}
 
 /// caffe2/serialize/inline_container.cc: `torch.save` learns only that a write failed.
 pub(super) const TORCH_SAVE: Signature = Signature {
@@ -42,7 +47,7 @@ pub(super) const TORCH_SAVE: Signature = Signature {
         let failed = super::is_said(text, "PytorchStreamWriter failed") && has_phrase(text, "file write failed");
         let enforced = has_phrase(text, "enforce fail at inline_container.cc:");
         if failed || (enforced && (has_phrase(text, "file write failed") || has_phrase(text, "unexpected pos "))) {
-            Reading::whole(FailureCause::DiskFull)
+            Reading::whole(FailureCause::DiskFull { is_quota: false })
         } else {
             None
         }

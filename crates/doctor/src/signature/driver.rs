@@ -51,6 +51,7 @@ pub(super) const MISMATCH: Signature = Signature {
     name: "driver_mismatch",
     needles: &[
         "Driver/library version mismatch",
+        "NVML/RM version mismatch",
         "NVIDIA driver on your system is too old",
         "driver version is insufficient",
         "unsupported display driver",
@@ -67,9 +68,11 @@ pub(super) const MISMATCH: Signature = Signature {
             "system has unsupported display driver / cuda driver combination",
             "CUDA error: the provided PTX was compiled with an unsupported toolchain",
         ];
+        // NVML's newer words for the first of them.
+        let newer = has_phrase(text, "RM has detected an NVML/RM version mismatch") && !super::is_talk(text);
         let forward =
             has_phrase(text, "cudaGetDeviceCount()") && has_phrase(text, "forward compatibility was attempted");
-        if forward || says_any(text, &messages) { Reading::whole(FailureCause::DriverMismatch) } else { None }
+        if newer || forward || says_any(text, &messages) { Reading::whole(FailureCause::DriverMismatch) } else { None }
     },
 };
 

@@ -35,6 +35,8 @@ mod windows;
 mod xid;
 mod xla;
 
+pub(crate) use self::disk::is_quota;
+pub(crate) use self::rendezvous::JOINED;
 use super::cause::FailureCause;
 
 /// How one form of one failure is recognised.

@@ -3,6 +3,10 @@
 use super::{Reading, Signature, is_said, says_any};
 use crate::cause::{Collective, FailureCause};
 use crate::text::{has_phrase, integer_after, text_after};
+use tonnage_core::failure::Class;
+
+/// How the store's word on who came ends: `1/2 clients joined`.
+pub(crate) const JOINED: &str = " joined";
 
 pub(super) const TIMEOUT: Signature = Signature {
     name: "store_timeout",
@@ -24,6 +28,14 @@ pub(super) const TIMEOUT: Signature = Signature {
             || (has_phrase(text, "gloo/transport/") && has_phrase(text, "Timed out waiting "))
             || is_said(text, "Timed out initializing process group in store based barrier on rank")
             || is_said(text, "wait timeout after ");
+        // Who is not there yet may have died on its way: no more than an echo.
+        let joined =
+            text_after(text, "seconds waiting for ").and_then(|rest| rest.split_once(". ")?.1.split('.').next());
+        let joined = joined.filter(|joined| said && joined.ends_with(JOINED));
+        if let Some(detail) = joined.filter(|joined| joined.starts_with(|c: char| c.is_ascii_digit())) {
+            let detail = Some(detail.to_owned());
+            return Reading::whole(FailureCause::Stated { class: Class::Unreachable, detail });
+        }
         let milliseconds = ["monitoredBarrier in ", "wait timeout after ", "Timed out waiting "];
         let ran_ms = milliseconds.iter().find_map(|words| {
             let number = integer_after(text, words)?;

@@ -48,8 +48,11 @@ pub(super) const OTHERS: Signature = Signature {
         "TERM_PREEMPT",
         "TERM_OWNER",
         "pot instance interruption",
-        "instance was preempted",
-        "The TPU was preempted",
+        "pot Instance interruption",
+        "was preempted",
+        "instances.preempted",
+        "reemption notice",
+        "instance/preempted",
         "Node failure on ",
         "marked dead because the detector",
         "node on which the actor was running died",
@@ -64,7 +67,7 @@ pub(super) const OTHERS: Signature = Signature {
             () if has_phrase(text, "TERM_RUNLIMIT: job killed") => return Reading::whole(FailureCause::TimeLimit),
             () if has_phrase(text, "TERM_PREEMPT: ") => Class::Preempted,
             () if has_phrase(text, "TERM_OWNER: job killed by owner") => Class::Cancelled,
-            () if has_phrase(text, "pot instance interruption") || has_phrase(text, "preempted") => Class::Preempted,
+            () if is_taken_back(text) => Class::Preempted,
             () if has_phrase(text, "Node failure on ")
                 || has_phrase(text, "marked dead")
                 || has_phrase(text, "node") =>
@@ -76,6 +79,17 @@ pub(super) const OTHERS: Signature = Signature {
         stated(class)
     },
 };
+
+/// What clouds say of a machine that they take back (AWS's notices; Google's operations, metadata and agents).
+fn is_taken_back(text: &str) -> bool {
+    const MACHINES: &[&str] = &["nstance", "VM", "TPU", "ode ", "achine", "ob ", "orker"];
+    let notice = ["pot instance interruption", "pot Instance interruption", "reemption notice", "instances.preempted"];
+    // `changed to FALSE` is what a machine says that stays.
+    let metadata = has_phrase(text, "instance/preempted") && has_phrase(text, "TRUE");
+    // An engine preempts requests.
+    let was = has_phrase(text, "was preempted") && MACHINES.iter().any(|machine| has_phrase(text, machine));
+    metadata || was || notice.iter().any(|words| has_phrase(text, words))
+}
 
 /// Kubernetes' events and states of pods.
 pub(super) const EVICTED: Signature = Signature {

@@ -41,6 +41,8 @@ pub(crate) struct Ended {
     pub(crate) is_warned: bool,
     /// What the innermost frame's file says.
     pub(crate) files: Files,
+    /// Blanks before its head.
+    pub(crate) indent: usize,
     /// Whether Python raised it while it tidied up at its end, which changes nothing: not even the exit status.
     pub(crate) is_of_exit: bool,
 }
@@ -59,6 +61,7 @@ impl Ended {
             phase: None,
             is_warned: false,
             files: Files::default(),
+            indent: 0,
             is_of_exit: false,
         }
     }
@@ -80,7 +83,10 @@ impl Tracebacks {
     /// Reads a line; what has ended with it.
     pub(super) fn read(&mut self, line: &Line, number: u64) -> Option<Ended> {
         if let Some(packed) = packed(&line.text).or_else(|| flat(&line.text)) {
-            return self.packed(&packed, line.rank, number);
+            let mut ended = self.packed(&packed, line.rank, number)?;
+            // The record's own level.
+            ended.is_warned |= ["\"WARN", "\"warn"].iter().any(|level| has_phrase(&line.text, level));
+            return Some(ended);
         }
         self.quoted(&line.text);
         if let Some(before) = self.begins(line, number) {

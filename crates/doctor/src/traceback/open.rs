@@ -4,8 +4,11 @@ use super::{Ended, HEAD, LONGEST, LONGEST_MESSAGE, PATIENCE, cut_text};
 use crate::exception::{Exception, Files, Place, exception_stated, is_library};
 use crate::line::Line;
 use crate::phase::{Phase, phase_of, phase_of_code};
-use crate::prefix::unescape_text;
+use crate::prefix::{PACKED, unescape_text};
 use crate::text::{find_phrase, has_phrase, integer_after, text_after};
+
+/// Lines of frames below `in user code:`.
+const USER_CODE: usize = 200;
 
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Style {
@@ -95,7 +98,7 @@ pub(super) fn flat(text: &str) -> Option<String> {
 
 /// A traceback within a JSON string.
 pub(super) fn packed(text: &str) -> Option<String> {
-    let at = find_phrase(text, "Traceback (most recent call last):\\n")?;
+    let at = find_phrase(text, PACKED)?;
     let rest = text.get(at..)?;
     let mut end = rest.len();
     let is_list = has_phrase(rest, "\\n', ");
@@ -162,6 +165,9 @@ impl Open {
 
     /// The line behind an exception that says nothing on its own.
     pub(super) fn with_more(&mut self, line: &Line, number: u64) -> Option<Ended> {
+        if self.is_in_user_code() {
+            return self.of_user_code(line, number);
+        }
         let ended = self.ending.as_mut()?;
         let others = ["===", "During handling", "The above exception"];
         let is_rest = !line.text.is_empty() && !others.iter().any(|other| line.text.starts_with(other));
@@ -173,6 +179,30 @@ impl Open {
             return None;
         }
         self.ending.take()
+    }
+
+    /// Whether what was raised stands indented below, under frames of its own (Keras, TensorFlow's AutoGraph).
+    fn is_in_user_code(&self) -> bool {
+        self.ending.as_ref().is_some_and(|ended| ended.exception.message == "in user code:")
+    }
+
+    /// A line of that: a frame, or what was raised there.
+    fn of_user_code(&mut self, line: &Line, number: u64) -> Option<Ended> {
+        let is_inside = line.indent > self.indent || line.text.is_empty();
+        if self.lines > USER_CODE || !is_inside {
+            return self.ending.take();
+        }
+        if is_frame(&line.text) {
+            self.read_frame(line.text.trim_end_matches([' ', '*']));
+            return None;
+        }
+        let (name, message) = exception_stated(&line.text, true).filter(|(_, message)| !message.is_empty())?;
+        let mut ended = self.ending.take()?;
+        ended.exception = Exception::new(name, cut_text(message, LONGEST_MESSAGE), &self.files);
+        ended.text = format!("{name}: {message}");
+        ended.place = self.own.take().or(ended.place);
+        ended.last_line = number;
+        Some(ended)
     }
 
     /// Whether a frame without a rank is its first: then only the head was logged with one.
@@ -316,6 +346,7 @@ impl Open {
             phase: self.phase,
             is_warned: self.is_warned,
             files: self.files,
+            indent: self.indent,
             is_of_exit: self.is_of_exit,
         }
     }

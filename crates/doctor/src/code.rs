@@ -1,0 +1,68 @@
+//! Lines of programs: what they would say if they ran, not what went wrong.
+
+use crate::text::has_phrase;
+
+/// How a line begins that prints, logs or raises what stands in its quotation marks.
+const STARTS: &[&str] = &[
+    "raise ",
+    "print(",
+    "echo ",
+    "printf ",
+    "printf(",
+    "fprintf(",
+    "throw std::",
+    "throw new ",
+    "logger.",
+    "logging.",
+    "log.",
+    "sys.exit(",
+    "warnings.warn(",
+    "console.",
+    "std::cerr",
+    "self.assert",
+    "pytest.",
+    "die(",
+    "exit_with(",
+];
+/// What follows a command in a shell's script where it fails.
+const BETWEEN: &[&str] = &["|| echo ", "|| exit", "|| { echo", "&& echo ", "|| printf ", "; echo \""];
+/// Where a shell's script writes to.
+const ENDS: &[&str] = &[">&2", "1>&2", "> /dev/stderr"];
+
+/// Whether a line is code that would say something.
+pub(crate) fn is_code(text: &str) -> bool {
+    let quotes = text.contains(['"', '\'']);
+    // `raise ValueError` without words says nothing either way.
+    let opens = STARTS.iter().any(|start| text.starts_with(start)) && (quotes || text.ends_with(')'));
+    let of_shell = BETWEEN.iter().any(|words| has_phrase(text, words)) || ENDS.iter().any(|end| text.ends_with(end));
+    // `if "out of memory" in str(error):`, `except KeyError as error:`
+    let of_block = ["if ", "elif ", "except ", "while ", "with "].iter().any(|start| text.starts_with(start));
+    opens || (of_shell && quotes) || (of_block && text.ends_with([':', '{']) && (quotes || has_phrase(text, " as ")))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn code_is_told_from_what_it_says() {
+        let code = [
+            "raise RuntimeError(\"CUDA error: out of memory\")",
+            "python train.py || echo \"ERROR: the training failed\"",
+            "echo \"Error: no checkpoint\" >&2",
+            "logger.error(\"no space left on device\")",
+            "if \"out of memory\" in str(error):",
+            "except KeyError as error:",
+        ];
+        assert!(code.iter().all(|text| is_code(text)));
+        let said = [
+            "RuntimeError('CUDA error: out of memory')",
+            "log.txt: No space left on device",
+            "print failed: no such printer",
+            "if CUDA runs out of memory: lower the batch size",
+            "./run.sh: line 3: 4711 Killed  python train.py && echo done",
+            "raise the limit: [Errno 24] Too many open files",
+        ];
+        assert!(said.iter().all(|text| !is_code(text)));
+    }
+}
