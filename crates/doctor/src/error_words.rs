@@ -43,7 +43,9 @@ pub(crate) fn is_noise(text: &str) -> bool {
     ];
     // Tasks that SLURM ends after another one.
     let is_torn_down = text.starts_with("srun: ") && text.ends_with(": Terminated");
-    text.ends_with(" FAILED") || is_torn_down || NOISE.iter().any(|words| has_phrase(text, words))
+    // Chromium's, in which programs show their windows: `[5048:0419/124642.498:ERROR:backend.cc(984)] text`.
+    let is_of_a_window = has_phrase(text, ":ERROR:") && has_phrase(text, ".cc(") && text.starts_with('[');
+    text.ends_with(" FAILED") || is_torn_down || is_of_a_window || NOISE.iter().any(|words| has_phrase(text, words))
 }
 
 /// Whether a line that calls itself an error says only that another one stands elsewhere.
@@ -69,6 +71,32 @@ pub(crate) fn is_empty_error(text: &str) -> bool {
     // What stands behind the code is what was wrong.
     let ends = |words: &&str| text_after(text, words).is_some_and(|rest| !has_phrase(rest, ": "));
     EMPTY.iter().any(ends)
+}
+
+/// `(1) INVALID_ARGUMENT:  text`: one of several root errors as TensorFlow lists them, by gRPC's codes.
+pub(crate) fn is_status(text: &str) -> bool {
+    const CODES: &[&str] = &[
+        "INVALID_ARGUMENT",
+        "FAILED_PRECONDITION",
+        "OUT_OF_RANGE",
+        "UNIMPLEMENTED",
+        "INTERNAL",
+        "NOT_FOUND",
+        "UNAVAILABLE",
+        "ABORTED",
+        "DATA_LOSS",
+        "RESOURCE_EXHAUSTED",
+        "UNKNOWN",
+        "Invalid argument",
+        "Failed precondition",
+        "Internal",
+        "Not found",
+        "Resource exhausted",
+    ];
+    let listed = text.strip_prefix('(').and_then(|rest| rest.split_once(") ")).filter(|(number, _)| number.len() == 1);
+    listed.is_some_and(|(_, said)| {
+        CODES.iter().any(|code| said.strip_prefix(code).is_some_and(|rest| rest.starts_with(": ")))
+    })
 }
 
 /// Whether the line calls itself an error, as loggers, compilers and package managers do.
@@ -116,6 +144,7 @@ pub(crate) fn is_error(text: &str) -> bool {
             || (text.starts_with("Error ") && has_phrase(text, " at line "))
             || (text.starts_with("Error in ") && has_phrase(text, " : "))
             || has_level(text)
+            || is_status(text)
             || LEVELS.iter().any(|level| has_phrase(text, level)))
         && !ANSWERS.iter().any(|answer| has_phrase(text, answer))
         && !begins_line(text)

@@ -256,7 +256,9 @@ pub(crate) fn is_trailer(text: &str) -> bool {
     // What `set -x` shows.
     let is_traced = text.starts_with("+ ") && !has_phrase(text, "rror");
     let is_rule = text.len() > 3 && text.bytes().all(|byte| b"=-_*#".contains(&byte));
-    text.starts_with("wandb: ") || text == "wandb:" || is_time || is_prompt || is_traced || is_rule
+    // TensorFlow's, below the root errors that it found.
+    let is_count = text.starts_with("0 successful operations") || has_phrase(text, " derived errors ignored");
+    is_count || text.starts_with("wandb: ") || text == "wandb:" || is_time || is_prompt || is_traced || is_rule
 }
 
 /// What a logger says of an exception behind its own words: `CRITICAL [root] Uncaught ValueError: x`.

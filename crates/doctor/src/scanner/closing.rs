@@ -2,7 +2,7 @@
 
 use tonnage_core::failure::{Class, Strength};
 
-use super::Scanner;
+use super::{Scanner, prose};
 use crate::cause::{FailureCause, Worker};
 use crate::code;
 use crate::error_words;
@@ -39,7 +39,8 @@ impl Scanner {
     /// What ends the log without a traceback, as excerpts have it: an exception, fixed words of a shell or scheduler,
     /// or an error in words of a program's own.
     pub(super) fn last_words(&mut self, tail: &str) {
-        let closing = closing_lines(tail, self.lines, self.around());
+        let mut closing = closing_lines(tail, self.lines, self.around());
+        prose::unquote_last(tail, &mut closing);
         let error = closing.iter().find(|(line, _)| {
             error_words::is_error(&line.text) && !quote::by_itself(line) && !code::is_code(&line.text)
         });
@@ -132,7 +133,7 @@ impl Scanner {
         let known = known.max(trained_up_to(closing));
         // What is indented is of a traceback, a commit or a help text.
         let is_frame = |line: &Line| {
-            line.indent > 1
+            (line.indent > 1 && !error_words::is_status(&line.text))
                 || has_phrase(&line.text, HEAD)
                 || is_frame(&line.text)
                 || last_words::is_native_frame(&line.text)

@@ -1,6 +1,7 @@
 //! Texts about failures that are no logs: guides, questions and answers, reports in sentences.
 
 use crate::exception::exception_stated;
+use crate::line::Line;
 use crate::stamp::Stamp;
 use crate::text::has_phrase;
 use crate::traceback::HEAD;
@@ -29,6 +30,17 @@ pub(super) fn is_document(text: &str, lines: u64) -> bool {
     let raised = said.iter().any(|line| has_phrase(line, HEAD) || exception_stated(line, true).is_some());
     let paragraphs = text.trim().split("\n\n").count();
     ends && paragraphs >= PARAGRAPHS && sentences >= SENTENCES && sentences * 2 >= said.len() && !of_oneself && !raised
+}
+
+/// Takes the backticks off the last line of a text in which somebody writes of himself: that is what his log said.
+pub(super) fn unquote_last(text: &str, closing: &mut [(Line, u64)]) {
+    let Some((line, _)) = closing.first_mut() else { return };
+    let inside = line.text.strip_prefix('`').and_then(|text| text.strip_suffix('`')).filter(|text| !text.contains('`'));
+    let stated = inside.filter(|text| exception_stated(text, true).is_some_and(|(_, said)| !said.is_empty()));
+    let own = || text.lines().any(|line| line.starts_with("I ") || has_phrase(line, " I ") || has_phrase(line, " my "));
+    if let Some(stated) = stated.filter(|_| own()) {
+        line.text = stated.to_owned();
+    }
 }
 
 /// Words without times, levels and numbers between them, up to a stop.

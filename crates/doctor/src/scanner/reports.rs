@@ -22,7 +22,8 @@ impl Scanner {
         if self.kept.findings().iter().any(|finding| finding.strength() >= Strength::Death) {
             return false;
         }
-        let Some((at, cause)) = of_hydra(closing).or_else(|| of_kubernetes(closing)) else { return false };
+        let found = of_hydra(closing).or_else(|| of_kubernetes(closing)).or_else(|| of_trials(closing));
+        let Some((at, cause)) = found else { return false };
         let Some((line, number)) = closing.get(at) else { return false };
         self.keep_last_words(line, *number, cause);
         true
@@ -99,6 +100,8 @@ const STATES: &[(&str, Class)] = &[
     ("CreateContainerConfigError", Class::Reported),
     ("CreateContainerError", Class::Reported),
     ("RunContainerError", Class::Reported),
+    ("StartError", Class::Reported),
+    ("ContainerCannotRun", Class::Reported),
     ("OOMKilled", Class::HostMemory),
     ("Evicted", Class::Evicted),
     ("CrashLoopBackOff", Class::WorkerFailed),
@@ -135,6 +138,18 @@ fn of_kubernetes(closing: &[(Line, u64)]) -> Option<(usize, FailureCause)> {
             class => wording::cause_of(class),
         }),
     ))
+}
+
+/// Ray Tune's last table, where it lists trials that failed and none runs: what they raised stands in files of their own.
+fn of_trials(closing: &[(Line, u64)]) -> Option<(usize, FailureCause)> {
+    let runs = |(line, _): &(Line, u64)| {
+        line.text.starts_with("Number of trials: ")
+            && (has_phrase(&line.text, " RUNNING") || has_phrase(&line.text, " PENDING"))
+    };
+    let failed = |(line, _): &(Line, u64)| line.text.starts_with("Number of errored trials: ");
+    let at = closing.iter().position(failed).filter(|_| !closing.iter().any(runs))?;
+    let detail = closing.get(at).map(|(line, _)| line.text.clone());
+    Some((at, FailureCause::Stated { class: Class::Reported, detail }))
 }
 
 /// What the words of an event may be read for; a registry that does not answer is none of the ranks'.

@@ -74,11 +74,13 @@ pub(super) const SHELL: Signature = Signature {
 /// What a terminal shows of Ctrl-C, where no traceback follows.
 pub(super) const KEYBOARD: Signature = Signature {
     name: "keyboard_interrupt",
-    needles: &["KeyboardInterrupt"],
+    needles: &["KeyboardInterrupt", "Stop signal received (e.g. via SIGINT"],
     also: &[],
     follow: 0,
     read: |text| {
-        let said = text == "KeyboardInterrupt" || text == "^CKeyboardInterrupt" || text == "KeyboardInterrupt:";
+        // Ray Tune's.
+        let tune = has_phrase(text, "Stop signal received (e.g. via SIGINT") && has_phrase(text, "ending Ray Tune run");
+        let said = tune || text == "KeyboardInterrupt" || text == "^CKeyboardInterrupt" || text == "KeyboardInterrupt:";
         if said { ended(Class::Interrupted) } else { None }
     },
 };

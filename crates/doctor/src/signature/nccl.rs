@@ -106,14 +106,16 @@ pub(super) const ERROR: Signature = Signature {
 /// The other end is gone.
 pub(super) const PEER: Signature = Signature {
     name: "nccl_peer",
-    needles: &["Connection closed by ", "ncclRemoteError", "ncclSystemError"],
-    also: &["NCCL WARN", "gloo/transport/", "ncclRemoteError: ", "ncclSystemError: "],
+    needles: &["Connection closed by ", "ncclRemoteError", "ncclSystemError", "process has unexpectedly disconnected"],
+    also: &["NCCL WARN", "gloo/transport/", "ncclRemoteError: ", "ncclSystemError: ", "An MPI communication peer"],
     follow: 0,
     read: |text| {
         let nccl = has_phrase(text, "NCCL WARN") && has_phrase(text, "Connection closed by remote peer");
         let gloo = has_phrase(text, "gloo/transport/") && has_phrase(text, "Connection closed by peer");
         let status = text.starts_with("ncclRemoteError: ") || text.starts_with("ncclSystemError: ");
-        if nccl || gloo || status { Reading::whole(FailureCause::NcclError) } else { None }
+        // Open MPI's.
+        let mpi = text.starts_with("An MPI communication peer process has unexpectedly disconnected");
+        if mpi || nccl || gloo || status { Reading::whole(FailureCause::NcclError) } else { None }
     },
 };
 
