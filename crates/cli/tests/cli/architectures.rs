@@ -21,9 +21,9 @@ fn weights(folder: &std::path::Path, parameters: u64) {
     std::fs::write(folder.join("model.safetensors"), file).unwrap();
 }
 
-fn opt() -> Value {
-    json!({"model_type": "opt", "architectures": ["OPTForCausalLM"], "hidden_size": 64, "ffn_dim": 256, "num_hidden_layers": 2,
-        "num_attention_heads": 4, "vocab_size": 1000, "max_position_embeddings": 512})
+fn arcee() -> Value {
+    json!({"model_type": "arcee", "architectures": ["ArceeForCausalLM"], "hidden_size": 64, "intermediate_size": 256,
+        "num_hidden_layers": 2, "num_attention_heads": 4, "vocab_size": 1000, "max_position_embeddings": 512})
 }
 
 fn estimated(folder: &std::path::Path) -> Value {
@@ -32,7 +32,7 @@ fn estimated(folder: &std::path::Path) -> Value {
 
 #[test]
 fn a_generic_answer_fits_only_where_weights_confirm_its_parameters() {
-    let folder = config("opt", &opt());
+    let folder = config("arcee", &arcee());
     let alone = estimated(&folder);
     assert_eq!((&alone["verdict"], &alone["safe_bytes"]), (&json!("tight"), &Value::Null));
     assert!(
@@ -40,9 +40,9 @@ fn a_generic_answer_fits_only_where_weights_confirm_its_parameters() {
         "{alone}"
     );
     let parameters = alone["model"]["param_count"].as_u64().unwrap();
-    // Embedding, two more positions than the config says, two layers, a norm.
-    let layer = 4 * (64 * 64 + 64) + 2 * 64 * 256 + 256 + 64 + 4 * 64;
-    assert_eq!(parameters, 1000 * 64 + 514 * 64 + 2 * layer + 2 * 64);
+    // Embedding and head, two layers, a norm.
+    let layer = 4 * 64 * 64 + 2 * 64 * 256 + 2 * 64;
+    assert_eq!(parameters, 2 * 1000 * 64 + 2 * layer + 64);
     weights(&folder, parameters);
     assert_eq!(estimated(&folder)["verdict"], "fits");
     weights(&folder, parameters + 1);
@@ -51,7 +51,7 @@ fn a_generic_answer_fits_only_where_weights_confirm_its_parameters() {
 
 #[test]
 fn tables_say_no_more_than_the_estimate() {
-    let folder = config("opt_fit", &opt());
+    let folder = config("arcee_fit", &arcee());
     let path = folder.to_str().unwrap();
     let table = answer(&["fit", path, "--gpus", "h100", "--rows", "1", "-s", "128", "--json"]);
     let cell = &table["rows"][0]["gpus"][0];

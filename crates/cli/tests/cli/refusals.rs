@@ -51,9 +51,9 @@ fn configs_that_are_not_modelled() {
         ("bert", json!({"is_decoder": true})),
         ("gemma2", json!({"use_bidirectional_attention": true, "head_dim": 16})),
         ("falcon", json!({"alibi": true})),
-        ("opt", json!({"do_layer_norm_before": false, "ffn_dim": 128})),
-        ("opt", json!({"word_embed_proj_dim": 32, "ffn_dim": 128})),
-        ("phi", json!({"qk_layernorm": true})),
+        ("opt", json!({"layerdrop": 0.1})),
+        ("phi", json!({"tie_word_embeddings": true})),
+        ("stablelm", json!({"qk_layernorm": true})),
     ];
     for (at, (model_type, more)) in cases.iter().enumerate() {
         refused(&[&config(&at.to_string(), &with(model_type, more)), "-b", "1", "-s", "64"]);

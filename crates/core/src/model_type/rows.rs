@@ -22,6 +22,11 @@ const EXPERTS: ModelType = ModelType {
     ..LLAMA_LIKE
 };
 
+/// Liger has kernels for its layers and its loss; the layers are not simulated with them.
+const FUSED: ModelType = ModelType { liger: Liger::LayersNotKnown { fuses_loss: true }, ..ModelType::DECODER };
+
+const QUERY_VALUE: &[&str] = &["q_proj", "v_proj"];
+
 /// GPT-2's config class.
 const GPT2_LIKE: ModelType = ModelType {
     config: ConfigWords::Gpt2,
@@ -47,8 +52,12 @@ pub(super) static ROWS: &[ModelType] = &[
         layers_since: (4, 38),
         ..ModelType::DECODER
     },
+    ModelType { name: "cohere", since: Some((4, 39)), ..ModelType::DECODER },
+    ModelType { name: "cohere2", since: Some((4, 48)), ..ModelType::DECODER },
     ModelType { name: "gemma2", since: Some((4, 42)), ..LLAMA_LIKE },
     ModelType { name: "gemma3_text", since: Some((4, 50)), ..LLAMA_LIKE },
+    ModelType { name: "glm", has_begin_token: false, since: Some((4, 46)), ..ModelType::DECODER },
+    ModelType { name: "glm4", has_begin_token: false, since: Some((4, 51)), ..FUSED },
     ModelType {
         name: GPT2,
         aliases: &["gpt-sw3"],
@@ -60,6 +69,13 @@ pub(super) static ROWS: &[ModelType] = &[
         ..GPT2_LIKE
     },
     ModelType {
+        name: "gpt_neox",
+        dropout_keys: &["hidden_dropout", "attention_dropout"],
+        lora_targets: &["query_key_value"],
+        divides_heads: false,
+        ..ModelType::DECODER
+    },
+    ModelType {
         name: "granite",
         lora_targets: &[],
         liger: Liger::LayersNotKnown { fuses_loss: false },
@@ -69,6 +85,24 @@ pub(super) static ROWS: &[ModelType] = &[
     ModelType { name: "llama", since: Some((4, 42)), layers_since: (4, 42), ..LLAMA_LIKE },
     ModelType { name: "mistral", layers_since: (4, 38), ..LLAMA_LIKE },
     ModelType { name: "mixtral", ..EXPERTS },
+    ModelType { name: "olmo", has_begin_token: false, since: Some((4, 40)), ..ModelType::DECODER },
+    ModelType { name: "olmo2", has_begin_token: false, since: Some((4, 47)), ..FUSED },
+    ModelType { name: "olmo3", has_begin_token: false, since: Some((4, 57)), ..FUSED },
+    ModelType {
+        name: "opt",
+        default_positions: Some(2048),
+        beyond_positions: BeyondPositions::Stops,
+        dropout_keys: &["dropout", "attention_dropout"],
+        lora_targets: QUERY_VALUE,
+        divides_heads: false,
+        ..ModelType::DECODER
+    },
+    ModelType {
+        name: "phi",
+        dropout_keys: &["resid_pdrop", "embd_pdrop", "attention_dropout"],
+        lora_targets: &["q_proj", "v_proj", "fc1", "fc2"],
+        ..ModelType::DECODER
+    },
     ModelType {
         name: "phi3",
         dropout_keys: &["resid_pdrop", "embd_pdrop", "attention_dropout"],
@@ -81,6 +115,19 @@ pub(super) static ROWS: &[ModelType] = &[
     ModelType { name: "qwen3", has_begin_token: false, since: Some((4, 51)), layers_since: (4, 51), ..LLAMA_LIKE },
     ModelType { name: "qwen3_moe", has_begin_token: false, lora_targets: &[], ..EXPERTS },
     ModelType { name: "smollm3", since: Some((4, 53)), layers_since: (4, 53), ..LLAMA_LIKE },
+    ModelType {
+        name: "stablelm",
+        dropout_keys: &["hidden_dropout", "attention_dropout"],
+        lora_targets: QUERY_VALUE,
+        divides_heads: false,
+        ..ModelType::DECODER
+    },
+    ModelType {
+        name: "starcoder2",
+        dropout_keys: &["residual_dropout", "embedding_dropout", "attention_dropout"],
+        since: Some((4, 39)),
+        ..ModelType::DECODER
+    },
     ModelType { name: AGI2, in_transformers: false, beyond_positions: BeyondPositions::FollowRows, ..GPT2_LIKE },
     ModelType {
         name: HRM,

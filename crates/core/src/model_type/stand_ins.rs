@@ -34,7 +34,6 @@ pub(super) static STAND_INS: &[ModelType] = &[
     ModelType { name: "exaone4", ..FUSED },
     ModelType { name: "falcon", lora_targets: FUSED_QUERY_KEY_VALUE, ..HIDDEN_DROPOUT },
     ModelType { name: "gemma", lora_targets: QUERY_VALUE, ..FUSED },
-    ModelType { name: "glm4", ..FUSED },
     ModelType { name: "gpt_bigcode", lora_targets: &["c_attn"], ..GPT2_WORDS },
     ModelType {
         name: "gpt_neo",
@@ -45,32 +44,10 @@ pub(super) static STAND_INS: &[ModelType] = &[
         lora_targets: QUERY_VALUE,
         ..ModelType::DECODER
     },
-    ModelType { name: "gpt_neox", lora_targets: FUSED_QUERY_KEY_VALUE, ..HIDDEN_DROPOUT },
     ModelType { name: "gptj", lora_targets: QUERY_VALUE, ..GPT2_WORDS },
     ModelType { name: "ministral", ..FUSED },
-    ModelType { name: "olmo2", ..FUSED },
-    ModelType { name: "olmo3", ..FUSED },
-    ModelType {
-        name: "opt",
-        beyond_positions: BeyondPositions::Stops,
-        dropout_keys: &["dropout", "attention_dropout"],
-        lora_targets: QUERY_VALUE,
-        ..ModelType::DECODER
-    },
-    ModelType {
-        name: "phi",
-        dropout_keys: &["resid_pdrop", "embd_pdrop", "attention_dropout"],
-        lora_targets: &["q_proj", "v_proj", "fc1", "fc2"],
-        ..ModelType::DECODER
-    },
     ModelType { name: "qwen2_5_vl_text", ..FUSED },
     ModelType { name: "qwen2_vl_text", ..FUSED },
     ModelType { name: "qwen3_vl_text", ..FUSED },
     ModelType { name: "seed_oss", dropout_keys: &["residual_dropout", "attention_dropout"], ..ModelType::DECODER },
-    ModelType { name: "stablelm", lora_targets: QUERY_VALUE, ..HIDDEN_DROPOUT },
-    ModelType {
-        name: "starcoder2",
-        dropout_keys: &["residual_dropout", "embedding_dropout", "attention_dropout"],
-        ..ModelType::DECODER
-    },
 ];

@@ -4,7 +4,7 @@
 use std::ops::{Add, Mul, Sub};
 
 use crate::dtype::DType;
-use crate::tensor::{Layout, NodeBuilder, Saved, Tensor, broadcast, gradients};
+use crate::tensor::{Layout, NodeBuilder, Saved, Shape, Tensor, broadcast, gradients};
 
 /// In place of a number that nobody computes with: the loops of trainers are simulated only.
 pub(crate) const UNTOLD: f64 = f64::NAN;
@@ -96,10 +96,29 @@ impl Tensor {
         node.finish(self.detach(), |grad| gradients![grad.unary("mul.Tensor", grad.dtype())])
     }
 
+    /// `self.clamp_(-limit, limit)`; the gradient needs what it was, which is copied.
+    pub(crate) fn clamp_in_place(&self, _limit: f64) -> Tensor {
+        let node = NodeBuilder::new("ClampBackward1", [self]);
+        let original = node.needs(0).then(|| node.save(&self.map("clone.default", self.dtype())));
+        node.finish(self.detach(), move |grad| {
+            let original = original.as_ref().map_or_else(|| grad.clone(), Saved::unpack);
+            let _zero = Tensor::empty(grad.context(), "scalar_tensor.default", Shape::new(&[]), grad.dtype());
+            let (_above, _below) = (original.map("ge.Scalar", DType::Bool), original.map("le.Scalar", DType::Bool));
+            gradients![grad.unary("where.self", grad.dtype())]
+        })
+    }
+
     /// `self + number`
     pub fn add_scalar(&self, _number: f64) -> Tensor {
         let node = NodeBuilder::new("AddBackward0", [self]);
         let out = self.unary("add.Tensor", self.dtype());
+        node.finish(out, |grad| gradients![grad.clone()])
+    }
+
+    /// `self - number`
+    pub(crate) fn sub_scalar(&self, _number: f64) -> Tensor {
+        let node = NodeBuilder::new("SubBackward0", [self]);
+        let out = self.unary("sub.Tensor", self.dtype());
         node.finish(out, |grad| gradients![grad.clone()])
     }
 

@@ -37,6 +37,17 @@ pub(crate) fn stack(tensors: &[Tensor]) -> Option<Tensor> {
     }))
 }
 
+/// `stack(pair, dim=-1)`; gradients are views of the result's gradient.
+pub(crate) fn stack_last(pair: [&Tensor; 2]) -> Tensor {
+    let node = NodeBuilder::new("StackBackward0", pair);
+    let last = pair[0].sizes().len();
+    let sizes = pair[0].sizes().inserted(last, 2);
+    let out = Tensor::empty(pair[0].context(), "stack.default", sizes, pair[0].dtype());
+    node.finish(out, move |grad| {
+        (0..2).map(|_| Some(grad.narrow_any(last, 1).squeeze(last).into())).collect::<Gradients>()
+    })
+}
+
 impl Tensor {
     /// `self.unbind(0)`: a view of each row; gradients of all rows are stacked.
     pub(crate) fn unbind(&self) -> Vec<Tensor> {

@@ -3,38 +3,50 @@
 use super::scratch::norm::{Norm, Wanted, backward, forward};
 use super::scratch::{DeviceSteps, contiguous, run_steps};
 use crate::dtype::DType;
-use crate::tensor::{Gradients, NodeBuilder, Tensor};
+use crate::tensor::{Gradients, NodeBuilder, Saved, Tensor};
 
 impl Tensor {
     /// `layer_norm(self, weight, bias, eps)` over the last dimension; on autocast's fp32 list.
     pub fn layer_norm(&self, weight: &Tensor, bias: &Tensor, _eps: f64) -> Tensor {
         let input = self.cast_to_float32();
         let (weight, bias) = (weight.cast_to_float32(), bias.cast_to_float32());
-        let node = NodeBuilder::new("NativeLayerNormBackward0", [&input, &weight, &bias]);
-        let (saved_input, saved_weight) = (node.save(&input), node.save(&weight));
-        let op = "native_layer_norm.default";
-        let norm = Norm {
-            rows: input.numel() / input.size(-1),
-            columns: input.size(-1),
-            dtype: input.dtype(),
-            contiguous: input.is_contiguous(),
-            rms: false,
-        };
-        let statistics = input.sizes().with(input.sizes().len() - 1, 1);
-        let sizes = *input.sizes();
-        let mut outputs = run_steps(input.context(), op, &forward(&norm), |index| match index {
-            0 => contiguous(sizes, norm.dtype),
-            _ => contiguous(statistics, DType::Float32),
-        });
-        let out = outputs.take(0);
-        let saved_statistics = [node.save(&outputs.take(1)), node.save(&outputs.take(2))];
-        let needs = [node.needs(0), node.needs(1), node.needs(2)];
-        node.finish(out, move |grad| {
-            let (input, weight) = (saved_input.unpack(), saved_weight.unpack());
-            let _statistics = [saved_statistics[0].unpack(), saved_statistics[1].unpack()];
-            layer_norm_backward(grad, &input, &weight, &norm, needs)
-        })
+        normalize([&input, &weight, &bias])
     }
+
+    /// The same without weight and bias.
+    pub(crate) fn layer_norm_unweighted(&self, _eps: f64) -> Tensor {
+        normalize([&self.cast_to_float32()])
+    }
+}
+
+/// `native_layer_norm` of the input with its weight and bias, or of the input alone.
+fn normalize<const N: usize>(inputs: [&Tensor; N]) -> Tensor {
+    let (input, weight) = (inputs[0], inputs.get(1).copied());
+    let node = NodeBuilder::new("NativeLayerNormBackward0", inputs);
+    let (saved_input, saved_weight) = (node.save(input), weight.map(|weight| node.save(weight)));
+    let op = "native_layer_norm.default";
+    let norm = Norm {
+        rows: input.numel() / input.size(-1),
+        columns: input.size(-1),
+        dtype: input.dtype(),
+        contiguous: input.is_contiguous(),
+        rms: false,
+    };
+    let statistics = input.sizes().with(input.sizes().len() - 1, 1);
+    let sizes = *input.sizes();
+    let mut outputs = run_steps(input.context(), op, &forward(&norm), |index| match index {
+        0 => contiguous(sizes, norm.dtype),
+        _ => contiguous(statistics, DType::Float32),
+    });
+    let out = outputs.take(0);
+    let saved_statistics = [node.save(&outputs.take(1)), node.save(&outputs.take(2))];
+    let needs = [0, 1, 2].map(|at| at < N && node.needs(at));
+    node.finish(out, move |grad| {
+        let input = saved_input.unpack();
+        let weight = saved_weight.as_ref().map(Saved::unpack);
+        let _statistics = [saved_statistics[0].unpack(), saved_statistics[1].unpack()];
+        layer_norm_backward(grad, &input, weight.as_ref().unwrap_or(&input), &norm, needs).into_iter().take(N).collect()
+    })
 }
 
 fn layer_norm_backward(grad: &Tensor, input: &Tensor, weight: &Tensor, norm: &Norm, needs: [bool; 3]) -> Gradients {

@@ -154,12 +154,13 @@ impl Tensor {
 }
 
 impl Tensor {
-    /// `cumsum(self, -1)`; the result is int64.
+    /// `cumsum(self, -1)`; of integers the result is int64.
     pub(crate) fn cumsum(&self) -> Tensor {
         let columns = self.size(-1);
         let rows = self.numel() / columns.max(1);
         let steps = scratch::scan::cumsum(rows, columns, self.dtype(), self.is_contiguous());
-        run_steps(self.context(), "cumsum.default", &steps, |_| contiguous(*self.sizes(), DType::Int64)).take(0)
+        let dtype = if self.dtype().is_floating_point() { self.dtype() } else { DType::Int64 };
+        run_steps(self.context(), "cumsum.default", &steps, |_| contiguous(*self.sizes(), dtype)).take(0)
     }
 }
 

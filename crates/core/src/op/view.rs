@@ -94,6 +94,17 @@ impl Tensor {
         })
     }
 
+    /// `self[..., first::2]`: every second number of the last dimension.
+    pub(crate) fn every_other(&self, _first: u64) -> Tensor {
+        let node = NodeBuilder::new("SliceBackward0", [self]);
+        let (from, strides) = (*self.sizes(), self.strides());
+        let last = from.len() - 1;
+        let layout = Layout::strided(from.with(last, from[last] / 2), strides.with(last, strides[last] * 2));
+        node.finish(self.alias(layout), move |grad| {
+            gradients![Tensor::empty(grad.context(), "slice_backward.default", from, grad.dtype())]
+        })
+    }
+
     /// `self.select(at, index)`: one position of dimension `at`, which goes; the gradient is written into zeros.
     pub(crate) fn select(&self, at: usize, _index: u64) -> Tensor {
         let node = NodeBuilder::new("SelectBackward0", [self]);

@@ -48,6 +48,16 @@ impl Tensor {
         self.run(operator!("rsub", "Scalar"), [number.into()])
     }
 
+    /// `self.clamp_(-limit, limit)`
+    pub(crate) fn clamp_in_place(&self, limit: f64) -> Tensor {
+        self.run(operator!("clamp_"), [(-limit).into(), limit.into()])
+    }
+
+    /// `self - number`
+    pub(crate) fn sub_scalar(&self, number: f64) -> Tensor {
+        self.run(operator!("sub", "Scalar"), [number.into()])
+    }
+
     /// `-self`
     pub(crate) fn neg(&self) -> Tensor {
         self.run(operator!("neg"), [])

@@ -92,3 +92,9 @@ pub(crate) fn cat(tensors: &[&Tensor], at: usize) -> Tensor {
     let parts = Argument::tensors(tensors.iter().map(|tensor| tensor.inner()));
     made(tensors[0].context(), operator!("cat"), &[parts, int(at as u64)])
 }
+
+/// `stack(pair, dim=-1)`
+pub(crate) fn stack_last(pair: [&Tensor; 2]) -> Tensor {
+    let parts = Argument::tensors(pair.iter().map(|tensor| tensor.inner()));
+    made(pair[0].context(), operator!("stack"), &[parts, Argument::Int(-1)])
+}

@@ -48,6 +48,12 @@ impl Tensor {
         self.run(operator!("layer_norm"), [ints(weight.sizes()), weight.into(), bias.into(), eps.into()])
     }
 
+    /// The same without weight and bias.
+    pub(crate) fn layer_norm_unweighted(&self, eps: f64) -> Tensor {
+        let sizes = ints(&self.sizes()[self.sizes().len().saturating_sub(1)..]);
+        self.run(operator!("layer_norm"), [sizes, Argument::None, Argument::None, eps.into()])
+    }
+
     /// `embedding(self as the weight, ids, padding_idx)`
     pub(crate) fn embedding(&self, ids: &Tensor, padding_idx: Option<u64>) -> Tensor {
         let padding_idx = padding_idx.and_then(|at| i64::try_from(at).ok()).unwrap_or(-1);

@@ -92,6 +92,13 @@ impl Tensor {
         self.run(operator!("slice", "Tensor"), [at(dimension), bound(range.start), bound(range.end)])
     }
 
+    /// `self[..., first::2]`: every second number of the last dimension.
+    pub(crate) fn every_other(&self, first: u64) -> Tensor {
+        let bound = |bound: u64| Argument::Int(i64::try_from(bound).unwrap_or(i64::MAX));
+        let last = Argument::Int(-1);
+        self.run(operator!("slice", "Tensor"), [last, bound(first), bound(self.size(-1)), Argument::Int(2)])
+    }
+
     /// The same of values that nobody differentiates.
     pub(crate) fn narrow(&self, dimension: usize, range: Range<u64>) -> Tensor {
         self.slice(dimension, range)

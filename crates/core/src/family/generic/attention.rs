@@ -5,8 +5,8 @@ use crate::building::{Builder, Module};
 use crate::dtype::DType;
 use crate::job::Attention;
 use crate::model::family::RunOptions;
+use crate::model::family::attention::eager_attention_forward;
 use crate::model::family::layer::LayerCall;
-use crate::model::family::llama::eager_attention_forward;
 use crate::model::nn::{
     AttentionConfig, AttentionOutput, Linear, apply_partial_rotary_pos_emb, apply_rotary_pos_emb, repeat_kv,
     sdpa_attention_forward,
@@ -42,13 +42,12 @@ impl GenericAttention {
                 names.iter().zip(widths).map(|(name, width)| linear(name, width)).collect()
             }
         };
-        let norm = |name: &str, heads: u64| Norm::of_heads(&at.at(name), config, heads);
+        let norm = |name: &str| Norm::of_heads(&at.at(name), config);
         Self {
             module,
             qkv,
             o_proj: Linear::new(&at.at(shape.names.o), query_width, hidden, shape.o_bias),
-            norms: (shape.qk_norm != QkNorm::Off)
-                .then(|| (norm("q_norm", config.num_attention_heads), norm("k_norm", config.num_key_value_heads))),
+            norms: (shape.qk_norm != QkNorm::Off).then(|| (norm("q_norm"), norm("k_norm"))),
             _mask: (shape.scores == Scores::Float32Masked)
                 .then(|| at.buffer(&[1, 1, config.positions, config.positions], DType::Bool, Vec::new)),
             config: config.clone(),
@@ -99,11 +98,9 @@ impl GenericAttention {
     }
 
     fn split_heads(&self, projected: Tensor, norm: Option<&Norm>) -> Tensor {
-        let whole = self.config.shape.qk_norm == QkNorm::Whole;
         let (batch, tokens, width) = (projected.size(0), projected.size(1), projected.size(-1));
         let sizes = [batch, tokens, width / self.config.head_dim, self.config.head_dim];
         let split = match norm {
-            Some(norm) if whole => norm.forward(&projected).view(&sizes),
             Some(norm) => norm.forward(&projected.view(&sizes)),
             None => projected.view(&sizes),
         };

@@ -1,7 +1,6 @@
 //! The generic decoder's norms, MLPs and layers.
 
-use crate::building::{Builder, Init, Module};
-use crate::dtype::DType;
+use crate::building::{Builder, Module};
 use crate::model::family::RunOptions;
 use crate::model::family::gemma2::GemmaRmsNorm;
 use crate::model::family::layer::{DecoderLayer, LayerCall};
@@ -11,7 +10,7 @@ use crate::tensor::Tensor;
 
 use super::attention::GenericAttention;
 use super::config::{GenericConfig, MlpActivation};
-use super::shape::{MlpKind, NormKind, Order, QkNorm};
+use super::shape::{MlpKind, NormKind, Order};
 
 /// In place of each type's own: the generic decoder is simulated only.
 const EPS: f64 = 1e-6;
@@ -21,53 +20,23 @@ pub(super) enum Norm {
     Rms(RmsNorm),
     RmsCentred(GemmaRmsNorm),
     Layer(LayerNorm),
-    /// In fp32 to the end; `centred` subtracts the mean.
-    InFloat32 {
-        module: Module,
-        weight: Tensor,
-        centred: bool,
-    },
-    /// Its weight and bias stand for none: they are no parameters.
-    Unweighted {
-        module: Module,
-        weight: Tensor,
-        bias: Tensor,
-    },
 }
 
 impl Norm {
     pub(super) fn new(at: &Builder, config: &GenericConfig) -> Self {
-        Self::of_sizes(at, config.shape.norm, &[config.hidden_size])
+        Self::of_width(at, config.shape.norm, config.hidden_size)
     }
 
-    /// On queries or keys of so many heads.
-    pub(super) fn of_heads(at: &Builder, config: &GenericConfig, heads: u64) -> Self {
-        let sizes: &[u64] = match config.shape.qk_norm {
-            QkNorm::Whole => &[heads * config.head_dim],
-            QkNorm::EachHead => &[heads, config.head_dim],
-            QkNorm::Off | QkNorm::PerHead => &[config.head_dim],
-        };
-        Self::of_sizes(at, config.shape.norm, sizes)
+    /// On queries or keys.
+    pub(super) fn of_heads(at: &Builder, config: &GenericConfig) -> Self {
+        Self::of_width(at, config.shape.norm, config.head_dim)
     }
 
-    fn of_sizes(at: &Builder, kind: NormKind, sizes: &[u64]) -> Self {
-        let width = sizes.iter().product();
-        let in_float32 = |centred| Self::InFloat32 {
-            module: at.module(),
-            weight: at.parameter("weight", sizes, Init::Ones),
-            centred,
-        };
+    fn of_width(at: &Builder, kind: NormKind, width: u64) -> Self {
         match kind {
             NormKind::Rms => Self::Rms(RmsNorm::new(at, width, EPS)),
             NormKind::RmsCentred => Self::RmsCentred(GemmaRmsNorm::new(at, width, EPS)),
             NormKind::Layer => Self::Layer(LayerNorm::new(at, width, EPS)),
-            NormKind::RmsInFloat32 => in_float32(false),
-            NormKind::LayerInFloat32 => in_float32(true),
-            NormKind::Unweighted => Self::Unweighted {
-                module: at.module(),
-                weight: at.buffer(&[width], DType::Float32, Vec::new),
-                bias: at.buffer(&[width], DType::Float32, Vec::new),
-            },
         }
     }
 
@@ -76,33 +45,8 @@ impl Norm {
             Self::Rms(norm) => norm.forward(x),
             Self::RmsCentred(norm) => norm.forward(x),
             Self::Layer(norm) => norm.forward(x),
-            Self::InFloat32 { module, weight, centred } => {
-                let _module = module.enter();
-                in_float32(x, weight, *centred)
-            }
-            Self::Unweighted { module, weight, bias } => {
-                let _module = module.enter();
-                x.float().layer_norm(weight, bias, EPS).to(x.dtype())
-            }
         }
     }
-}
-
-/// `Olmo2RMSNorm.forward`, `CohereLayerNorm.forward`
-fn in_float32(x: &Tensor, weight: &Tensor, centred: bool) -> Tensor {
-    let mut hidden_states = x.to(DType::Float32);
-    let mean = centred.then(|| hidden_states.mean_last());
-    // Written twice in the class, subtracted twice; a sum is as large.
-    let less_mean = || mean.as_ref().map_or_else(|| hidden_states.clone(), |mean| &hidden_states + mean);
-    let variance = less_mean().pow_scalar(UNTOLD).mean_last();
-    // Assigned from a block: the old value lives until the new one exists, temporaries go with the expression.
-    hidden_states = {
-        let deviation = less_mean();
-        let inverse = variance.add_scalar(UNTOLD).rsqrt();
-        &deviation * &inverse
-    };
-    hidden_states = if centred { &weight.float() * &hidden_states } else { weight * &hidden_states };
-    hidden_states.to(x.dtype())
 }
 
 struct GenericMlp {

@@ -143,7 +143,7 @@ fn needed_size(fields: &Fields, names: &[&'static str]) -> Result<(&'static str,
 fn default_head_dim(model_type: &str) -> Option<u64> {
     match model_type {
         "gemma" => Some(256),
-        "helium" | "seed_oss" | "ernie4_5" | "glm" | "glm4" | "qwen3_vl_text" | "ministral3" | "cwm" => Some(128),
+        "helium" | "seed_oss" | "ernie4_5" | "qwen3_vl_text" | "ministral3" | "cwm" => Some(128),
         _ => None,
     }
 }

@@ -135,9 +135,7 @@ impl Model for GenericForCausalLm {
     fn forward(&self, call: &ForwardCall) -> ModelOutput {
         let _module = self.module.enter();
         let hidden_states = self.model.forward(call);
-        let scales = self.model.config.shape.scales_logits;
-        let scale = |logits: Tensor| if scales { logits.mul_scalar(UNTOLD) } else { logits };
-        let HeadOutput { loss, logits } = self.lm_head.forward(&hidden_states, &call.head(), scale);
+        let HeadOutput { loss, logits } = self.lm_head.forward(&hidden_states, &call.head(), |logits| logits);
         ModelOutput { loss, logits, cache: call.cache.clone() }
     }
 

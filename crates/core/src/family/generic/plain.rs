@@ -2,7 +2,7 @@
 
 use crate::job::{FieldError, Fields};
 
-use super::shape::{LLAMA, MlpKind, Names, NormKind, Order, PARTIAL, Positions, Rotary, Scores, Shape};
+use super::shape::{LLAMA, MlpKind, Names, NormKind, Order, PARTIAL, Positions, Scores, Shape};
 
 /// GPT-2's descendants without a gate: layer norms and biases everywhere.
 const PLAIN: Shape = Shape {
@@ -57,10 +57,6 @@ const BLOOM: Shape = Shape {
 /// The types whose MLP has no gate.
 pub(super) fn plain_shape(model_type: &str, fields: &Fields) -> Result<Option<Shape>, FieldError> {
     let shape = match model_type {
-        "gpt_neox" => gpt_neox(fields)?,
-        "phi" => phi_shape(fields)?,
-        "starcoder2" => starcoder2_shape(fields.flag("use_bias", true)?),
-        "opt" => opt_shape(fields)?,
         "falcon" => falcon_shape(fields)?,
         "gpt_bigcode" => Shape {
             names: Names { qkv: &["c_attn"], o: "c_proj", up: "c_fc", down: "c_proj" },
@@ -80,85 +76,6 @@ pub(super) fn plain_shape(model_type: &str, fields: &Fields) -> Result<Option<Sh
         _ => return Ok(None),
     };
     Ok(Some(shape))
-}
-
-fn gpt_neox(fields: &Fields) -> Result<Shape, FieldError> {
-    let bias = fields.flag("attention_bias", true)?;
-    Ok(Shape {
-        order: if fields.flag("use_parallel_residual", true)? { Order::ParallelTwoNorms } else { Order::PreNorm },
-        names: BLOOM.names,
-        qkv_bias: bias,
-        o_bias: bias,
-        positions: Positions::Rotary(Rotary { factor: 0.25, ..PARTIAL }),
-        residual_dropout: ("hidden_dropout", 0.0),
-        embedding_dropout: ("hidden_dropout", 0.0),
-        ..PLAIN
-    })
-}
-
-fn phi_shape(fields: &Fields) -> Result<Shape, FieldError> {
-    if fields.flag("qk_layernorm", false)? {
-        return Err(FieldError::unsimulated("qk_layernorm", "norms on queries and keys are not simulated for phi"));
-    }
-    Ok(Shape {
-        order: Order::Parallel,
-        names: Names { qkv: LLAMA.names.qkv, o: "dense", up: "fc1", down: "fc2" },
-        head_bias: true,
-        positions: Positions::Rotary(PARTIAL),
-        residual_dropout: ("resid_pdrop", 0.0),
-        embedding_dropout: ("embd_pdrop", 0.0),
-        activation: (&["hidden_act"], "gelu_new"),
-        ..PLAIN
-    })
-}
-
-const fn starcoder2_shape(bias: bool) -> Shape {
-    Shape {
-        names: Names { qkv: LLAMA.names.qkv, o: "o_proj", up: "c_fc", down: "c_proj" },
-        qkv_bias: bias,
-        o_bias: bias,
-        mlp_bias: bias,
-        residual_dropout: ("residual_dropout", 0.0),
-        embedding_dropout: ("embedding_dropout", 0.0),
-        activation: (&["hidden_act"], "gelu_pytorch_tanh"),
-        tied: true,
-        ..PLAIN
-    }
-}
-
-fn opt_shape(fields: &Fields) -> Result<Shape, FieldError> {
-    if !fields.flag("do_layer_norm_before", true)? {
-        return Err(FieldError::unsimulated(
-            "do_layer_norm_before",
-            "norms behind the branches are not simulated for opt",
-        ));
-    }
-    let hidden = fields.optional_size("hidden_size")?;
-    if fields.optional_size("word_embed_proj_dim")?.is_some_and(|width| Some(width) != hidden) {
-        return Err(FieldError::unsimulated(
-            "word_embed_proj_dim",
-            "embeddings of another width than the model's are not simulated",
-        ));
-    }
-    if !fields.flag("layer_norm_elementwise_affine", true)? || fields.flag("_remove_final_layer_norm", false)? {
-        return Err(FieldError::unsimulated(
-            "layer_norm_elementwise_affine",
-            "only layer norms with weights are simulated for opt",
-        ));
-    }
-    let bias = fields.flag("enable_bias", true)?;
-    Ok(Shape {
-        names: Names { qkv: LLAMA.names.qkv, o: "out_proj", up: "fc1", down: "fc2" },
-        qkv_bias: bias,
-        o_bias: bias,
-        mlp_bias: bias,
-        // `OPTLearnedPositionalEmbedding` has two rows more.
-        positions: Positions::Learned(2),
-        residual_dropout: ("dropout", 0.1),
-        activation: (&["activation_function"], "relu"),
-        tied: true,
-        ..PLAIN
-    })
 }
 
 fn falcon_shape(fields: &Fields) -> Result<Shape, FieldError> {

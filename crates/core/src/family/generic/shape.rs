@@ -9,16 +9,10 @@ use super::plain::plain_shape;
 pub(super) enum NormKind {
     /// Llama's: the product with the weight in the model's dtype.
     Rms,
-    /// OLMo 2's: the product with the weight in fp32.
-    RmsInFloat32,
     /// Gemma's: fp32 to the end, with a weight centred on 1.
     RmsCentred,
     /// `nn.LayerNorm`
     Layer,
-    /// Cohere's: composite, in fp32, without bias.
-    LayerInFloat32,
-    /// OLMo's: in fp32, without weight and bias.
-    Unweighted,
 }
 
 /// What a layer adds up.
@@ -93,10 +87,6 @@ pub(super) enum QkNorm {
     Off,
     /// One weight of a head's size.
     PerHead,
-    /// A weight over all heads, before they are told apart.
-    Whole,
-    /// A weight for each head.
-    EachHead,
 }
 
 /// Names of the modules, as LoRA's targets say them.
@@ -127,9 +117,8 @@ pub(super) struct Shape {
     pub qk_norm: QkNorm,
     /// Whether the embeddings are normed.
     pub embedding_norm: bool,
-    /// Whether embeddings are multiplied by a number, and logits.
+    /// Whether embeddings are multiplied by a number.
     pub scales_embeddings: bool,
-    pub scales_logits: bool,
     /// Keys of the dropout on embeddings and on both branches, and what they are by default.
     pub embedding_dropout: (&'static str, f64),
     pub residual_dropout: (&'static str, f64),
@@ -160,7 +149,6 @@ pub(super) const LLAMA: Shape = Shape {
     qk_norm: QkNorm::Off,
     embedding_norm: false,
     scales_embeddings: false,
-    scales_logits: false,
     embedding_dropout: NONE,
     residual_dropout: NONE,
     attention_dropout: ("attention_dropout", 0.0),
@@ -202,24 +190,15 @@ pub(super) fn shape_of_type(model_type: &str, fields: &Fields) -> Result<Option<
         "ministral" | "ministral3" | "cwm" => LLAMA,
         "qwen2_vl_text" | "qwen2_5_vl_text" => Shape { qkv_bias: true, ..LLAMA },
         "qwen3_vl_text" => Shape { qk_norm: QkNorm::PerHead, ..biased_shape(attention_bias(false)?, false) },
-        "olmo" => Shape {
-            norm: NormKind::Unweighted,
-            positions: Positions::Rotary(Rotary { in_float32: true, ..ROTARY }),
-            ..biased_shape(attention_bias(false)?, false)
-        },
-        "olmo2" | "olmo3" => Shape {
-            norm: NormKind::RmsInFloat32,
-            order: Order::PostNorm,
-            qk_norm: QkNorm::Whole,
-            positions: Positions::Rotary(Rotary { in_float32: true, ..ROTARY }),
-            ..biased_shape(attention_bias(false)?, false)
-        },
         "exaone4" => Shape { order: Order::PostNorm, qk_norm: QkNorm::PerHead, ..LLAMA },
-        "cohere" | "cohere2" => cohere_shape(fields)?,
-        "glm" => Shape { order: Order::PreNorm, ..glm_shape(attention_bias(true)?) },
-        "glm4" => glm_shape(attention_bias(true)?),
-        "glm4v_text" => glm_shape(true),
-        "stablelm" => stablelm_shape(fields)?,
+        // GLM-4's layers.
+        "glm4v_text" => Shape {
+            mlp: MlpKind::GatedFused,
+            order: Order::Sandwich,
+            qkv_bias: true,
+            positions: Positions::Rotary(Rotary { interleaves: true, ..PARTIAL }),
+            ..LLAMA
+        },
         "arcee" => Shape {
             mlp: MlpKind::Plain,
             activation: (&["hidden_act"], "relu2"),
@@ -233,41 +212,4 @@ pub(super) fn shape_of_type(model_type: &str, fields: &Fields) -> Result<Option<
 /// Llama with these biases on its attention and its MLP.
 const fn biased_shape(attention: bool, mlp: bool) -> Shape {
     Shape { qkv_bias: attention, o_bias: attention, mlp_bias: mlp, ..LLAMA }
-}
-
-fn cohere_shape(fields: &Fields) -> Result<Shape, FieldError> {
-    Ok(Shape {
-        norm: NormKind::LayerInFloat32,
-        order: Order::Parallel,
-        qk_norm: if fields.flag("use_qk_norm", false)? { QkNorm::EachHead } else { QkNorm::Off },
-        positions: Positions::Rotary(Rotary { in_float32: true, ..ROTARY }),
-        scales_logits: true,
-        tied: true,
-        ..biased_shape(fields.flag("attention_bias", false)?, false)
-    })
-}
-
-/// GLM 4's, with or without biases on queries, keys and values.
-const fn glm_shape(qkv_bias: bool) -> Shape {
-    Shape {
-        mlp: MlpKind::GatedFused,
-        order: Order::Sandwich,
-        qkv_bias,
-        positions: Positions::Rotary(Rotary { interleaves: true, ..PARTIAL }),
-        ..LLAMA
-    }
-}
-
-fn stablelm_shape(fields: &Fields) -> Result<Shape, FieldError> {
-    if fields.flag("qk_layernorm", false)? {
-        return Err(FieldError::unsimulated("qk_layernorm", "norms of their own for each head are not simulated"));
-    }
-    Ok(Shape {
-        norm: NormKind::Layer,
-        order: if fields.flag("use_parallel_residual", false)? { Order::Parallel } else { Order::PreNorm },
-        qkv_bias: fields.flag("use_qkv_bias", false)?,
-        positions: Positions::Rotary(Rotary { factor: 0.25, ..PARTIAL }),
-        residual_dropout: ("hidden_dropout", 0.0),
-        ..LLAMA
-    })
 }

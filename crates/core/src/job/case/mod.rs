@@ -83,12 +83,24 @@ struct CaseLora {
     alpha: Option<f64>,
     #[serde(default)]
     dropout: f64,
-    targets: Vec<String>,
+    targets: CaseTargets,
+}
+
+/// As peft takes them: names, or the word for every linear layer.
+#[derive(Deserialize)]
+#[serde(untagged)]
+enum CaseTargets {
+    Word(String),
+    Names(Vec<String>),
 }
 
 impl From<CaseLora> for LoraSpec {
     fn from(lora: CaseLora) -> Self {
-        Self { r: lora.r, alpha: lora.alpha.unwrap_or(8.0), dropout: lora.dropout, targets: lora.targets }
+        let targets = match lora.targets {
+            CaseTargets::Word(word) => vec![word],
+            CaseTargets::Names(names) => names,
+        };
+        Self { r: lora.r, alpha: lora.alpha.unwrap_or(8.0), dropout: lora.dropout, targets }
     }
 }
 

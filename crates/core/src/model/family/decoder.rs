@@ -42,7 +42,9 @@ pub(crate) struct DecoderDefaults {
     pub file: ModelingFile,
     /// `max_position_embeddings`
     pub positions: u64,
-    pub rms_norm_eps: f64,
+    /// The key of `norm_eps`.
+    pub norm_key: &'static str,
+    pub norm_eps: f64,
     pub rope_theta: f64,
     pub pad_token_id: Option<u64>,
 }
@@ -66,7 +68,8 @@ impl DecoderDefaults {
         qk_norm: false,
         file: ModelingFile::Llama,
         positions: 2048,
-        rms_norm_eps: 1e-6,
+        norm_key: "rms_norm_eps",
+        norm_eps: 1e-6,
         rope_theta: 10_000.0,
         pad_token_id: None,
     };
@@ -92,7 +95,7 @@ pub(crate) struct DecoderConfig {
     pub qk_norm: bool,
     pub tie_word_embeddings: bool,
     pub rope: Rope,
-    pub rms_norm_eps: f64,
+    pub norm_eps: f64,
     /// The row of the embedding that gets no gradient.
     pub pad_token_id: Option<u64>,
     /// The deviation that weights begin with.
@@ -112,6 +115,16 @@ pub(crate) struct DecoderConfig {
     pub attention_multiplier: Option<f64>,
     /// `None` where nothing else is multiplied.
     pub multipliers: Option<Multipliers>,
+    /// Dropout on the embeddings.
+    pub embedding_dropout: f64,
+    /// Whether queries and keys are turned by tables in fp32.
+    pub float_tables: bool,
+    /// Whether tables hold every number twice in a row, in place of all numbers twice.
+    pub interleaved_tables: bool,
+    /// What logits are multiplied by.
+    pub logit_scale: Option<f64>,
+    /// How each type of layer turns, where that is not `rope`.
+    pub layer_ropes: Rc<[(LayerType, Rope)]>,
 }
 
 /// What activations are multiplied by, as a number: ops that run for 1 too.
@@ -152,7 +165,7 @@ impl DecoderConfig {
             qk_norm: defaults.qk_norm,
             tie_word_embeddings: fields.flag("tie_word_embeddings", defaults.tie_word_embeddings)?,
             rope: Rope::read(fields, defaults.rope_theta, positions)?,
-            rms_norm_eps: fields.number("rms_norm_eps", defaults.rms_norm_eps)?,
+            norm_eps: fields.number(defaults.norm_key, defaults.norm_eps)?,
             pad_token_id: padding_row(fields, defaults.pad_token_id, vocab_size),
             initializer_range: initializer_range(fields)?,
             layer_types: vec![LayerType::FullAttention; num_hidden_layers as usize].into(),
@@ -163,6 +176,11 @@ impl DecoderConfig {
             turned_layers: None,
             attention_multiplier: None,
             multipliers: None,
+            embedding_dropout: 0.0,
+            float_tables: false,
+            interleaved_tables: false,
+            logit_scale: None,
+            layer_ropes: Rc::new([]),
         };
         config.check()?;
         Ok(config)
@@ -178,6 +196,23 @@ impl DecoderConfig {
             Some(names) => layer_types(&names, self.num_hidden_layers)?,
             None => (0..self.num_hidden_layers).map(otherwise).collect(),
         };
+        Ok(self)
+    }
+
+    /// The same with rotary embeddings on a part of each head: `key` in the rotary parameters, or in the config itself.
+    pub(crate) fn turning_a_part(mut self, fields: &Fields, key: &str, default: f64) -> Result<Self, FieldError> {
+        let parameters = match fields.object("rope_parameters")? {
+            Some(parameters) => Some(parameters),
+            None => fields.object("rope_scaling")?,
+        };
+        let inner = parameters.as_ref().and_then(|parameters| parameters.get("partial_rotary_factor"));
+        let factor = match inner.or_else(|| fields.get(key)).map(Value::as_f64) {
+            None => default,
+            Some(Some(factor)) if factor > 0.0 && factor <= 1.0 => factor,
+            Some(_) => return Err(FieldError::new(key, "must be a number above 0 and at most 1")),
+        };
+        self.rotary_dim = (self.head_dim as f64 * factor) as u64;
+        check_rotary(key, self.rotary_dim)?;
         Ok(self)
     }
 
@@ -205,9 +240,25 @@ impl DecoderConfig {
         self.layer_types.iter().map(window).collect()
     }
 
+    /// Rotary embeddings of the model: one, or one for each of `layer_ropes`.
+    pub(crate) fn ropes(&self) -> impl Iterator<Item = &Rope> {
+        let one = self.layer_ropes.is_empty().then_some(&self.rope);
+        one.into_iter().chain(self.layer_ropes.iter().map(|(_, rope)| rope))
+    }
+
+    /// Which of them a type of layer uses.
+    pub(crate) fn rope_of(&self, layer_type: LayerType) -> usize {
+        self.layer_ropes.iter().position(|(known, _)| *known == layer_type).unwrap_or(0)
+    }
+
     /// Whether a layer turns its queries and keys by their positions.
     pub(crate) fn turns_layer(&self, layer: usize) -> bool {
         self.turned_layers.as_ref().is_none_or(|turned| turned.get(layer).copied().unwrap_or(true))
+    }
+
+    /// Dropout of attention, and what scores are multiplied by.
+    pub(crate) fn scores(&self) -> (f64, f64) {
+        (self.attention_dropout, self.scaling())
     }
 
     /// What scores are multiplied by.

@@ -133,7 +133,7 @@ impl GemmaAttention {
             v_proj: Linear::new(&at.at("v_proj"), hidden, key_value_width, decoder.qkv_bias),
             o_proj: Linear::new(&at.at("o_proj"), query_width, hidden, decoder.o_bias),
             norms: decoder.qk_norm.then(|| {
-                let norm = |name| GemmaRmsNorm::new(&at.at(name), decoder.head_dim, decoder.rms_norm_eps);
+                let norm = |name| GemmaRmsNorm::new(&at.at(name), decoder.head_dim, decoder.norm_eps);
                 (norm("q_norm"), norm("k_norm"))
             }),
             config: config.clone(),
@@ -229,7 +229,7 @@ struct GemmaDecoderLayer {
 
 impl GemmaDecoderLayer {
     fn new(at: &Builder, layer: usize, config: &GemmaConfig, options: &RunOptions) -> Self {
-        let norm = |name| GemmaRmsNorm::new(&at.at(name), config.decoder.hidden_size, config.decoder.rms_norm_eps);
+        let norm = |name| GemmaRmsNorm::new(&at.at(name), config.decoder.hidden_size, config.decoder.norm_eps);
         Self {
             module: at.module(),
             layer,
@@ -285,7 +285,7 @@ impl GemmaModel {
             module: at.module(),
             embed_tokens: ScaledEmbedding::new(&at.at("embed_tokens"), count, width, decoder.pad_token_id),
             layers: (0..decoder.num_hidden_layers).map(layer).collect(),
-            norm: GemmaRmsNorm::new(&at.at("norm"), decoder.hidden_size, decoder.rms_norm_eps),
+            norm: GemmaRmsNorm::new(&at.at("norm"), decoder.hidden_size, decoder.norm_eps),
             rotary_embs: config.rotary.iter().map(rotary).collect(),
             config: config.clone(),
             options: options.clone(),

@@ -31,6 +31,17 @@ pub(crate) trait DecoderLayer: 'static {
     fn forward(&self, residual: &Tensor, call: &LayerCall) -> Tensor;
 }
 
+/// What a layer does to each token by itself.
+pub(crate) trait FeedForward: 'static {
+    fn forward(&self, x: &Tensor, call: &LayerCall) -> Tensor;
+}
+
+impl FeedForward for Box<dyn FeedForward> {
+    fn forward(&self, x: &Tensor, call: &LayerCall) -> Tensor {
+        (**self).forward(x, call)
+    }
+}
+
 /// Calls a layer, which is recomputed in backward (and then sees no cache) where layers are checkpointed.
 pub(crate) fn call_layer<L: DecoderLayer>(
     layer: &Rc<L>,

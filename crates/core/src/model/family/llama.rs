@@ -6,14 +6,15 @@ use crate::building::{BuildError, Builder, LigerKernels, Mode, Module};
 use crate::dtype::DType;
 use crate::job::{Attention, ModelSpec, RotaryPlace, SdpaForm};
 use crate::model::nn::{
-    Activation, AttentionConfig, AttentionOutput, Embedding, HeadOutput, KvCache, LayerMasks, LayerRotary, Linear,
-    LmHead, RmsNorm, RotaryCall, RotaryEmbedding, attention_forward, repeat_kv,
+    Activation, AttentionOutput, Embedding, HeadOutput, KvCache, LayerMasks, LayerRotary, Linear, LmHead, Norm,
+    RmsNorm, Rope, RotaryCall, RotaryEmbedding, repeat_kv,
 };
 use crate::op::liger_rope;
 use crate::tensor::Tensor;
 
+use super::attention::{Projections, SelfAttention, attend};
 use super::decoder::{DecoderConfig, DecoderDefaults};
-use super::layer::{DecoderLayer, LayerCall, call_layer};
+use super::layer::{DecoderLayer, FeedForward, LayerCall, call_layer};
 use super::{Family, ForwardCall, Model, ModelOutput, RunOptions};
 
 pub(crate) const FAMILY: Family = Family { model_types: &["llama"], build };
@@ -68,12 +69,9 @@ impl DecoderMlp {
     }
 }
 
-struct DecoderAttention {
+pub(crate) struct DecoderAttention {
     module: Module,
-    q_proj: Linear,
-    k_proj: Linear,
-    v_proj: Linear,
-    o_proj: Linear,
+    projections: Projections,
     norms: Option<(RmsNorm, RmsNorm)>,
     rotary_emb: LayerRotary,
     config: DecoderConfig,
@@ -82,55 +80,17 @@ struct DecoderAttention {
 
 impl DecoderAttention {
     fn new(at: &Builder, config: &DecoderConfig, options: &RunOptions) -> Self {
-        let (hidden, bias) = (config.hidden_size, config.qkv_bias);
-        let (query_width, key_value_width) = config.widths();
         Self {
             module: at.module(),
-            q_proj: Linear::new(&at.at("q_proj"), hidden, query_width, bias),
-            k_proj: Linear::new(&at.at("k_proj"), hidden, key_value_width, bias),
-            v_proj: Linear::new(&at.at("v_proj"), hidden, key_value_width, bias),
-            o_proj: Linear::new(&at.at("o_proj"), query_width, hidden, config.o_bias),
+            projections: Projections::new(at, config, "o_proj"),
             norms: config.qk_norm.then(|| {
-                let norm = |name| RmsNorm::new(&at.at(name), config.head_dim, config.rms_norm_eps);
+                let norm = |name| RmsNorm::new(&at.at(name), config.head_dim, config.norm_eps);
                 (norm("q_norm"), norm("k_norm"))
             }),
             rotary_emb: LayerRotary::new(at, config.file, config.rotary_dim, config.positions, &config.rope),
             config: config.clone(),
             options: options.clone(),
         }
-    }
-
-    fn forward(&self, hidden_states: &Tensor, call: &LayerCall, layer: usize) -> AttentionOutput {
-        let _module = self.module.enter();
-        let (batch, tokens) = (hidden_states.size(0), hidden_states.size(1));
-        let heads_last = |projected: Tensor, norm: Option<&RmsNorm>| {
-            let heads = projected.size(-1) / self.config.head_dim;
-            let split = projected.view(&[batch, tokens, heads, self.config.head_dim]);
-            match norm {
-                Some(norm) => norm.forward(&split).transpose(1, 2),
-                None => split.transpose(1, 2),
-            }
-        };
-        let query_norm = self.norms.as_ref().map(|(query, _)| query);
-        let key_norm = self.norms.as_ref().map(|(_, key)| key);
-        let mut query_states = heads_last(self.q_proj.forward(hidden_states), query_norm);
-        let mut key_states = heads_last(self.k_proj.forward(hidden_states), key_norm);
-        let mut value_states = heads_last(self.v_proj.forward(hidden_states), None);
-        if self.config.turns_layer(layer) {
-            (query_states, key_states) = self.turn(&query_states, &key_states, &value_states, call);
-        }
-        if let Some(cache) = &call.cache {
-            (key_states, value_states) = cache.update(layer, &key_states, &value_states);
-        }
-        let is_class = hidden_states.context().transformers().sdpa() == SdpaForm::Class;
-        if is_class && self.options.attention != Attention::FlashAttention2 {
-            // Before attention functions, the module's own variables are repeated.
-            key_states = repeat_kv(&key_states, self.groups());
-            value_states = repeat_kv(&value_states, self.groups());
-        }
-        let (mut attn_output, attn_weights) = self.attend(&query_states, &key_states, &value_states, call);
-        attn_output = attn_output.reshape(&[batch, tokens, attn_output.size(2) * attn_output.size(3)]).contiguous();
-        (self.o_proj.forward(&attn_output), attn_weights)
     }
 
     /// `apply_rotary_pos_emb`
@@ -146,52 +106,39 @@ impl DecoderAttention {
     fn groups(&self) -> u64 {
         self.config.num_attention_heads / self.config.num_key_value_heads
     }
+}
 
-    fn attend(&self, query: &Tensor, key: &Tensor, value: &Tensor, call: &LayerCall) -> AttentionOutput {
-        let (mask, position_ids) = (call.mask.as_ref(), &call.position_ids);
-        let config = AttentionConfig {
-            implementation: self.options.attention,
-            num_key_value_groups: self.config.num_attention_heads / key.size(1).max(1),
-            dropout: self.options.active(self.config.attention_dropout),
-            is_causal: true,
-            scale: self.config.scaling(),
+impl SelfAttention for DecoderAttention {
+    fn forward(&self, hidden_states: &Tensor, call: &LayerCall, layer: usize) -> AttentionOutput {
+        let _module = self.module.enter();
+        let Projections { q_proj, k_proj, v_proj, .. } = &self.projections;
+        let heads_first = |projected: Tensor, norm: Option<&RmsNorm>| {
+            let split = self.projections.split_heads(&projected);
+            match norm {
+                Some(norm) => norm.forward(&split).transpose(1, 2),
+                None => split.transpose(1, 2),
+            }
         };
-        if self.options.attention == Attention::Eager {
-            eager_attention_forward(query, key, value, mask, config)
-        } else {
-            (attention_forward(query, key, value, (mask, position_ids), config), None)
+        let query_norm = self.norms.as_ref().map(|(query, _)| query);
+        let key_norm = self.norms.as_ref().map(|(_, key)| key);
+        let mut query_states = heads_first(q_proj.forward(hidden_states), query_norm);
+        let mut key_states = heads_first(k_proj.forward(hidden_states), key_norm);
+        let mut value_states = heads_first(v_proj.forward(hidden_states), None);
+        if self.config.turns_layer(layer) {
+            (query_states, key_states) = self.turn(&query_states, &key_states, &value_states, call);
         }
-    }
-}
-
-/// `eager_attention_forward` of the Llama family: softmax in fp32.
-pub(crate) fn eager_attention_forward(
-    query: &Tensor,
-    key: &Tensor,
-    value: &Tensor,
-    mask: Option<&Tensor>,
-    config: AttentionConfig,
-) -> AttentionOutput {
-    let key_states = repeat_kv(key, config.num_key_value_groups);
-    let value_states = repeat_kv(value, config.num_key_value_groups);
-    let mut attn_weights = query.matmul(&key_states.transpose(2, 3)).mul_scalar(config.scale);
-    if let Some(mask) = mask {
-        attn_weights = &attn_weights + mask;
-    }
-    attn_weights = attn_weights.softmax(Some(DType::Float32)).to(query.dtype());
-    attn_weights = attn_weights.dropout(config.dropout, true);
-    let attn_output = attn_weights.matmul(&value_states);
-    (attn_output.transpose(1, 2).contiguous(), Some(attn_weights))
-}
-
-/// What a layer does to each token by itself.
-pub(crate) trait FeedForward: 'static {
-    fn forward(&self, x: &Tensor, call: &LayerCall) -> Tensor;
-}
-
-impl FeedForward for Box<dyn FeedForward> {
-    fn forward(&self, x: &Tensor, call: &LayerCall) -> Tensor {
-        (**self).forward(x, call)
+        if let Some(cache) = &call.cache {
+            (key_states, value_states) = cache.update(layer, &key_states, &value_states);
+        }
+        let is_class = hidden_states.context().transformers().sdpa() == SdpaForm::Class;
+        if is_class && self.options.attention != Attention::FlashAttention2 {
+            // Before attention functions, the module's own variables are repeated.
+            key_states = repeat_kv(&key_states, self.groups());
+            value_states = repeat_kv(&value_states, self.groups());
+        }
+        let states = [&query_states, &key_states, &value_states];
+        let (attn_output, attn_weights) = attend(states, call, self.config.scores(), &self.options);
+        (self.projections.merge_heads(attn_output), attn_weights)
     }
 }
 
@@ -201,13 +148,13 @@ impl FeedForward for DecoderMlp {
     }
 }
 
-pub(crate) struct LlamaDecoderLayer<M = DecoderMlp> {
+pub(crate) struct LlamaDecoderLayer<M = DecoderMlp, A = DecoderAttention, N = RmsNorm> {
     module: Module,
     layer: usize,
-    self_attn: DecoderAttention,
+    self_attn: A,
     mlp: M,
-    input_layernorm: RmsNorm,
-    post_attention_layernorm: RmsNorm,
+    input_layernorm: N,
+    post_attention_layernorm: N,
     /// `residual_multiplier`
     multiplier: Option<f64>,
 }
@@ -221,11 +168,24 @@ impl<M: FeedForward> LlamaDecoderLayer<M> {
         options: &RunOptions,
         new_mlp: impl FnOnce(&Builder) -> M,
     ) -> Self {
-        let norm = |name| RmsNorm::new(&at.at(name), config.hidden_size, config.rms_norm_eps);
+        Self::with_parts(at, layer, config, |at| DecoderAttention::new(at, config, options), new_mlp)
+    }
+}
+
+impl<M: FeedForward, A: SelfAttention, N: Norm> LlamaDecoderLayer<M, A, N> {
+    /// With what these make in the attention's and in the MLP's place.
+    pub(crate) fn with_parts(
+        at: &Builder,
+        layer: usize,
+        config: &DecoderConfig,
+        new_attention: impl FnOnce(&Builder) -> A,
+        new_mlp: impl FnOnce(&Builder) -> M,
+    ) -> Self {
+        let norm = |name| N::new(&at.at(name), config.hidden_size, config.norm_eps);
         Self {
             module: at.module(),
             layer,
-            self_attn: DecoderAttention::new(&at.at("self_attn"), config, options),
+            self_attn: new_attention(&at.at("self_attn")),
             mlp: new_mlp(&at.at("mlp")),
             input_layernorm: norm("input_layernorm"),
             post_attention_layernorm: norm("post_attention_layernorm"),
@@ -242,7 +202,7 @@ impl<M: FeedForward> LlamaDecoderLayer<M> {
     }
 }
 
-impl<M: FeedForward> DecoderLayer for LlamaDecoderLayer<M> {
+impl<M: FeedForward, A: SelfAttention, N: Norm> DecoderLayer for LlamaDecoderLayer<M, A, N> {
     fn module(&self) -> &Module {
         &self.module
     }
@@ -260,18 +220,18 @@ impl<M: FeedForward> DecoderLayer for LlamaDecoderLayer<M> {
     }
 }
 
-struct DecoderModel<L> {
+struct DecoderModel<L, N> {
     module: Module,
     embed_tokens: Embedding,
     layers: Vec<Rc<L>>,
-    norm: RmsNorm,
-    /// `None` where the layers have their own.
-    rotary_emb: Option<RotaryEmbedding>,
+    norm: N,
+    /// One, or one of each type of layer in the order of `layer_ropes`; none where the layers have their own.
+    rotary_embs: Vec<RotaryEmbedding>,
     config: DecoderConfig,
     options: RunOptions,
 }
 
-impl<L: DecoderLayer> DecoderModel<L> {
+impl<L: DecoderLayer, N: Norm> DecoderModel<L, N> {
     fn new(
         at: &Builder,
         config: DecoderConfig,
@@ -280,6 +240,8 @@ impl<L: DecoderLayer> DecoderModel<L> {
     ) -> Self {
         let place = at.context().transformers().rotary(config.file);
         let is_the_models = matches!(place, RotaryPlace::Model | RotaryPlace::ModelBesideLayers);
+        let new_rotary = if config.interleaved_tables { RotaryEmbedding::interleaved } else { RotaryEmbedding::new };
+        let rotary = |rope: &Rope| new_rotary(&at.at("rotary_emb"), config.rotary_dim, rope);
         let layer = |layer: u64| Rc::new(new_layer(&at.at("layers").element(layer), layer as usize, &config));
         Self {
             module: at.module(),
@@ -290,9 +252,8 @@ impl<L: DecoderLayer> DecoderModel<L> {
                 config.tie_word_embeddings,
             ),
             layers: (0..config.num_hidden_layers).map(layer).collect(),
-            norm: RmsNorm::new(&at.at("norm"), config.hidden_size, config.rms_norm_eps),
-            rotary_emb: is_the_models
-                .then(|| RotaryEmbedding::new(&at.at("rotary_emb"), config.rotary_dim, &config.rope)),
+            norm: N::new(&at.at("norm"), config.hidden_size, config.norm_eps),
+            rotary_embs: if is_the_models { config.ropes().map(rotary).collect() } else { Vec::new() },
             config,
             options: options.clone(),
         }
@@ -307,16 +268,23 @@ impl<L: DecoderLayer> DecoderModel<L> {
         let position_ids = call.position_ids_for(&inputs_embeds);
         let inputs = call.mask_inputs(self.options.attention, &inputs_embeds, &position_ids);
         let masks = LayerMasks::create(inputs, self.config.mask_types, self.config.sliding_window);
-        let (cos, sin) = match &self.rotary_emb {
-            Some(rotary_emb) => rotary_emb.forward(inputs_embeds.dtype(), &position_ids),
-            // Layers with tables of their own read these positions only.
-            None => (position_ids.clone(), position_ids.clone()),
-        };
-        let layer_call =
-            LayerCall { cos, sin, position_ids, mask: None, cache: call.cache.clone(), decodes: call.decodes() };
-        let mut hidden_states = inputs_embeds.clone();
+        let mut hidden_states = inputs_embeds.dropout(self.config.embedding_dropout, self.options.drops_out());
+        let dtype = if self.config.float_tables { DType::Float32 } else { inputs_embeds.dtype() };
+        let rotary = |rotary_emb: &RotaryEmbedding| rotary_emb.forward(dtype, &position_ids);
+        // Where there are two, transformers goes through a set of names, whose order is Python's hash's.
+        let position_embeddings: Vec<(Tensor, Tensor)> = self.rotary_embs.iter().map(rotary).collect();
         for (layer, &layer_type) in self.layers.iter().zip(self.config.layer_types.iter()) {
-            let layer_call = LayerCall { mask: masks.of(layer_type).cloned(), ..layer_call.clone() };
+            // Layers with tables of their own read these positions only.
+            let own = || (position_ids.clone(), position_ids.clone());
+            let (cos, sin) = position_embeddings.get(self.config.rope_of(layer_type)).cloned().unwrap_or_else(own);
+            let layer_call = LayerCall {
+                cos,
+                sin,
+                position_ids: position_ids.clone(),
+                mask: masks.of(layer_type).cloned(),
+                cache: call.cache.clone(),
+                decodes: call.decodes(),
+            };
             hidden_states = call_layer(layer, &hidden_states, layer_call, &self.options);
         }
         self.norm.forward(&hidden_states)
@@ -324,9 +292,9 @@ impl<L: DecoderLayer> DecoderModel<L> {
 }
 
 /// `LlamaForCausalLM` and its relatives, which differ in their layers.
-pub(crate) struct DecoderForCausalLm<L> {
+pub(crate) struct DecoderForCausalLm<L, N = RmsNorm> {
     module: Module,
-    model: DecoderModel<L>,
+    model: DecoderModel<L, N>,
     lm_head: LmHead,
 }
 
@@ -347,6 +315,18 @@ impl<L: DecoderLayer> DecoderForCausalLm<L> {
         options: &RunOptions,
         new_layer: impl Fn(&Builder, usize, &DecoderConfig) -> L,
     ) -> Self {
+        Self::with_norms(at, config, options, new_layer)
+    }
+}
+
+impl<L: DecoderLayer, N: Norm> DecoderForCausalLm<L, N> {
+    /// With norms of another class too.
+    pub(crate) fn with_norms(
+        at: &Builder,
+        config: DecoderConfig,
+        options: &RunOptions,
+        new_layer: impl Fn(&Builder, usize, &DecoderConfig) -> L,
+    ) -> Self {
         let module = at.module();
         let at = &at.deviating(config.initializer_range);
         let model = DecoderModel::new(&at.at("model"), config, options, new_layer);
@@ -357,13 +337,15 @@ impl<L: DecoderLayer> DecoderForCausalLm<L> {
     }
 }
 
-impl<L: DecoderLayer> Model for DecoderForCausalLm<L> {
+impl<L: DecoderLayer, N: Norm> Model for DecoderForCausalLm<L, N> {
     fn forward(&self, call: &ForwardCall) -> ModelOutput {
         let _module = self.module.enter();
         let hidden_states = self.model.forward(call);
-        let scaled = |logits: Tensor| match self.model.config.multipliers {
-            Some(multipliers) => logits.div_scalar(multipliers.logits_scaling),
-            None => logits,
+        let config = &self.model.config;
+        let scaled = |logits: Tensor| match (config.multipliers, config.logit_scale) {
+            (Some(multipliers), _) => logits.div_scalar(multipliers.logits_scaling),
+            (None, Some(scale)) => logits.mul_scalar(scale),
+            (None, None) => logits,
         };
         let HeadOutput { loss, logits } = self.lm_head.forward(&hidden_states, &call.head(), scaled);
         ModelOutput { loss, logits, cache: call.cache.clone() }

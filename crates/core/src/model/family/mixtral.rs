@@ -8,8 +8,8 @@ use crate::tensor::Tensor;
 
 use super::bounds::bound_weights;
 use super::decoder::{DecoderConfig, DecoderDefaults, SLIDING};
-use super::layer::LayerCall;
-use super::llama::{DecoderForCausalLm, FeedForward, LlamaDecoderLayer};
+use super::layer::{FeedForward, LayerCall};
+use super::llama::{DecoderForCausalLm, LlamaDecoderLayer};
 use super::{Family, Model, RunOptions};
 
 pub(crate) const FAMILY: Family = Family { model_types: &["mixtral"], build };
@@ -22,7 +22,7 @@ const DEFAULTS: DecoderDefaults = DecoderDefaults {
     reads_mlp_bias: false,
     file: ModelingFile::Later,
     positions: 131_072,
-    rms_norm_eps: 1e-5,
+    norm_eps: 1e-5,
     rope_theta: 1_000_000.0,
     ..DecoderDefaults::LLAMA
 };

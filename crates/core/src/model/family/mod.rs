@@ -3,22 +3,35 @@
 //! One more family is one file here with one line in `LANGUAGE_MODELS`.
 
 pub(crate) mod agi2;
+pub(crate) mod attention;
 pub(crate) mod bert;
 pub(crate) mod bounds;
+pub(crate) mod cohere;
+pub(crate) mod cohere2;
 pub(crate) mod decoder;
 pub(crate) mod gemma2;
 pub(crate) mod gemma3;
 pub(crate) mod gemma_config;
+pub(crate) mod glm;
+pub(crate) mod glm4;
 pub(crate) mod gpt2;
+pub(crate) mod gpt_neox;
 pub(crate) mod granite;
 pub(crate) mod layer;
 pub(crate) mod llama;
 pub(crate) mod mistral;
 pub(crate) mod mixtral;
+pub(crate) mod olmo;
+pub(crate) mod olmo2;
+pub(crate) mod olmo3;
+pub(crate) mod opt;
+pub(crate) mod phi;
 pub(crate) mod phi3;
 pub(crate) mod qwen2;
 pub(crate) mod qwen3_moe;
 pub(crate) mod smollm3;
+pub(crate) mod stablelm;
+pub(crate) mod starcoder2;
 
 use std::rc::Rc;
 
@@ -40,17 +53,29 @@ pub(crate) struct Family {
 /// All families of language models.
 pub(crate) const LANGUAGE_MODELS: &[Family] = &[
     bert::FAMILY,
+    cohere::FAMILY,
+    cohere2::FAMILY,
     gemma2::FAMILY,
     gemma3::FAMILY,
+    glm::FAMILY,
+    glm4::FAMILY,
     gpt2::FAMILY,
+    gpt_neox::FAMILY,
     granite::FAMILY,
     llama::FAMILY,
     mistral::FAMILY,
     mixtral::FAMILY,
+    olmo::FAMILY,
+    olmo2::FAMILY,
+    olmo3::FAMILY,
+    opt::FAMILY,
+    phi::FAMILY,
     phi3::FAMILY,
     qwen2::FAMILY,
     qwen3_moe::FAMILY,
     smollm3::FAMILY,
+    stablelm::FAMILY,
+    starcoder2::FAMILY,
 ];
 
 /// How the model is run, beside its config.

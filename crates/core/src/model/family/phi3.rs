@@ -3,21 +3,18 @@
 
 use std::rc::Rc;
 
-use serde_json::Value;
-
 use crate::building::{BuildError, Builder, LigerKernels, Mode, Module};
-use crate::job::{Attention, FieldError, Fields, ModelSpec, ModelingFile};
+use crate::job::{FieldError, Fields, ModelSpec, ModelingFile};
 use crate::model::nn::{
-    Activation, AttentionConfig, AttentionOutput, LayerType, Linear, RmsNorm, RopeKind, apply_partial_rotary_pos_emb,
-    attention_forward,
+    Activation, AttentionOutput, LayerType, Linear, RmsNorm, RopeKind, apply_partial_rotary_pos_emb,
 };
 use crate::op::liger_rope;
 use crate::tensor::Tensor;
 
-use super::bounds::check_rotary;
+use super::attention::{attend, join_heads};
 use super::decoder::{DecoderConfig, DecoderDefaults, SLIDING};
 use super::layer::{DecoderLayer, LayerCall};
-use super::llama::{DecoderForCausalLm, eager_attention_forward};
+use super::llama::DecoderForCausalLm;
 use super::{Family, Model, RunOptions};
 
 pub(crate) const FAMILY: Family = Family { model_types: &["phi3"], build };
@@ -30,7 +27,7 @@ const DEFAULTS: DecoderDefaults = DecoderDefaults {
     reads_attention_bias: false,
     reads_mlp_bias: false,
     file: ModelingFile::Later,
-    rms_norm_eps: 1e-5,
+    norm_eps: 1e-5,
     pad_token_id: Some(32000),
     ..DecoderDefaults::LLAMA
 };
@@ -60,24 +57,8 @@ impl Config {
         if matches!(decoder.rope.kind, RopeKind::Yarn(_)) {
             decoder.rope = decoder.rope.into_long(fields, decoder.positions)?;
         }
-        decoder.rotary_dim = (decoder.head_dim as f64 * partial_rotary_factor(fields)?) as u64;
-        check_rotary("partial_rotary_factor", decoder.rotary_dim)?;
+        decoder = decoder.turning_a_part(fields, "partial_rotary_factor", 1.0)?;
         Ok(Self { decoder, resid_pdrop: fields.probability("resid_pdrop", 0.0)? })
-    }
-}
-
-/// From the rotary parameters, or from the config itself as older ones have it.
-fn partial_rotary_factor(fields: &Fields) -> Result<f64, FieldError> {
-    let key = "partial_rotary_factor";
-    let parameters = match fields.object("rope_parameters")? {
-        Some(parameters) => Some(parameters),
-        None => fields.object("rope_scaling")?,
-    };
-    let inner = parameters.as_ref().and_then(|parameters| parameters.get(key));
-    match inner.or_else(|| fields.get(key)).map(Value::as_f64) {
-        None => Ok(1.0),
-        Some(Some(factor)) if factor > 0.0 && factor <= 1.0 => Ok(factor),
-        Some(_) => Err(FieldError::new(key, "must be a number above 0 and at most 1")),
     }
 }
 
@@ -167,26 +148,10 @@ impl Phi3Attention {
         if let Some(cache) = &call.cache {
             (key_states, value_states) = cache.update(layer, &key_states, &value_states);
         }
-        let (mut attn_output, attn_weights) = self.attend(&query_states, &key_states, &value_states, call);
-        attn_output = attn_output.reshape(&[rows, tokens, query_width]).contiguous();
+        let states = [&query_states, &key_states, &value_states];
+        let (mut attn_output, attn_weights) = attend(states, call, decoder.scores(), &self.options);
+        attn_output = join_heads(&attn_output);
         (self.o_proj.forward(&attn_output), attn_weights)
-    }
-
-    fn attend(&self, query: &Tensor, key: &Tensor, value: &Tensor, call: &LayerCall) -> AttentionOutput {
-        let (mask, position_ids) = (call.mask.as_ref(), &call.position_ids);
-        let decoder = &self.config.decoder;
-        let config = AttentionConfig {
-            implementation: self.options.attention,
-            num_key_value_groups: decoder.num_attention_heads / decoder.num_key_value_heads,
-            dropout: self.options.active(decoder.attention_dropout),
-            is_causal: true,
-            scale: decoder.scaling(),
-        };
-        if self.options.attention == Attention::Eager {
-            eager_attention_forward(query, key, value, mask, config)
-        } else {
-            (attention_forward(query, key, value, (mask, position_ids), config), None)
-        }
     }
 }
 
@@ -205,7 +170,7 @@ struct Phi3DecoderLayer {
 
 impl Phi3DecoderLayer {
     fn new(at: &Builder, layer: usize, config: &Config, options: &RunOptions) -> Self {
-        let norm = |name| RmsNorm::new(&at.at(name), config.decoder.hidden_size, config.decoder.rms_norm_eps);
+        let norm = |name| RmsNorm::new(&at.at(name), config.decoder.hidden_size, config.decoder.norm_eps);
         Self {
             module: at.module(),
             layer,

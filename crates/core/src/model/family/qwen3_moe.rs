@@ -11,8 +11,8 @@ use crate::tensor::Tensor;
 
 use super::bounds::bound_weights;
 use super::decoder::{DecoderConfig, DecoderDefaults, SLIDING};
-use super::layer::LayerCall;
-use super::llama::{DecoderForCausalLm, DecoderMlp, FeedForward, LlamaDecoderLayer};
+use super::layer::{FeedForward, LayerCall};
+use super::llama::{DecoderForCausalLm, DecoderMlp, LlamaDecoderLayer};
 use super::{Family, Model, RunOptions};
 
 pub(crate) const FAMILY: Family = Family { model_types: &["qwen3_moe"], build };

@@ -200,6 +200,33 @@ impl Embedding {
     }
 }
 
+/// A norm of hidden states.
+pub(crate) trait Norm: 'static {
+    fn new(at: &Builder, width: u64, eps: f64) -> Self;
+
+    fn forward(&self, hidden_states: &Tensor) -> Tensor;
+}
+
+impl Norm for LayerNorm {
+    fn new(at: &Builder, width: u64, eps: f64) -> Self {
+        Self::new(at, width, eps)
+    }
+
+    fn forward(&self, hidden_states: &Tensor) -> Tensor {
+        self.forward(hidden_states)
+    }
+}
+
+impl Norm for RmsNorm {
+    fn new(at: &Builder, width: u64, eps: f64) -> Self {
+        Self::new(at, width, eps)
+    }
+
+    fn forward(&self, hidden_states: &Tensor) -> Tensor {
+        self.forward(hidden_states)
+    }
+}
+
 /// `nn.LayerNorm`
 pub(crate) struct LayerNorm {
     module: Module,

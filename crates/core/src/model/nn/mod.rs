@@ -10,14 +10,16 @@ mod masks;
 mod positions;
 mod rope;
 mod rotary_versions;
+mod rotations;
 
 pub(crate) use attention::{AttentionConfig, AttentionOutput, attention_forward, repeat_kv, sdpa_attention_forward};
 pub(crate) use cache::{CacheLayer, KvCache};
 pub(crate) use experts::{Experts, ExpertsConfig, ExpertsForm, Scores, TopKRouter};
 pub(crate) use head::{HeadCall, HeadOutput, LmHead, masked_lm_loss};
-pub(crate) use layers::{Activation, Conv1d, Embedding, LayerNorm, Linear, RmsNorm};
+pub(crate) use layers::{Activation, Conv1d, Embedding, LayerNorm, Linear, Norm, RmsNorm};
 pub(crate) use mask_inputs::MaskInputs;
 pub(crate) use masks::{LayerMasks, LayerType, create_bidirectional_mask, create_causal_mask};
 pub(crate) use positions::{RotaryEmbedding, apply_partial_rotary_pos_emb, apply_rotary_pos_emb, position_ids, rotate};
 pub(crate) use rope::{Rope, RopeKind};
 pub(crate) use rotary_versions::{LayerRotary, RotaryCall};
+pub(crate) use rotations::{repeat_interleave, rotate_pairs, split_rotary};

@@ -9,6 +9,7 @@ use crate::op::{arange, arange_from, cat};
 use crate::tensor::{Context, Tensor};
 
 use super::rope::{Rope, RopeKind};
+use super::rotations::repeat_interleave;
 
 /// `(arange(tokens) + past_seen_tokens).unsqueeze(0)`
 pub(crate) fn position_ids(context: &Rc<Context>, tokens: u64, past_seen_tokens: u64) -> Tensor {
@@ -51,6 +52,8 @@ pub(crate) struct RotaryEmbedding {
     rope: Rope,
     /// Whether the tables are multiplied by the attention's scaling, which older ones did not have.
     scales: bool,
+    /// Whether the tables hold every number twice in a row, in place of all numbers twice.
+    interleaves: bool,
 }
 
 impl RotaryEmbedding {
@@ -62,7 +65,13 @@ impl RotaryEmbedding {
         let buffer = || at.buffer(&[rotary_dim / 2], DType::Float32, || rope.inverse_frequencies(rotary_dim));
         let inv_freq = RefCell::new(buffer());
         let keeps_original = at.context().transformers().keeps_original_frequencies();
-        Self { module, inv_freq, original_inv_freq: keeps_original.then(buffer), rope: rope.clone(), scales: true }
+        let original_inv_freq = keeps_original.then(buffer);
+        Self { module, inv_freq, original_inv_freq, rope: rope.clone(), scales: true, interleaves: false }
+    }
+
+    /// `CohereRotaryEmbedding`: one whose tables hold every number twice in a row.
+    pub(crate) fn interleaved(at: &Builder, rotary_dim: u64, rope: &Rope) -> Self {
+        Self { interleaves: true, ..Self::new(at, rotary_dim, rope) }
     }
 
     /// One without a scaling of its tables.
@@ -85,7 +94,7 @@ impl RotaryEmbedding {
         let position_ids_expanded = position_ids.unsqueeze(1).float();
         let _float32 = context.disable_autocast();
         let freqs = inv_freq_expanded.matmul(&position_ids_expanded).transpose(1, 2);
-        let emb = cat(&[&freqs, &freqs], 2);
+        let emb = if self.interleaves { repeat_interleave(&freqs) } else { cat(&[&freqs, &freqs], 2) };
         if !self.scales {
             let (cos, sin) = (emb.cos(), emb.sin());
             return (cos.to(dtype), sin.to(dtype));

@@ -1,0 +1,20 @@
+//! Parameters of the families by their default config and by three odd ones, as transformers counts them
+//! (`testdata/families/count_parameters.py`).
+
+use std::path::Path;
+
+use serde_json::Value;
+use tonnage_core::job::hf;
+use tonnage_core::step::parameter_count;
+
+#[test]
+fn a_family_has_the_parameters_of_its_class_under_odd_configs() {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../testdata/families/parameters.json");
+    let counted: Value = serde_json::from_str(&std::fs::read_to_string(path).unwrap()).unwrap();
+    for row in counted["models"].as_array().unwrap() {
+        let mut fields = row["config"].as_object().unwrap().clone();
+        fields.insert("model_type".to_owned(), row["model_type"].clone());
+        let model = hf::read_model("counted", fields).unwrap_or_else(|error| panic!("{row}: {error}"));
+        assert_eq!(parameter_count(&model.spec).unwrap(), row["parameters"].as_u64().unwrap(), "{row}");
+    }
+}

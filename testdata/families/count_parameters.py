@@ -1,0 +1,52 @@
+#!/usr/bin/env python3
+"""Counts the parameters of a default config and of three odd ones of each family with transformers itself, on the meta device.
+
+    python testdata/families/count_parameters.py > testdata/families/parameters.json
+
+Sizes are drawn where nothing is round: odd vocabularies, few heads, every switch once. crates/core/tests/parameters.rs counts the same.
+"""
+import json
+import sys
+
+import torch
+import transformers
+from transformers import AutoConfig, AutoModelForCausalLM
+
+ODD = dict(vocab_size=1009, hidden_size=144, intermediate_size=331, num_hidden_layers=3, num_attention_heads=6, max_position_embeddings=77)
+GROUPED = dict(ODD, num_key_value_heads=2)
+NEO = dict(ODD, rotary_pct=0.5)
+FAMILIES = {
+    "cohere": [GROUPED, dict(ODD, use_qk_norm=True), dict(GROUPED, attention_bias=True, tie_word_embeddings=False)],
+    "cohere2": [GROUPED, dict(ODD, sliding_window=16), dict(GROUPED, attention_bias=True, tie_word_embeddings=False)],
+    "glm": [dict(GROUPED, head_dim=24), dict(GROUPED, attention_bias=False), dict(ODD, num_key_value_heads=6, tie_word_embeddings=True)],
+    "glm4": [dict(GROUPED, head_dim=24), dict(GROUPED, attention_bias=False), dict(ODD, num_key_value_heads=6, tie_word_embeddings=True)],
+    "gpt_neox": [NEO, dict(ODD, attention_bias=False), dict(ODD, use_parallel_residual=False, tie_word_embeddings=True)],
+    "olmo": [GROUPED, dict(ODD, clip_qkv=8.0), dict(GROUPED, attention_bias=True, tie_word_embeddings=True)],
+    "olmo2": [GROUPED, dict(ODD, num_hidden_layers=1), dict(GROUPED, attention_bias=True, tie_word_embeddings=True)],
+    "olmo3": [GROUPED, dict(ODD, num_hidden_layers=5), dict(GROUPED, attention_bias=True, tie_word_embeddings=True)],
+    "opt": [dict(ODD, ffn_dim=331), dict(ODD, ffn_dim=64, do_layer_norm_before=False, word_embed_proj_dim=56),
+            dict(ODD, enable_bias=False, tie_word_embeddings=False)],
+    "phi": [GROUPED, dict(ODD, qk_layernorm=True), dict(GROUPED, partial_rotary_factor=0.75)],
+    "stablelm": [GROUPED, dict(GROUPED, use_qkv_bias=True), dict(GROUPED, use_parallel_residual=True, tie_word_embeddings=True)],
+    "starcoder2": [GROUPED, dict(GROUPED, use_bias=False), dict(GROUPED, tie_word_embeddings=False, sliding_window=16)],
+}
+
+
+def count(model_type, fields):
+    with torch.device("meta"):
+        model = AutoModelForCausalLM.from_config(AutoConfig.for_model(model_type, **fields))
+    return sum(parameter.numel() for parameter in model.parameters())
+
+
+def rows():
+    for model_type, odd in FAMILIES.items():
+        for fields in [{}, *[{**fields, "pad_token_id": None} for fields in odd]]:
+            yield {"model_type": model_type, "config": fields, "parameters": count(model_type, fields)}
+
+
+def main():
+    lines = ",\n".join("  " + json.dumps(row) for row in rows())
+    sys.stdout.write(f'{{"transformers": "{transformers.__version__}", "models": [\n{lines}\n]}}\n')
+
+
+main()
