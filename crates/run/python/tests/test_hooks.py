@@ -121,6 +121,7 @@ class Counted(unittest.TestCase):
         return {
             "allocated_bytes": {"all": dict(counter)},
             "reserved_bytes": {"all": dict(counter)},
+            "requested_bytes": {"all": dict(counter)},
             "allocation": {"all": dict(counter)},
             "num_alloc_retries": 0,
             "num_ooms": 0,

@@ -4,8 +4,10 @@ import json
 import os
 import tempfile
 import unittest
+from types import SimpleNamespace
 
 from tonnage_rehearse.phases import Phase
+from tonnage_rehearse.repeats import signature
 from tonnage_rehearse.timeline import Writer
 
 TORCH = "/venv/lib/python3.11/site-packages/torch/nn/modules/linear.py"
@@ -22,11 +24,12 @@ def free(address):
     return {"action": "free_completed", "addr": address, "size": 0, "stream": 0}
 
 
-class Take(unittest.TestCase):
+class Case(unittest.TestCase):
     def setUp(self):
         folder = tempfile.TemporaryDirectory()
         self.addCleanup(folder.cleanup)
         self.writer = Writer(0, os.path.join(folder.name, "trace.jsonl"), lambda: {"source": "test"})
+        self.addCleanup(lambda: self.writer.file and self.writer.close())
 
     def lines(self, *takes):
         for entries, history, marks, backward_line in takes:
@@ -36,6 +39,8 @@ class Take(unittest.TestCase):
         self.assertEqual(header, {"source": "test", "device": 0})
         return lines
 
+
+class Take(Case):
     def test_nothing_is_written_where_nothing_was_allocated(self):
         self.assertEqual(self.writer.take([], [], [], None), 0)
         self.assertFalse(os.path.exists(self.writer.path))
@@ -70,3 +75,53 @@ class Take(unittest.TestCase):
         wrapper = [("all_gather", "/venv/site-packages/torch/distributed/fsdp/_fully_shard/_fsdp_collectives.py", 1)]
         lines = self.lines(([alloc(1, 1), alloc(2, 1, wrapper, stream=7700)], [], [], None))
         self.assertEqual((len(lines[0]), lines[1][5:]), (6, ["communication", 1]))
+
+
+class Repeat(Case):
+    def step(self, addresses, size=256, kept=128):
+        """A batch that outlives its step and what is freed in it; addresses of the batch before, of this one, and of the rest."""
+        before, batch, rest = addresses
+        frees = [free(before)] if before else []
+        return [alloc(batch, kept), alloc(rest, size), *frees, {**free(rest), "size": size}]
+
+    def take(self, number, entries, **more):
+        place = self.writer.place
+        self.writer.take(entries, [Phase("forward", number, [place])], [], None, is_step=True, **more)
+
+    def test_steps_that_are_alike_are_written_as_they_would_have_been(self):
+        for number in (1, 2, 3):
+            self.take(number, self.step((number - 1, number, 9)))
+        self.assertIsNotNone(self.writer.template)
+        self.assertEqual((self.writer.repeat(), self.writer.repeat()), (4, 4))
+        # The addresses of what was not read are found by their sizes.
+        blocks = [(70, 128), (50, 512)]
+        self.take(6, [alloc(70, 128), alloc(50, 512), {**free(60), "size": 128}], blocks=blocks)
+        steps = [["p", "forward", number] for number in (1, 2, 3, 4, 5, 6)]
+        lines = self.lines()
+        self.assertEqual([line for line in lines if line[0] == "p"], steps)
+        self.assertEqual([line[1] for line in lines if line[0] == "f"], [1, 0, 3, 2, 5, 4, 7, 6, 9, 8])
+        self.assertEqual([line[1] for line in lines if line[0] == "a"], list(range(12)))
+
+    def test_what_does_not_follow_is_seen(self):
+        for number in (1, 2, 3):
+            self.take(number, self.step((number - 1, number, 9)))
+        self.writer.repeat()
+        self.assertIsNone(self.writer.take([alloc(7, 5)], [], [], None, blocks=[(7, 5), (6, 999)]))
+
+    def test_steps_of_other_sizes_are_no_repetition(self):
+        for number, size in enumerate((256, 256, 512), 1):
+            self.take(number, self.step((number - 1, number, 9), size))
+        self.assertIsNone(self.writer.template)
+
+    def test_the_counters_tell_a_step_from_another(self):
+        def reading(*sums, peak=9):
+            return SimpleNamespace(sums=sums, allocated=1, peak_allocated=peak, reserved=20)
+
+        def told(start, boundary, end, place, **more):
+            history = [Phase("forward", place, [place], [reading(*boundary)])]
+            return signature(reading(*start), history, reading(*end, **more), 0, place)
+
+        first = told((0, 0), (0, 0), (4, 800), 0)
+        self.assertEqual(first, told((4, 800), (4, 800), (8, 1600), 4))
+        self.assertNotEqual(first, told((4, 800), (4, 800), (8, 1601), 4))
+        self.assertNotEqual(first, told((4, 800), (4, 800), (8, 1600), 4, peak=10))

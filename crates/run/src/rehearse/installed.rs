@@ -64,6 +64,7 @@ const SHIM: &[(&str, &str)] = &[
     ("tonnage_rehearse/phases.py", include_str!("../../python/rehearse/tonnage_rehearse/phases.py")),
     ("tonnage_rehearse/places.py", include_str!("../../python/rehearse/tonnage_rehearse/places.py")),
     ("tonnage_rehearse/record.py", include_str!("../../python/rehearse/tonnage_rehearse/record.py")),
+    ("tonnage_rehearse/repeats.py", include_str!("../../python/rehearse/tonnage_rehearse/repeats.py")),
     ("tonnage_rehearse/roles.py", include_str!("../../python/rehearse/tonnage_rehearse/roles.py")),
     ("tonnage_rehearse/session.py", include_str!("../../python/rehearse/tonnage_rehearse/session.py")),
     ("tonnage_rehearse/settings.py", include_str!("../../python/rehearse/tonnage_rehearse/settings.py")),

@@ -10,7 +10,7 @@ import torch
 class Reading:
     """What a device's counters say."""
 
-    __slots__ = ("allocated", "allocations", "frees", "ooms", "peak_allocated", "peak_reserved", "reserved", "retries")
+    __slots__ = ("allocated", "allocations", "frees", "ooms", "peak_allocated", "peak_reserved", "reserved", "retries", "sums")
 
     def __init__(self, stats, forgotten):
         allocated, reserved = stats["allocated_bytes"]["all"], stats["reserved_bytes"]["all"]
@@ -19,6 +19,8 @@ class Reading:
         self.reserved, self.peak_reserved = reserved["current"], reserved["peak"]
         self.allocations, self.frees = count["allocated"] + forgotten[0], count["freed"] + forgotten[1]
         self.retries, self.ooms = stats["num_alloc_retries"], stats["num_ooms"]
+        self.sums = (self.allocations, self.frees, allocated["allocated"], stats["requested_bytes"]["all"]["allocated"], self.retries)
+        """What only grows; two stretches of the run that add the same to all of it did the same."""
 
     @property
     def events(self):
@@ -62,11 +64,14 @@ class Counters:
         return Reading(stats, self.forgotten.get(device, (0, 0)))
 
     def _keep_peaks(self, device, stats):
-        peaks = self.script_peaks.setdefault(device, {})
-        for name, pool, counter in _pools(stats):
-            key = (name, pool)
-            if counter["peak"] > peaks.get(key, -1):
-                peaks[key] = counter["peak"]
+        peaks = self.script_peaks.get(device)
+        if peaks is None:
+            peaks = self.script_peaks[device] = {(name, pool): -1 for name, pool, _ in _pools(stats)}
+        for key, most in peaks.items():
+            name, pool = key
+            peak = stats[name]["peak"] if pool is None else stats[name][pool]["peak"]
+            if peak > most:
+                peaks[key] = peak
 
     def script_view(self, device):
         """What PyTorch would say if nobody had reset peaks but the script."""

@@ -78,7 +78,7 @@ class Hooks:
         if self.trained is not None and self.trained.grad is None:
             self.trained = None
             if self.phases.step_done(self):
-                self.trace.drain()
+                self.trace.drain(is_step=True)
                 self.stop.after_step()
 
     def _note_own_gradients(self):
@@ -131,7 +131,7 @@ class Hooks:
         new = self.phases.step_done(optimizer)
         self.phases.begin("between")
         if new:
-            self.trace.drain()
+            self.trace.drain(is_step=True)
             self.stop.after_step()
 
     def _wrap_empty_cache(self):

@@ -12,10 +12,10 @@ LABELLED_STEPS = 16
 class Phase:
     """A stretch of one phase, and where in the trace of each device it begins."""
 
-    __slots__ = ("begins", "name", "step")
+    __slots__ = ("begins", "name", "readings", "step")
 
-    def __init__(self, name, step, begins):
-        self.name, self.step, self.begins = name, step, begins
+    def __init__(self, name, step, begins, readings=()):
+        self.name, self.step, self.begins, self.readings = name, step, begins, readings
 
     @property
     def label(self):
@@ -73,14 +73,15 @@ class Phases:
         self.boundaries += 1
         if name == self.current.name and self.current.step == self._step(name):
             return
-        begins = []
+        begins, readings = [], []
         for index, device in enumerate(self.devices):
             reading = self.counters.end_and_begin(index)
             device.note(self.current.label, reading)
             device.rises[self.current.name] = max(device.rises.get(self.current.name, 0), reading.peak_allocated - device.began)
             device.began = reading.allocated
             begins.append(reading.events)
-        self.current = Phase(name, self._step(name), begins)
+            readings.append(reading)
+        self.current = Phase(name, self._step(name), begins, readings)
         self.kinds.add(name)
         if self.steps_done >= 1 and name not in ("optimizer", "between", "clip", "zero_grad"):
             self.seen_since_second.add(name)

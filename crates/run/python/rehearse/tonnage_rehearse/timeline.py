@@ -7,6 +7,7 @@ import json
 import os
 
 from . import places
+from .repeats import Adrift, Block, Template
 
 _TORCH = os.path.join("site-packages", "torch") + os.sep
 _WRAPPERS = (os.path.join("nn", "parallel", "distributed.py"), os.path.join("fsdp", "_fully_shard"))
@@ -21,16 +22,22 @@ class Writer:
         self.live, self.streams, self.empties = {}, {0: 0}, []
         self.stacks = {}
         """The frames of a stack by identity -> what is told of it. PyTorch makes each frame once a snapshot."""
+        self.block = self.template = None
+        """The last step, where it was taken as a whole; the lines of those that repeat it."""
+        self.adrift = Adrift()
 
-    def take(self, entries, history, marks, backward_line):
-        """Writes the entries; how many there were. The backward pass runs on a thread of its own: its allocations belong to
-        `backward_line`, the user's line that began it."""
+    def take(self, entries, history, marks, backward_line, is_step=False, blocks=()):
+        """Writes the entries; how many there were, or None where they do not follow from what was written. The backward pass runs
+        on a thread of its own: its allocations belong to `backward_line`, the user's line that began it. `blocks`: address and
+        size of what is alive after them; `is_step`: they are a step, from its end to the next's."""
         entries = [e for e in entries if e["action"] in ("alloc", "free_completed")]
         if not entries and self.file is None:
             return 0
         if self.file is None:
             self.open()
-        lines, phase, at = [], "", 0
+        if self.adrift.sizes and not self.adrift.find(entries, blocks, self.live):
+            return None
+        lines, phase, at, first = [], "", 0, self.number
         self.stacks.clear()
         between = sorted(self.between(history, marks), key=lambda event: event[:2])
         for index, entry in enumerate(entries):
@@ -40,9 +47,28 @@ class Writer:
             lines.append(self.event(entry, backward_line if phase == "backward" else None))
         for event in between[at:]:
             self.note(event, lines)
-        self.file.write("\n".join(line if isinstance(line, str) else _text(line) for line in lines) + "\n")
+        self.file.write("\n".join(map(_text, lines)) + "\n")
         self.place += len(entries)
+        self._note_block(Block(lines, first, self.number - first) if is_step else None)
         return len(entries)
+
+    def _note_block(self, block):
+        """The template is there once two steps were alike."""
+        is_alike = block is not None and self.block is not None and block.key == self.block.key
+        self.template = Template(block, _format) if is_alike else None
+        self.adrift.where = {line[0]: address for address, line in self.live.items()} if is_alike else {}
+        self.block = block
+
+    def repeat(self):
+        """Writes the last step once more; how many entries it had."""
+        if self.file is None:
+            return 0
+        self.file.write(self.template.again())
+        self.adrift.follow(self.template, self.number, self.live)
+        self.number += self.template.births
+        self.place += self.template.events
+        self.empties = []
+        return self.template.events
 
     def between(self, history, marks):
         """What happened between entries, each with its place: boundaries before marks at the same place."""
@@ -59,16 +85,16 @@ class Writer:
         """Takes one of them; the name of the phase that it begins, if it does."""
         _, kind, what = event
         if kind == 0:
-            lines.append(f'["p",{json.dumps(what.name)},{what.step}]')
+            lines.append((what.name, what.step))
             return what.name
         if kind == 1:
             category, addresses = what
             for address in addresses:
                 line = self.live.get(address)
-                if line is not None:
+                if line is not None and len(line) > 1:
                     line[3] = category
         else:
-            lines.append('["e"]')
+            lines.append(None)
         return None
 
     def event(self, entry, backward_line):
@@ -76,7 +102,7 @@ class Writer:
         address = entry["addr"]
         if entry["action"] != "alloc":
             line = self.live.pop(address, None)
-            return f'["f",{line[0]}]' if line is not None else '["f",0]'
+            return line[0] if line is not None else 0
         stream = self.streams.setdefault(entry["stream"], len(self.streams))
         frames = entry.get("frames") or ()
         stack = (backward_line, *map(id, frames))
@@ -100,9 +126,27 @@ class Writer:
 
 
 def _text(line):
-    number, size, origin, category, stream = line
-    tail = f",{stream}" if stream else ""
-    return f'["a",{number},{size},{_quoted(origin)},"{category}"{tail}]'
+    """An allocation is a list, a free the number of its allocation, a phase its name and step, None an emptied cache."""
+    if type(line) is int:
+        return f'["f",{line}]'
+    if type(line) is list:
+        number, size, origin, category, stream = line
+        tail = f",{stream}" if stream else ""
+        return f'["a",{number},{size},{_quoted(origin)},"{category}"{tail}]'
+    return '["e"]' if line is None else f'["p",{json.dumps(line[0])},{line[1]}]'
+
+
+def _format(line):
+    """The same, with %d for the number that grows from step to step."""
+    if type(line) is int:
+        return '["f",%d]'
+    if type(line) is list:
+        head, tail = '["a",%d,', _text(line).split(",", 2)[2]
+    elif line is None:
+        return '["e"]'
+    else:
+        head, tail = f'["p",{json.dumps(line[0])},'.replace("%", "%%") + "%d", "]"
+    return head + tail.replace("%", "%%")
 
 
 @functools.lru_cache(maxsize=4096)

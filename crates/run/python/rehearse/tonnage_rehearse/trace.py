@@ -8,6 +8,7 @@ import threading
 
 import torch
 
+from .repeats import signature
 from .timeline import Writer
 
 MANY = 20
@@ -29,6 +30,8 @@ class Trace:
         self.budget = wanted.trace_events
         self.left_out = None
         """Why the trace ends before the run does, or None."""
+        self.start = self.signatures = None
+        """Readings when the buffer was emptied last; what the step before then did, device by device."""
 
     def begin(self):
         """Starts PyTorch's recording; it must be the first thing after the device is there."""
@@ -78,34 +81,61 @@ class Trace:
     def _events(self):
         return sum(self.counters.read(writer.device).events for writer in self.writers)
 
-    def drain(self):
+    def drain(self, is_step=False):
         """Takes what was recorded since the last time; nothing once the trace has ended."""
         with self.lock:
-            if self.is_on:
-                self._take(goes_on=True)
+            if self.is_on and not (is_step and self._repeats()):
+                self.signatures = self.signatures if is_step else None
+                self._take(goes_on=True, is_step=is_step)
                 if not self.is_on:
                     self.record_history(enabled=None)
 
-    def _take(self, goes_on=False):
+    def _repeats(self):
+        """Whether the step that is over did what the one before did, as far as the counters say; it is written then."""
+        now, history, before = self._read(), self.phases.history, self.signatures
+        self.signatures = None
+        if self.start is not None:
+            # Emptied caches stand in the lines.
+            told = [signature(self.start[at], history, now[at], writer.device, writer.place) for at, writer in enumerate(self.writers)]
+            self.signatures = told, self.phases.backward_line, [[at - writer.place for at in writer.empties] for writer in self.writers]
+        if before is None or self.signatures != before or not all(writer.template or writer.file is None for writer in self.writers):
+            return False
+        self.roles.take()
+        self.phases.take_history()
+        self._empty()
+        self.budget -= sum(writer.repeat() for writer in self.writers)
+        if self.budget <= 0:
+            self._stop("enough was recorded")
+            self.record_history(enabled=None)
+        return True
+
+    def _read(self):
+        return [self.counters.read(writer.device) for writer in self.writers]
+
+    def _empty(self):
+        # Switching it off empties the buffer, in every version.
+        self.record_history(enabled=None)
+        self._start_history()
+        self.start = self._read()
+        self.drained = sum(reading.events for reading in self.start)
+
+    def _take(self, goes_on=False, is_step=False):
         self.is_taking = True
         # A snapshot is a million small objects without a cycle: collecting while it is read walks them and all of the script's.
         collects = gc.isenabled()
         gc.disable()
         try:
-            self._take_all(goes_on)
+            self._take_all(goes_on, is_step)
         finally:
             self.is_taking = False
             if collects:
                 gc.enable()
 
-    def _take_all(self, goes_on):
+    def _take_all(self, goes_on, is_step):
         marks = self.roles.take()
         snapshot = torch.cuda.memory._snapshot()
         if goes_on:
-            # Switching it off empties the buffer, in every version.
-            self.record_history(enabled=None)
-            self._start_history()
-        self.drained = self._events()
+            self._empty()
         history = self.phases.take_history()
         room = self.wanted.trace_entries
         if any(len(entries) >= room for entries in snapshot["device_traces"]):
@@ -114,7 +144,12 @@ class Trace:
             return
         for writer in self.writers:
             entries = snapshot["device_traces"][writer.device]
-            self.budget -= writer.take(entries, history, marks, self.phases.backward_line)
+            blocks = alive(snapshot, writer.device) if writer.adrift.sizes else ()
+            taken = writer.take(entries, history, marks, self.phases.backward_line, is_step, blocks)
+            if taken is None:
+                self._stop("steps were taken for repetitions of one, and what came after does not follow from them")
+                return
+            self.budget -= taken
         if self.budget <= 0:
             self._stop("enough was recorded")
 
@@ -128,6 +163,13 @@ class Trace:
                 self._take()
             self.is_on = False
             return {writer.device: writer.close() for writer in self.writers if writer.file is not None}
+
+
+def alive(snapshot, device):
+    """Address and size of everything that is allocated on a device."""
+    segments = (segment for segment in snapshot["segments"] if segment["device"] == device)
+    blocks = (block for segment in segments for block in segment["blocks"] if block["state"] != "inactive")
+    return [(block["address"], max(block["requested_size"], 1)) for block in blocks]
 
 
 def _header():

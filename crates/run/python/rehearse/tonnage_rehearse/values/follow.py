@@ -83,11 +83,20 @@ def any_known(values):
 
 
 def _following(original, name):
+    # Called for most of what a script computes: torch.compile must see the first question, nothing else is asked in vain.
+    compiling, by_id = known._torch().compiler.is_compiling, known.Values.by_id
+
     def followed(*args, **kwargs):
-        if _compiling() or not any_known(args) or Spent.depth:
+        if compiling() or not by_id or Spent.depth:
+            return original(*args, **kwargs)
+        for value in args:
+            if id(value) in by_id or (type(value) in (list, tuple) and any(id(one) in by_id for one in value)):
+                break
+        else:
             return original(*args, **kwargs)
         out = original(*args, **kwargs)
-        follow(original, name, out, args, kwargs)
+        if not _compiling():
+            follow(original, name, out, args, kwargs)
         return out
 
     return followed

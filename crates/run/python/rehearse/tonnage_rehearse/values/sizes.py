@@ -323,6 +323,11 @@ def _rows_of(target, index, value):
 
 def _sized(original, name):
     def sized(*args, **kwargs):
-        return original(*args, **kwargs) if _compiling() else original(args[0], *host_numbers(args[1:]), **kwargs)
+        if _compiling():
+            return original(*args, **kwargs)
+        for value in args[1:]:
+            if type(value) is not int:
+                return original(args[0], *host_numbers(args[1:]), **kwargs)
+        return original(*args, **kwargs)
 
     return sized
