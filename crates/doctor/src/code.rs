@@ -31,13 +31,16 @@ const ENDS: &[&str] = &[">&2", "1>&2", "> /dev/stderr"];
 
 /// Whether a line is code that would say something.
 pub(crate) fn is_code(text: &str) -> bool {
-    let quotes = text.contains(['"', '\'']);
+    let quotes = memchr::memchr2(b'"', b'\'', text.as_bytes()).is_some();
     // `raise ValueError` without words says nothing either way.
-    let opens = STARTS.iter().any(|start| text.starts_with(start)) && (quotes || text.ends_with(')'));
-    let of_shell = BETWEEN.iter().any(|words| has_phrase(text, words)) || ENDS.iter().any(|end| text.ends_with(end));
+    let opens = || STARTS.iter().any(|start| text.starts_with(start)) && (quotes || text.ends_with(')'));
+    let of_shell = || BETWEEN.iter().any(|words| has_phrase(text, words)) || ENDS.iter().any(|end| text.ends_with(end));
     // `if "out of memory" in str(error):`, `except KeyError as error:`
-    let of_block = ["if ", "elif ", "except ", "while ", "with "].iter().any(|start| text.starts_with(start));
-    opens || (of_shell && quotes) || (of_block && text.ends_with([':', '{']) && (quotes || has_phrase(text, " as ")))
+    let of_block = || {
+        let begins = ["if ", "elif ", "except ", "while ", "with "].iter().any(|start| text.starts_with(start));
+        begins && text.ends_with([':', '{']) && (quotes || has_phrase(text, " as "))
+    };
+    opens() || (quotes && of_shell()) || of_block()
 }
 
 #[cfg(test)]

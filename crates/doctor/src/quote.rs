@@ -195,9 +195,10 @@ pub(crate) fn may_be_in_sample(history: &str, back: u64) -> bool {
 
 /// `text<|im_end|>`: a template's marks stand in what a model is trained on or says.
 fn is_templated(text: &str) -> bool {
-    ["<|im_start|>", "<|im_end|>", "<|eot_id|>", "<|endoftext|>", "<|end|>", "<|assistant|>", "<|user|>"]
-        .iter()
-        .any(|mark| has_phrase(text, mark))
+    has_phrase(text, "<|")
+        && ["<|im_start|>", "<|im_end|>", "<|eot_id|>", "<|endoftext|>", "<|end|>", "<|assistant|>", "<|user|>"]
+            .iter()
+            .any(|mark| has_phrase(text, mark))
 }
 
 /// `Namespace(a=1, b='text')`: settings, whatever they say.

@@ -203,7 +203,14 @@ const HINTS: &[&str] = &["Search for `", "Compile with `", "CUDA kernel errors m
 /// Whether the line talks of something in backticks, as documents do.
 fn is_talk(text: &str) -> bool {
     let end = HINTS.iter().filter_map(|hint| super::text::find_phrase(text, hint)).min().unwrap_or(text.len());
-    text.get(..end).is_some_and(|text| text.contains('`'))
+    text.get(..end).is_some_and(|text| text.contains('`')) || is_explained(text)
+}
+
+/// `The OSError: [Errno 5] text typically occurs when`: a sentence about an error in general.
+fn is_explained(text: &str) -> bool {
+    const VERBS: &[&str] = &[" typically ", " usually ", " occurs ", " happens ", " means ", " indicates ", " often "];
+    ["The ", "This ", "An ", "A "].iter().any(|article| text.starts_with(article))
+        && VERBS.iter().any(|verb| super::text::has_phrase(text, verb))
 }
 
 /// Whether the line says one of `messages`.

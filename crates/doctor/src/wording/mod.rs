@@ -5,6 +5,9 @@
 
 mod rows;
 
+use std::sync::OnceLock;
+
+use aho_corasick::AhoCorasick;
 use tonnage_core::failure::Class;
 
 use self::rows::{ROWS, Row};
@@ -18,8 +21,22 @@ const READ: usize = 1500;
 
 /// What an exception's words speak of, where its name and place say nothing but that it was raised.
 pub(crate) fn of_exception(name: &str, message: &str) -> Option<FailureCause> {
+    if !may_speak(name) && !may_speak(message) {
+        return None;
+    }
     let small = small(&format!("{name}: {message}"));
     ROWS.iter().find(|row| row.is_raised && row.speaks(&small)).map(|row| row.cause(&small))
+}
+
+/// Whether any word of a row stands in the text: one pass, for most exceptions speak of nothing known.
+fn may_speak(text: &str) -> bool {
+    static WORDS: OnceLock<Option<AhoCorasick>> = OnceLock::new();
+    let words = || {
+        let raised =
+            ROWS.iter().filter(|row| row.is_raised).flat_map(|row| row.groups.first().copied().unwrap_or_default());
+        AhoCorasick::builder().ascii_case_insensitive(true).build(raised).ok()
+    };
+    WORDS.get_or_init(words).as_ref().is_none_or(|words| words.is_match(text))
 }
 
 /// What a line speaks of that is among a log's last words; where nothing else says that it is an error, the words
@@ -80,6 +97,15 @@ pub(crate) fn cause_of(class: Class) -> FailureCause {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn no_letter_beyond_ascii_changes_with_its_case() {
+        // The first pass knows small and capital letters of ASCII alone.
+        for word in ROWS.iter().filter(|row| row.is_raised).flat_map(|row| row.groups[0]) {
+            assert!(may_speak(&word.to_ascii_uppercase()) && may_speak(word), "{word}");
+        }
+        assert!(!may_speak("expected sequence of length 512 at dim 1 (got 498)"));
+    }
 
     #[test]
     fn words_are_small_and_in_any_form_tell_the_class() {
