@@ -5,6 +5,9 @@ Each case leaves NAME.json (its config, and of every segment the loss and the me
 the batches (`batch.N.`), the gradients of the first segment (`grad.`), the weights after the last (`last.`) and the logits of an
 evaluation (`logits`). The generator is seeded before each segment, so that exploration draws the same.
 
+Of a case with several ranks batches and segments are those of the first rank, then those of the next: each has a carry of its own, their
+gradients are summed, and the rows that they read of the puzzle table are gathered.
+
   hrm.py --out DIR [--cases NAME ...]
 """
 
@@ -33,7 +36,7 @@ def case(name, **config):
         halt_max_steps=4,
         halt_exploration_prob=0.5,
     )
-    return dict(name=name, rows=6, tokens=9, config={**usual, **config})
+    return dict(name=name, rows=6, tokens=9, ranks=1, config={**usual, **config})
 
 
 CASES = [
@@ -43,6 +46,9 @@ CASES = [
     case("long_table", puzzle_emb_ndim=100, num_heads=4),
     case("learned", pos_encodings="learned", loss_type="softmax_cross_entropy", puzzle_emb_ndim=0),
     case("one_segment", halt_max_steps=1, forward_dtype="float16"),
+    # What ranks draw in one process is nobody's: none explores.
+    {**case("two_ranks", halt_exploration_prob=0.0), "rows": 3, "ranks": 2},
+    {**case("three_ranks", halt_exploration_prob=0.0, num_puzzle_identifiers=3), "rows": 2, "ranks": 3},
 ]
 DEFAULTS = dict(
     H_cycles=2,
@@ -194,10 +200,13 @@ class Twin:
                 explores = torch.rand_like(q_halt) < self.c["halt_exploration_prob"]
                 at_least = explores * torch.randint_like(steps, 2, most + 1)
                 halted = (last | (q_halt > q_on)) & (steps >= at_least)
-                _, _, next_halt, next_on = self.think(states, data)
-                target = torch.sigmoid(torch.where(last, next_halt, torch.maximum(next_halt, next_on)))
+                target = self.worth_going_on(states, data, last)
         carry = dict(states=states, steps=steps, halted=halted, data=data)
         return carry, logits, *self.losses(carry, logits, q_halt, q_on, target)
+
+    def worth_going_on(self, states, data, last):
+        _, _, next_halt, next_on = self.think(states, data)
+        return torch.sigmoid(torch.where(last, next_halt, torch.maximum(next_halt, next_on)))
 
     def losses(self, carry, logits, q_halt, q_on, target):
         labels = carry["data"]["labels"]
@@ -233,14 +242,14 @@ class Twin:
         return -torch.where(wanted, chosen, 0)
 
     @torch.no_grad()
-    def update(self, moments, step):
+    def update(self, moments, step, read):
+        """`read`: rows of the puzzle table and gradients of every rank."""
         if self.prefix:
-            ids, places = self.local_ids.unique(return_inverse=True)
-            summed = torch.zeros(len(ids), self.local.shape[1]).index_add_(0, places, self.local.grad)
+            ids, places = torch.cat([ids for ids, _ in read]).unique(return_inverse=True)
+            summed = torch.zeros(len(ids), self.local.shape[1]).index_add_(0, places, torch.cat([grad for _, grad in read]))
             table = self.buffers["puzzle_emb.weights"]
             rows = table[ids].mul_(1 - RATES["table"] * RATES["decay"])
             table[ids] = rows.add_(summed.sign(), alpha=-RATES["table"])
-            self.local.grad = None
         (b1, b2), rate = RATES["betas"], RATES["weights"]
         for name, weight in self.weights.items():
             if weight.grad is None:
@@ -262,7 +271,7 @@ def batches(one, config):
     def draw(most, *sizes):
         return torch.randint(0, most, sizes, dtype=torch.int32, generator=noise)
 
-    for _ in range(SEGMENTS):
+    for _ in range(SEGMENTS * one["ranks"]):
         labels = draw(config["vocab_size"], one["rows"], one["tokens"])
         labels[:, :2] = IGNORED
         labels[-1] = IGNORED
@@ -274,19 +283,27 @@ def batches(one, config):
 def run(one, folder):
     twin = Twin(one["config"], one["rows"], one["tokens"])
     tensors = {f"first.{name}": tensor for name, tensor in twin.named().items()}
-    carry, moments, segments = None, {}, []
-    for at, batch in enumerate(batches(one, twin.c)):
-        tensors.update({f"batch.{at}.{key}": tensor for key, tensor in batch.items()})
-        torch.manual_seed(100 + at)
-        carry, _, loss, metrics = twin.segment(carry or twin.first_carry(batch), batch)
-        ((1 / one["rows"]) * loss).backward()
-        segments.append(dict(loss=float(loss.detach()), metrics=metrics, halted=carry["halted"].tolist()))
+    fed = list(batches(one, twin.c))
+    tensors.update({f"batch.{at}.{key}": tensor for at, batch in enumerate(fed) for key, tensor in batch.items()})
+    carries, moments, segments = [None] * one["ranks"], {}, [None] * len(fed)
+    for at in range(SEGMENTS):
+        read = []
+        for rank in range(one["ranks"]):
+            batch = fed[rank * SEGMENTS + at]
+            torch.manual_seed(100 + at)
+            carry, _, loss, metrics = twin.segment(carries[rank] or twin.first_carry(batch), batch)
+            ((1 / (one["rows"] * one["ranks"])) * loss).backward()
+            carries[rank] = carry
+            segments[rank * SEGMENTS + at] = dict(loss=float(loss.detach()), metrics=metrics, halted=carry["halted"].tolist())
+            if twin.prefix:
+                read.append((twin.local_ids.clone(), twin.local.grad))
+                twin.local.grad = None
         if at == 0:
             grads = {name: weight.grad for name, weight in twin.weights.items() if weight.grad is not None}
             tensors.update({f"grad.model.inner.{name}": grad.clone() for name, grad in grads.items()})
             if twin.prefix:
-                tensors["table_grad"] = twin.local.grad.clone()
-        twin.update(moments, at + 1)
+                tensors["table_grad"] = read[0][1].clone()
+        twin.update(moments, at + 1, read)
     tensors.update({f"last.{name}": tensor for name, tensor in twin.named().items()})
     twin.training = False
     with torch.no_grad():

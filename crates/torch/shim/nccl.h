@@ -47,6 +47,8 @@ struct Nccl {
   int (*init_rank)(NcclCommunicator*, int, NcclId, int) = symbol<int (*)(NcclCommunicator*, int, NcclId, int)>("ncclCommInitRank");
   int (*all_reduce)(const void*, void*, size_t, int, int, NcclCommunicator, void*) =
       symbol<int (*)(const void*, void*, size_t, int, int, NcclCommunicator, void*)>("ncclAllReduce");
+  int (*all_gather)(const void*, void*, size_t, int, NcclCommunicator, void*) =
+      symbol<int (*)(const void*, void*, size_t, int, NcclCommunicator, void*)>("ncclAllGather");
   int (*broadcast)(const void*, void*, size_t, int, int, NcclCommunicator, void*) =
       symbol<int (*)(const void*, void*, size_t, int, int, NcclCommunicator, void*)>("ncclBroadcast");
   const char* (*text)(int) = symbol<const char* (*)(int)>("ncclGetErrorString");

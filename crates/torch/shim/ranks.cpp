@@ -23,6 +23,8 @@ struct Transport {
   // The sum over all ranks of `elements` numbers of `element_size` bytes, in place.
   int32_t (*all_reduce)(void* state, void* numbers, int64_t elements, int64_t element_size, int32_t scalar_type);
   int32_t (*broadcast)(void* state, void* bytes, int64_t count, int32_t root);
+  // `count` bytes of every rank one after the other, in the order of ranks.
+  int32_t (*all_gather)(void* state, const void* own, int64_t count, void* all);
   const char* (*error)(void* state);
 };
 
@@ -92,6 +94,13 @@ struct HostBackend : c10d::Backend {
     const auto bytes = static_cast<int64_t>(tensor.nbytes());
     return done(transport.broadcast(transport.state, tensor.mutable_data_ptr(), bytes, root), tensors);
   }
+
+  c10::intrusive_ptr<c10d::Work> _allgather_base(at::Tensor& all, at::Tensor& own, const c10d::AllgatherOptions&) override {
+    Tensors into = {all}, from = {own};
+    const at::Tensor& tensor = on_host(from);
+    void* bytes = on_host(into).mutable_data_ptr();
+    return done(transport.all_gather(transport.state, tensor.const_data_ptr(), tensor.nbytes(), bytes), into);
+  }
 };
 
 // On a stream of its own, beside which backward goes on.
@@ -135,6 +144,15 @@ struct NcclBackend : c10d::Backend {
       void* data = tensor.mutable_data_ptr();
       const auto root = static_cast<int>(options.rootRank);
       return nccl.broadcast(data, data, tensor.nbytes(), NCCL_BYTE, root, communicator, nccl.handle(stream));
+    });
+  }
+
+  c10::intrusive_ptr<c10d::Work> _allgather_base(at::Tensor& all, at::Tensor& own, const c10d::AllgatherOptions&) override {
+    Tensors into = {all};
+    const Tensors from = {own};
+    return run(into, "ncclAllGather", [&](const at::Tensor& tensor) {
+      const void* data = only(from).const_data_ptr();
+      return nccl.all_gather(data, tensor.mutable_data_ptr(), own.nbytes(), NCCL_BYTE, communicator, nccl.handle(stream));
     });
   }
 };
@@ -224,6 +242,37 @@ int32_t tonnage_group_broadcast(int64_t handle, const int64_t* handles, int64_t 
     Tensors tensors;
     for (const at::Tensor& tensor : tensors_of(handles, count)) tensors.push_back(tensor.detach());
     c10d::broadcast_coalesced(group_of(handle), tensors, static_cast<size_t>(buffer_bytes), 0);
+    return 0;
+  });
+}
+
+// `dist.broadcast` of each tensor from rank 0, as it lies.
+int32_t tonnage_group_broadcast_each(int64_t handle, const int64_t* handles, int64_t count) {
+  return guarded(int32_t{-1}, [&]() -> int32_t {
+    for (const at::Tensor& tensor : tensors_of(handles, count)) {
+      Tensors one = {tensor.detach()};
+      group_of(handle)->broadcast(one)->wait();
+    }
+    return 0;
+  });
+}
+
+// `dist.all_reduce`: the sum over all ranks, in place.
+int32_t tonnage_group_all_reduce(int64_t handle, int64_t tensor) {
+  return guarded(int32_t{-1}, [&]() -> int32_t {
+    Tensors one = {tensor_of(tensor)};
+    group_of(handle)->allreduce(one)->wait();
+    return 0;
+  });
+}
+
+// `dist.all_gather_into_tensor`
+int32_t tonnage_group_all_gather(int64_t handle, int64_t all, int64_t own) {
+  return guarded(int32_t{-1}, [&]() -> int32_t {
+    at::Tensor into = tensor_of(all), from = tensor_of(own);
+    TORCH_CHECK(into.numel() == from.numel() * group_of(handle)->getSize() && into.scalar_type() == from.scalar_type(),
+        "what is gathered into has room for as many tensors as there are ranks");
+    group_of(handle)->_allgather_base(into, from)->wait();
     return 0;
   });
 }

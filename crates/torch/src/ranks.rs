@@ -28,6 +28,12 @@ pub trait Transport: Send + Sync {
     /// # Errors
     /// When a rank has gone.
     fn broadcast(&self, bytes: &mut [u8], root: usize) -> Result<(), String>;
+
+    /// Fills `all` with the bytes of every rank, as many of each, in the order of ranks.
+    ///
+    /// # Errors
+    /// When a rank has gone.
+    fn all_gather(&self, own: &[u8], all: &mut [u8]) -> Result<(), String>;
 }
 
 /// Bytes of what names a communicator of NCCL (`NCCL_UNIQUE_ID_BYTES`).
@@ -76,6 +82,31 @@ impl Group {
     pub fn broadcast(&self, tensors: &[Tensor]) -> Result<(), TorchError> {
         let handles: Vec<_> = tensors.iter().map(Tensor::handle).collect();
         self.0.broadcast(&handles, BROADCAST_BYTES)
+    }
+
+    /// Makes each tensor that of rank 0, with nothing beside it (`dist.broadcast`).
+    ///
+    /// # Errors
+    /// When a rank has gone.
+    pub fn broadcast_each(&self, tensors: &[Tensor]) -> Result<(), TorchError> {
+        let handles: Vec<_> = tensors.iter().map(Tensor::handle).collect();
+        self.0.broadcast_each(&handles)
+    }
+
+    /// Makes the tensor its sum over all ranks (`dist.all_reduce`).
+    ///
+    /// # Errors
+    /// When a rank has gone.
+    pub fn all_reduce(&self, tensor: &Tensor) -> Result<(), TorchError> {
+        self.0.all_reduce(tensor.handle())
+    }
+
+    /// Fills `all` with every rank's `own`, one after the other (`dist.all_gather_into_tensor`).
+    ///
+    /// # Errors
+    /// When a rank has gone, or there is room for another number of them.
+    pub fn all_gather(&self, all: &Tensor, own: &Tensor) -> Result<(), TorchError> {
+        self.0.all_gather(all.handle(), own.handle())
     }
 
     /// The reducer of DistributedDataParallel over these parameters: from here on backward passes that were announced to it make

@@ -310,6 +310,28 @@ impl Transport for Twin {
         assert_eq!(root, 0);
         Ok(())
     }
+
+    fn all_gather(&self, own: &[u8], all: &mut [u8]) -> Result<(), String> {
+        all.chunks_exact_mut(own.len()).for_each(|one| one.copy_from_slice(own));
+        Ok(())
+    }
+}
+
+#[test]
+#[ignore = "needs PyTorch: TONNAGE_TORCH"]
+fn tensors_are_summed_and_gathered_over_ranks() {
+    let torch = load();
+    let twin = Twin { summed: Arc::default(), has_gone: Arc::default() };
+    let group = Group::new(&ranks_library(), Box::new(twin), 0, 2).unwrap();
+    let own = torch.tensor(&[1.0_f32, 2.0], &[1, 2]).unwrap();
+    let all = torch.tensor(&[0.0_f32; 4], &[2, 2]).unwrap();
+    group.broadcast_each(std::slice::from_ref(&own)).unwrap();
+    group.all_gather(&all, &own).unwrap();
+    group.all_reduce(&own).unwrap();
+    assert_eq!(all.to_vec::<f32>().unwrap(), [1.0, 2.0, 1.0, 2.0]);
+    assert_eq!(own.to_vec::<f32>().unwrap(), [2.0, 4.0]);
+    let error = group.all_gather(&own, &all).unwrap_err().text;
+    assert!(error.contains("room for as many tensors as there are ranks"), "{error}");
 }
 
 #[test]

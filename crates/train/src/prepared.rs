@@ -74,7 +74,7 @@ impl<'a> Prepared<'a> {
             Self::Texts(ready) => ready.train(torch, device, ranks, stops, observe),
             Self::Questions(ready) => ready.train(torch, device, stops, observe),
             Self::Swarm(ready) => ready.train(torch, device, stops, observe),
-            Self::Puzzles(ready) => ready.train(torch, device, stops, observe),
+            Self::Puzzles(ready) => ready.train(torch, device, ranks, stops, observe),
         }
     }
 }

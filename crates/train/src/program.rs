@@ -282,7 +282,7 @@ impl Ready<'_> {
 }
 
 /// The checkpoint that rank 0 goes on with, which all must see.
-fn agree_on(own: Option<PathBuf>, ranks: &dyn Ranks) -> Result<Option<PathBuf>, TrainError> {
+pub(crate) fn agree_on(own: Option<PathBuf>, ranks: &dyn Ranks) -> Result<Option<PathBuf>, TrainError> {
     let said = own.as_ref().map_or_else(String::new, |path| path.display().to_string());
     let all = ranks.gather(said.as_bytes())?;
     match all.iter().position(|other| *other != all[0]) {

@@ -1,9 +1,11 @@
 //! The hierarchical reasoning model beside a twin in PyTorch (testdata/train/hrm.py): five segments with both optimizers, the gradients of
-//! the first, and an evaluation.
+//! the first, and an evaluation; by several ranks too.
 
 #[path = "../../torch/tests/support/mod.rs"]
 mod support;
 
+use std::net::TcpListener;
+use std::os::fd::IntoRawFd;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::OnceLock;
@@ -12,6 +14,7 @@ use serde_json::Value;
 use tonnage_core::job::{Fields, JobSource, JobSpec, ModelSpec};
 use tonnage_torch::{Argument, Device, ScalarType, Tensor, Torch, operator};
 use tonnage_train::optimizer::{AdamAtan2, AdamAtan2Options, SparseSignSgd, SparseSignSgdOptions};
+use tonnage_train::ranks::{Alone, Joined, Place, Ranks, ServedBy};
 use tonnage_train::reasoning::{Puzzles, ReasoningModel, Segment, SegmentTrainer, Thoughts};
 use tonnage_train::store::weights::Reader;
 use tonnage_train::{TrainError, Weights};
@@ -79,7 +82,7 @@ impl Case {
     }
 
     /// The trainer with the rates of the script.
-    fn trainer<'a>(&self, model: &'a ReasoningModel) -> SegmentTrainer<'a> {
+    fn trainer<'a>(&self, model: &'a ReasoningModel, ranks: &'a dyn Ranks) -> SegmentTrainer<'a> {
         let rate = |key: &str| self.told["rates"][key].as_f64().expect("a rate");
         let mut options = AdamAtan2Options::default();
         options.betas = (0.9, 0.95);
@@ -90,7 +93,8 @@ impl Case {
             SparseSignSgd::new(torch(), table, options)
         });
         let optimizer = Box::new(AdamAtan2::new(torch(), model.trained(), options));
-        let mut trainer = SegmentTrainer::new(torch(), model, table, optimizer, self.rows());
+        let trainer = SegmentTrainer::new(torch(), model, table, optimizer, self.rows(), ranks);
+        let mut trainer = trainer.expect("all ranks are there");
         trainer.set_learning_rates(rate("weights"), rate("table"));
         trainer
     }
@@ -115,6 +119,9 @@ fn difference(one: &[f64], other: &[f64]) -> f64 {
 fn told(segment: &Value) -> Vec<f64> {
     segment["metrics"].as_array().expect("a list").iter().map(|one| one.as_f64().expect("a number")).collect()
 }
+
+/// Segments of a training of the script.
+const SEGMENTS: usize = 5;
 
 const CASES: [&str; 6] = ["rope", "more_cycles", "short_table", "long_table", "learned", "one_segment"];
 
@@ -151,26 +158,32 @@ fn check_gradients(case: &mut Case) {
     }
 }
 
-/// Five steps: what halts, what is explored, both losses of halting, and where both optimizers lead.
-fn check_training(case: &mut Case) {
-    let model = case.model();
-    let mut trainer = case.trainer(&model);
+/// The steps of a rank.
+fn check_steps(case: &mut Case, model: &ReasoningModel, ranks: &dyn Ranks) {
+    let mut trainer = case.trainer(model, ranks);
     let segments = case.told["segments"].as_array().expect("a list").clone();
-    for (at, segment) in segments.iter().enumerate() {
-        let puzzles = case.batch(at);
+    for at in 0..SEGMENTS {
+        let of_rank = ranks.rank() as usize * SEGMENTS + at;
+        let (puzzles, segment) = (case.batch(of_rank), &segments[of_rank]);
         torch().seed(100 + at as u64).expect("a generator");
         let metrics = trainer.step(&puzzles).expect("a step");
         let off = difference(&metrics, &told(segment));
-        assert!(off < TOLERANCE, "{}, segment {at}: {metrics:?}, the twin has {:?}", case.name, told(segment));
+        assert!(off < TOLERANCE, "{}, segment {of_rank}: {metrics:?}, the twin has {:?}", case.name, told(segment));
     }
     for (name, weight) in model.named() {
         let wanted = case.tensor(&format!("last.{name}")).unwrap_or_else(|| panic!("{name}"));
         let off = difference(&numbers(&weight), &numbers(&wanted));
         assert!(off < TOLERANCE, "{}: after five steps {name} differs by {off}", case.name);
     }
+}
+
+/// Five steps: what halts, what is explored, both losses of halting, and where both optimizers lead.
+fn check_training(case: &mut Case) {
+    let model = case.model();
+    check_steps(case, &model, &Alone);
     // An evaluation goes through the same weights without exploring.
     model.train(false);
-    let puzzles = case.batch(segments.len() - 1);
+    let puzzles = case.batch(SEGMENTS - 1);
     let _no_grad = torch().no_grad();
     let carry = model.initial_carry(&puzzles).expect("room");
     let (_, segment) = model.forward(&carry, &puzzles, true).expect("a segment");
@@ -187,6 +200,39 @@ fn segments_and_gradients_are_the_twins() {
     for name in CASES {
         check_gradients(&mut Case::read(name));
         check_training(&mut Case::read(name));
+    }
+}
+
+#[test]
+#[ignore = "needs PyTorch: TONNAGE_TORCH names a Python that has it"]
+fn ranks_sum_gradients_and_gather_the_table_as_the_twin() {
+    let (found, shim) = support::compile_shim();
+    let library = shim.ranks(&found, &mut |report| eprintln!("{report}")).expect("what ranks need compiles");
+    torch();
+    for (name, ranks) in [("two_ranks", 2), ("three_ranks", 3)] {
+        let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
+        let port = listener.local_addr().expect("its address").port();
+        let served = listener.into_raw_fd();
+        std::thread::scope(|scope| {
+            for rank in 0..ranks {
+                let library = &library;
+                scope.spawn(move || {
+                    let served_by = if rank == 0 { ServedBy::Listener(served) } else { ServedBy::FirstRank };
+                    let host = "127.0.0.1".to_owned();
+                    let place =
+                        Place { rank, ranks, local_rank: rank, local_ranks: ranks, host, port, served_by, restarts: 0 };
+                    let joined = Joined::join_ranks(library, place, Device::Cpu, name).expect("they meet");
+                    let mut case = Case::read(name);
+                    // Whatever a rank begins with, it goes on with what rank 0 has.
+                    let model = if rank == 0 {
+                        case.model()
+                    } else {
+                        ReasoningModel::build(torch(), Device::Cpu, &case.job(), Weights::Initial).expect("the model")
+                    };
+                    check_steps(&mut case, &model, &joined);
+                });
+            }
+        });
     }
 }
 

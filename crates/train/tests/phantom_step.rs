@@ -22,7 +22,7 @@ use tonnage_torch::{Buckets, Device, Group, Reducer, Tensor, Torch};
 use tonnage_train::optimizer::{
     Adam, AdamAtan2, AdamAtan2Options, AdamOptions, Implementation, Optimizer, SparseSignSgd, SparseSignSgdOptions,
 };
-use tonnage_train::ranks::{Joined, Place, Ranks, ServedBy};
+use tonnage_train::ranks::{Alone, Joined, Place, Ranks, ServedBy};
 use tonnage_train::reasoning::{Puzzles, ReasoningModel, SegmentTrainer};
 use tonnage_train::{Call, LanguageModel, Output, Weights, scalar_type};
 
@@ -133,7 +133,12 @@ fn puzzles(more: Value) -> JobSpec {
 }
 
 /// The loop that core/src/step/hrm.rs mirrors; `at_the_end` runs before the model goes.
-fn train_puzzles<R>(torch: &'static Torch, job: &JobSpec, at_the_end: impl FnOnce() -> R) -> R {
+fn train_puzzles<R>(
+    torch: &'static Torch,
+    job: &JobSpec,
+    joined: Option<&Joined>,
+    at_the_end: impl FnOnce() -> R,
+) -> R {
     let model = ReasoningModel::build(torch, GPU, job, Weights::Initial).expect("the model");
     let table = model.puzzle_table().map(|table| {
         let mut options = SparseSignSgdOptions::default();
@@ -141,7 +146,9 @@ fn train_puzzles<R>(torch: &'static Torch, job: &JobSpec, at_the_end: impl FnOnc
         SparseSignSgd::new(torch, table, options)
     });
     let optimizer = Box::new(AdamAtan2::new(torch, model.trained(), AdamAtan2Options::default()));
-    let mut trainer = SegmentTrainer::new(torch, &model, table, optimizer, job.micro_batch_size);
+    let ranks: &dyn Ranks = joined.map_or(&Alone, |joined| joined);
+    let trainer = SegmentTrainer::new(torch, &model, table, optimizer, job.micro_batch_size, ranks);
+    let mut trainer = trainer.expect("the only rank is there");
     let [rows, tokens] = [job.micro_batch_size, job.seq_len].map(|size| i64::try_from(size).expect("a size"));
     for _ in 0..job.steps {
         let load = |sizes: &[i64]| {
@@ -264,7 +271,7 @@ fn a_step_allocates_what_is_estimated() {
         torch.memory(GPU).expect("figures")
     };
     let memory = if job.task == Task::Hrm {
-        train_puzzles(torch, &job, at_the_end)
+        train_puzzles(torch, &job, joined.as_ref(), at_the_end)
     } else {
         train(torch, &job, joined.as_ref(), at_the_end)
     };

@@ -2,11 +2,14 @@
 //! `TONNAGE_TORCH_PYTHON` names a Python with PyTorch.
 
 use std::fs;
+use std::process::{Command, Stdio};
 
+use nix::sys::signal::{Signal, kill};
 use serde_json::Value;
 
 use super::Home;
-use super::train::{rehearsed, repository, run, same_files, succeeded};
+use super::train::{command, rehearsed, repository, run, same_files, succeeded};
+use super::train_ranks::{newest, rank_of, rehearsed_ranks, wait_until};
 
 /// Twelve segments of boards of 4 x 4, of which a row has at most four.
 const SHORT: &[&str] = &[
@@ -74,6 +77,73 @@ fn going_on_in_the_middle_of_thoughts_is_never_having_stopped() {
     assert!(!other.status.success() && said.contains("another training"), "{said}");
 }
 
+/// Twelve rows a step in any number of processes, none of which explores: what each draws is its own.
+fn in_ranks(home: &Home, ranks: u64, output: &str, steps: u64) -> Command {
+    let own = ["--max-steps", "--micro-batch-size", "--save-steps", "--eval-steps", "--logging-steps"];
+    let short = SHORT.iter().filter(|word| !own.contains(&word.split('=').next().unwrap_or_default()));
+    let more = ["--save-steps=1", "--eval-steps=4", "--logging-steps=1", "--set=model.halt_exploration_prob=0"];
+    let table = ["--set=model.puzzle_emb_ndim=32", "--set=hrm.puzzle_emb_lr=1e-2"];
+    let mut command = command(home, &["trainer", "job.toml", "--output-dir", output]);
+    command.args(short).args(more).args(table).args([
+        format!("--max-steps={steps}"),
+        format!("--micro-batch-size={}", 12 / ranks),
+        format!("--world-size={ranks}"),
+    ]);
+    command
+}
+
+#[test]
+#[ignore = "needs PyTorch: TONNAGE_TORCH_PYTHON"]
+fn ranks_learn_what_one_process_learns_and_lose_nothing_by_one_that_dies() {
+    let home = home("hrm-ranks");
+    let mut endless = in_ranks(&home, 2, "killed", 1_000_000);
+    let mut launcher = endless.stdout(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap();
+    let mut has_ended = || launcher.try_wait().unwrap().is_some();
+    wait_until("a checkpoint is written", || newest(&home.path("killed")) > 1 || has_ended());
+    kill(rank_of(launcher.id(), 1).expect("the rank runs"), Signal::SIGKILL).unwrap();
+    let output = launcher.wait_with_output().unwrap();
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(!output.status.success() && said.contains("rank 1 of 2 was killed by SIGKILL; the others were ended"));
+    let last = newest(&home.path("killed")) + 3;
+    // Goes on in the middle of both ranks' thoughts.
+    for (ranks, output) in [(2, "killed"), (2, "whole"), (3, "three"), (1, "alone")] {
+        succeeded(&in_ranks(&home, ranks, output, last).output().unwrap());
+    }
+    let [killed, whole] = ["killed", "whole"].map(|folder| home.path(&format!("{folder}/checkpoint-{last}")));
+    same_files(&killed, &whole);
+    let [of_killed, of_whole] = [killed, whole].map(|folder| fs::read(folder.join("thoughts.safetensors")).unwrap());
+    assert!(of_killed == of_whole);
+    for name in ["whole", "three"] {
+        check_beside_alone(&home, name);
+    }
+}
+
+/// What ranks tell, beside one process: of all rows, equal until the first update, which rounds each rank's share of a gradient to half
+/// precision by itself (`ranks_sum_gradients_and_gather_the_table_as_the_twin` has the same rounding on both sides).
+fn check_beside_alone(home: &Home, name: &str) {
+    for metric in ["loss", "q_continue_loss", "segments", "epoch", "eval/loss"] {
+        let (together, alone) = (metrics(home, name, metric), metrics(home, "alone", metric));
+        assert!(together.len() == alone.len() && !alone.is_empty(), "{name}: {metric}");
+        for (at, (together, alone)) in together.iter().zip(&alone).enumerate() {
+            // The learning rate rises from 0: the first update changes nothing.
+            let most = if metric == "loss" && at < 2 { 1e-6 } else { 1e-2 };
+            assert!(
+                (together - alone).abs() <= most * alone.abs().max(1e-6),
+                "{name}, {metric} {at}: {together} for {alone}"
+            );
+        }
+    }
+    let text = fs::read_to_string(home.path(&format!("{name}/metrics.jsonl"))).unwrap();
+    let items = text.lines().filter(|line| line.contains("\"item\"") && line.contains("sudoku-")).count();
+    assert_eq!(items, 12, "{name}: every held-out puzzle once");
+}
+
+fn metrics(home: &Home, name: &str, metric: &str) -> Vec<f64> {
+    let text = fs::read_to_string(home.path(&format!("{name}/metrics.jsonl"))).unwrap();
+    let records = text.lines().map(|line| serde_json::from_str::<Value>(line).unwrap());
+    records.filter_map(|record| record["metrics"][metric].as_f64()).collect()
+}
+
 #[test]
 #[ignore = "needs PyTorch: TONNAGE_TORCH_PYTHON"]
 fn what_is_estimated_of_hrm_is_what_runs_to_the_byte() {
@@ -85,9 +155,16 @@ fn what_is_estimated_of_hrm_is_what_runs_to_the_byte() {
         &["--set=model.loss_type=stablemax_cross_entropy", "--micro-batch-size=200"],
         &["--seq-len=81", "--set=hrm.side=9", "--set=model.vocab_size=11", "--set=model.hidden_size=256"],
     ];
+    let few = ["job.toml", "--set=hrm.train_puzzles=20", "--set=hrm.eval_puzzles=2", "--set=hrm.clues_max=60"];
     for variant in variants {
-        let clues: &[&str] = &["--set=hrm.train_puzzles=20", "--set=hrm.eval_puzzles=2", "--set=hrm.clues_max=60"];
-        rehearsed(&home, &[&["job.toml"], clues, variant].concat());
+        rehearsed(&home, &[&few, variant].concat());
+    }
+    // What is gathered of the puzzle table; without one gradients are summed where they lie.
+    let table = ["--ranks=2", "--set=model.puzzle_emb_ndim=64", "--set=model.num_puzzle_identifiers=900"];
+    let wide =
+        ["--ranks=3", "--set=model.puzzle_emb_ndim=512", "--set=model.halt_max_steps=1", "--micro-batch-size=200"];
+    for (variant, ranks) in [(&table[..], 2), (&wide[..], 3), (&table[..1], 2)] {
+        rehearsed_ranks(&home, &[&few, variant].concat(), ranks);
     }
 }
 

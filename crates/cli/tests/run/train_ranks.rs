@@ -53,7 +53,7 @@ fn begin(home: &Home, output: &str) -> Child {
 }
 
 /// The process of a rank that a launcher has started: its environment says which it is, once it runs this program.
-fn rank_of(launcher: u32, rank: u32) -> Option<Pid> {
+pub(super) fn rank_of(launcher: u32, rank: u32) -> Option<Pid> {
     let processes = std::fs::read_dir("/proc").unwrap().flatten();
     processes.filter_map(|entry| entry.file_name().to_str()?.parse::<i32>().ok()).map(Pid::from_raw).find(|pid| {
         let environment = std::fs::read(format!("/proc/{pid}/environ")).unwrap_or_default();
@@ -62,7 +62,7 @@ fn rank_of(launcher: u32, rank: u32) -> Option<Pid> {
     })
 }
 
-fn wait_until(what: &str, is_so: impl Fn() -> bool) {
+pub(super) fn wait_until(what: &str, mut is_so: impl FnMut() -> bool) {
     let since = Instant::now();
     while !is_so() {
         assert!(since.elapsed() < Duration::from_secs(300), "{what}");
@@ -70,7 +70,7 @@ fn wait_until(what: &str, is_so: impl Fn() -> bool) {
     }
 }
 
-fn newest(folder: &Path) -> u64 {
+pub(super) fn newest(folder: &Path) -> u64 {
     let entries = std::fs::read_dir(folder).into_iter().flatten().flatten();
     let steps = entries.filter_map(|entry| entry.file_name().to_str()?.strip_prefix("checkpoint-")?.parse().ok());
     steps.max().unwrap_or(0)
@@ -140,6 +140,19 @@ fn torchrun_starts_it_too_and_a_polite_end_is_saved_by_all() {
     assert!(said.contains(&format!("stopped after step {last}, which is saved")), "{said}");
 }
 
+/// Rehearses a job on ranks, each of which takes what is predicted.
+pub(super) fn rehearsed_ranks(home: &Home, words: &[&str], ranks: usize) {
+    let mut all = vec!["train"];
+    all.extend(words);
+    all.extend(["--rehearse", "--gpu", "h200", "--json"]);
+    let output = run(home, &all);
+    succeeded(&output);
+    let answer: Value = serde_json::from_slice(&output.stdout).expect("JSON and nothing else");
+    let found = answer["rehearsed_ranks"].as_array().expect("a figure for each rank");
+    assert_eq!(found.len(), ranks);
+    assert!(found.iter().all(|one| *one == answer["predicted"]), "{words:?}: {answer}");
+}
+
 #[test]
 #[ignore = "needs PyTorch: TONNAGE_TORCH_PYTHON"]
 fn every_rank_takes_what_is_estimated_to_the_byte() {
@@ -149,17 +162,7 @@ fn every_rank_takes_what_is_estimated_to_the_byte() {
     let (head, rest) = JOB.split_once("model_type").unwrap();
     let data = rest.split_once("[data]").unwrap().1;
     home.write("llama.toml", &format!("{head}{model}{data}"));
-    let rehearsed = |words: &[&str], ranks: usize| {
-        let mut all = vec!["train"];
-        all.extend(words);
-        all.extend(["--rehearse", "--gpu", "h200", "--json"]);
-        let output = run(&home, &all);
-        succeeded(&output);
-        let answer: Value = serde_json::from_slice(&output.stdout).expect("JSON and nothing else");
-        let found = answer["rehearsed_ranks"].as_array().expect("a figure for each rank");
-        assert_eq!(found.len(), ranks);
-        assert!(found.iter().all(|one| *one == answer["predicted"]), "{words:?}: {answer}");
-    };
+    let rehearsed = |words: &[&str], ranks: usize| rehearsed_ranks(&home, words, ranks);
     rehearsed(&["job.toml", "--ranks", "2"], 2);
     rehearsed(&["job.toml", "--ranks", "2", "--precision", "bf16", "--gradient-accumulation-steps", "2"], 2);
     // Buckets of several sizes.

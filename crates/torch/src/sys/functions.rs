@@ -86,6 +86,9 @@ functions! {
     tonnage_nccl_id: fn(*mut NcclId) -> i32;
     tonnage_group_use_nccl: fn(i64, *const NcclId, i32) -> i32;
     tonnage_group_broadcast: fn(i64, *const i64, i64, i64) -> i32;
+    tonnage_group_broadcast_each: fn(i64, *const i64, i64) -> i32;
+    tonnage_group_all_reduce: fn(i64, i64) -> i32;
+    tonnage_group_all_gather: fn(i64, i64, i64) -> i32;
     tonnage_group_free: fn(i64);
     tonnage_reducer: fn(i64, *const i64, i64, *const ReducerOptions) -> i64;
     tonnage_reducer_before_forward: fn(i64, i32) -> i32;

@@ -18,6 +18,7 @@ pub(super) struct CTransport {
     state: *mut c_void,
     all_reduce: extern "C" fn(*mut c_void, *mut c_void, i64, i64, i32) -> i32,
     broadcast: extern "C" fn(*mut c_void, *mut c_void, i64, i32) -> i32,
+    all_gather: extern "C" fn(*mut c_void, *const c_void, i64, *mut c_void) -> i32,
     error: extern "C" fn(*mut c_void) -> *const c_char,
 }
 
@@ -45,6 +46,7 @@ static LOADED: OnceLock<RanksLibrary> = OnceLock::new();
 
 /// What the process group calls.
 struct State {
+    ranks: usize,
     transport: Box<dyn Transport>,
     library: &'static RanksLibrary,
     error: Mutex<CString>,
@@ -115,6 +117,20 @@ extern "C" fn broadcast(state: *mut c_void, bytes: *mut c_void, count: i64, root
     state.told(|| state.transport.broadcast(bytes, usize::try_from(root).unwrap_or(0)))
 }
 
+extern "C" fn all_gather(state: *mut c_void, own: *const c_void, count: i64, all: *mut c_void) -> i32 {
+    // SAFETY: the state that `Group::new` leaked.
+    let state = unsafe { &*state.cast::<State>() };
+    let count = usize::try_from(count).unwrap_or(0);
+    // SAFETY: the memory of two contiguous tensors on the CPU that share none; the shim has checked that there is room for all ranks.
+    let (own, all) = unsafe {
+        (
+            std::slice::from_raw_parts(own.cast::<u8>(), count),
+            std::slice::from_raw_parts_mut(all.cast::<u8>(), count * state.ranks),
+        )
+    };
+    state.told(|| state.transport.all_gather(own, all))
+}
+
 extern "C" fn error(state: *mut c_void) -> *const c_char {
     // SAFETY: the state that `Group::new` leaked.
     let state = unsafe { &*state.cast::<State>() };
@@ -148,8 +164,11 @@ impl Group {
         ranks: i32,
     ) -> Result<Self, TorchError> {
         // Never freed: reducers and what they started may outlive the group.
-        let state: &'static State = Box::leak(Box::new(State { transport, library, error: Mutex::default() }));
-        let transport = CTransport { state: std::ptr::from_ref(state).cast_mut().cast(), all_reduce, broadcast, error };
+        let ranks_here = usize::try_from(ranks).unwrap_or(1);
+        let state: &'static State =
+            Box::leak(Box::new(State { ranks: ranks_here, transport, library, error: Mutex::default() }));
+        let state = std::ptr::from_ref(state).cast_mut().cast();
+        let transport = CTransport { state, all_reduce, broadcast, all_gather, error };
         // SAFETY: the struct is copied; its state lives as long as the process.
         let handle = unsafe { (library.functions.tonnage_group)(&raw const transport, rank, ranks) };
         Ok(Self { library, handle: library.handle(handle)? })
@@ -171,6 +190,25 @@ impl Group {
             (self.library.functions.tonnage_group_broadcast)(self.handle, tensors.as_ptr().cast(), count, buffer_bytes)
         };
         self.library.check(code)
+    }
+
+    pub(crate) fn broadcast_each(&self, tensors: &[Handle]) -> Result<(), TorchError> {
+        let count = tensors.len() as i64;
+        // SAFETY: a live group and live handles, which are transparent over the shim's int64_t.
+        let code = unsafe {
+            (self.library.functions.tonnage_group_broadcast_each)(self.handle, tensors.as_ptr().cast(), count)
+        };
+        self.library.check(code)
+    }
+
+    pub(crate) fn all_reduce(&self, tensor: Handle) -> Result<(), TorchError> {
+        // SAFETY: a live group and a live handle.
+        self.library.check(unsafe { (self.library.functions.tonnage_group_all_reduce)(self.handle, tensor.0) })
+    }
+
+    pub(crate) fn all_gather(&self, all: Handle, own: Handle) -> Result<(), TorchError> {
+        // SAFETY: a live group and live handles.
+        self.library.check(unsafe { (self.library.functions.tonnage_group_all_gather)(self.handle, all.0, own.0) })
     }
 
     pub(crate) fn reducer(&self, parameters: &[Handle], options: ReducerOptions) -> Result<Reducer, TorchError> {

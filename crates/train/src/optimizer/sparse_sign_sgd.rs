@@ -1,8 +1,11 @@
-//! Sign-SGD of an embedding table of which a batch touches few rows (HRM's `CastedSparseEmbeddingSignSGD_Distributed` of one process).
+//! Sign-SGD of an embedding table of which a batch touches few rows (HRM's `CastedSparseEmbeddingSignSGD_Distributed`): every rank
+//! gathers the rows and gradients of all, and makes the same step.
 
 use std::collections::BTreeSet;
 
 use tonnage_torch::{Argument, Device, Tensor, Torch, TorchError, operator};
+
+use crate::ranks::Ranks;
 
 /// A table, and what a forward pass read of it.
 #[derive(Clone)]
@@ -59,16 +62,17 @@ impl SparseSignSgd {
         self.table.local_weights.set_grad(None)
     }
 
-    /// Moves the rows that the batch read, each by the sign of the sum of its gradients.
+    /// Moves the rows that the batches of all ranks read, each by the sign of the sum of its gradients.
     ///
     /// # Errors
-    /// PyTorch's.
-    pub fn step(&mut self) -> Result<(), TorchError> {
-        let Some(gradient) = self.table.local_weights.grad()? else { return Ok(()) };
+    /// PyTorch's, and when a rank has gone.
+    pub fn step(&mut self, ranks: &dyn Ranks) -> Result<(), TorchError> {
+        let Some(local_weights_grad) = self.table.local_weights.grad()? else { return Ok(()) };
         let SparseSignSgdOptions { learning_rate, weight_decay, .. } = self.options;
         let (torch, weights) = (self.torch, &self.table.weights);
         let _no_grad = torch.no_grad();
-        let (grad_ids, inverse) = self.unique_ids()?;
+        let (gradient, all_ids) = self.all_ranks(local_weights_grad, ranks)?;
+        let (grad_ids, inverse) = self.unique_ids(&all_ids)?;
         let width = gradient.sizes().last().copied().unwrap_or_default();
         let sizes = Argument::Ints([grad_ids.numel(), width].into_iter().collect());
         let grad = torch.call(
@@ -93,9 +97,26 @@ impl SparseSignSgd {
         Ok(())
     }
 
-    /// `local_ids.unique(return_inverse=True)`; like it, this waits for the device.
-    fn unique_ids(&self) -> Result<(Tensor, Tensor), TorchError> {
+    /// Gradients and rows of all ranks; this rank's own, where it is the only one.
+    fn all_ranks(&self, gradient: Tensor, ranks: &dyn Ranks) -> Result<(Tensor, Tensor), TorchError> {
         let ids = &self.table.local_ids;
+        let Some(group) = ranks.group() else { return Ok((gradient, ids.clone())) };
+        let empty = |local: &Tensor| {
+            let mut sizes = local.sizes().to_vec();
+            sizes[0] *= i64::try_from(ranks.count()).unwrap_or(i64::MAX);
+            let sizes = Argument::Ints(sizes.into_iter().collect());
+            let arguments = [sizes, local.scalar_type()?.into(), Argument::None, local.device().into()];
+            self.torch.call(operator!("empty", "memory_format"), &arguments)?.tensor()
+        };
+        let (all_weights_grad, all_ids) = (empty(&gradient)?, empty(ids)?);
+        group.all_gather(&all_weights_grad, &gradient)?;
+        group.all_gather(&all_ids, ids)?;
+        Ok((all_weights_grad, all_ids))
+    }
+
+    /// `all_ids.unique(return_inverse=True)`; like it, this waits for the device.
+    fn unique_ids(&self, ids: &Tensor) -> Result<(Tensor, Tensor), TorchError> {
+        let device = ids.device();
         let ids: Vec<i32> = if self.options.takes_ids_as_distinct {
             (0..i32::try_from(ids.numel()).unwrap_or(i32::MAX)).collect()
         } else {
@@ -105,7 +126,6 @@ impl SparseSignSgd {
         let place = |id: &i32| unique.binary_search(id).map_or(0, |at| i64::try_from(at).unwrap_or_default());
         let inverse: Vec<i64> = ids.iter().map(place).collect();
         let count = |length: usize| [i64::try_from(length).unwrap_or(i64::MAX)];
-        let device = self.table.local_ids.device();
         Ok((
             self.torch.tensor(&unique, &count(unique.len()))?.to_device(device)?,
             self.torch.tensor(&inverse, &count(inverse.len()))?.to_device(device)?,

@@ -244,6 +244,20 @@ impl Transport for Ring {
         }
         Ok(())
     }
+
+    fn all_gather(&self, own: &[u8], all: &mut [u8]) -> Result<(), String> {
+        let (rank, ranks) = (self.rank as usize, self.ranks as usize);
+        let of = |at: usize| at % ranks * own.len()..(at % ranks + 1) * own.len();
+        all[of(rank)].copy_from_slice(own);
+        let mut ends = self.ends.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut received = vec![0; own.len()];
+        for step in 0..ranks - 1 {
+            let result = ends.exchange_bytes(&all[of(rank + ranks - step)], &mut received);
+            self.told_lost(result)?;
+            all[of(rank + 2 * ranks - step - 1)].copy_from_slice(&received);
+        }
+        Ok(())
+    }
 }
 
 /// A ring that several own.
@@ -256,6 +270,10 @@ impl Transport for Shared {
 
     fn broadcast(&self, bytes: &mut [u8], root: usize) -> Result<(), String> {
         self.0.broadcast(bytes, root)
+    }
+
+    fn all_gather(&self, own: &[u8], all: &mut [u8]) -> Result<(), String> {
+        self.0.all_gather(own, all)
     }
 }
 
@@ -320,9 +338,12 @@ mod tests {
             let gathered = ring.gather(&own).unwrap();
             let mut bytes = vec![ring.rank as u8; 2 * PIECE + 5];
             ring.broadcast(&mut bytes, 2).unwrap();
-            (gathered, bytes)
+            let mut equal = [0; 9];
+            ring.all_gather(&[ring.rank as u8 + 1; 3], &mut equal).unwrap();
+            (gathered, bytes, equal)
         });
-        for (gathered, bytes) in all {
+        for (gathered, bytes, equal) in all {
+            assert_eq!(equal, [1, 1, 1, 2, 2, 2, 3, 3, 3]);
             assert_eq!(gathered.iter().map(Vec::len).collect::<Vec<_>>(), [0, 100_000, 200_000]);
             assert!(bytes.len() == 2 * PIECE + 5 && bytes.iter().all(|byte| *byte == 2));
         }

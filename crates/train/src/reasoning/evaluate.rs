@@ -1,5 +1,6 @@
-//! Held-out puzzles through all segments, each in all views that are asked for, and votes over their answers.
+//! Held-out puzzles through all segments, each in all views that are asked for, and votes over their answers. Ranks take puzzles in turn.
 
+use serde::{Deserialize, Serialize};
 use tonnage_torch::{Argument, Device, ScalarType, Tensor, Torch, operator};
 use tonnage_verifiable::puzzles::{Grid, PuzzleSet, View, Votes};
 
@@ -7,6 +8,7 @@ use super::feeder::{Rows, own_views};
 use super::model::{ReasoningModel, Segment};
 use super::report::PuzzleResult;
 use crate::error::TrainError;
+use crate::ranks::Ranks;
 
 /// How puzzles are looked at.
 pub(super) struct Evaluation<'a> {
@@ -20,6 +22,8 @@ pub(super) struct Evaluation<'a> {
     pub views: u64,
     /// Views of a puzzle that were trained, by which its row of the table is found.
     pub trained_views: u64,
+    /// Which processes take part.
+    pub ranks: &'a dyn Ranks,
 }
 
 /// What came out.
@@ -44,6 +48,31 @@ struct Answer {
     confidence: f64,
 }
 
+/// What a rank tells the others of a puzzle.
+#[derive(Serialize, Deserialize)]
+struct Answered {
+    at: usize,
+    right_views: u64,
+    rank: Option<u64>,
+    /// The bits of a float, which as text could lose one.
+    token_accuracy: u64,
+    is_exact: bool,
+}
+
+impl Answered {
+    fn of(at: usize, result: &PuzzleResult) -> Self {
+        let PuzzleResult { right_views, rank, token_accuracy, is_exact, .. } = *result;
+        Self { at, right_views, rank, token_accuracy: token_accuracy.to_bits(), is_exact }
+    }
+
+    fn fill(self, result: &mut PuzzleResult) {
+        result.right_views = self.right_views;
+        result.rank = self.rank;
+        result.token_accuracy = f64::from_bits(self.token_accuracy);
+        result.is_exact = self.is_exact;
+    }
+}
+
 /// Sums over all rows.
 #[derive(Default)]
 struct Sums {
@@ -55,8 +84,10 @@ struct Sums {
 impl Evaluation<'_> {
     /// Answers all; the model must be in evaluation mode.
     pub fn run(&self) -> Result<Evaluated, TrainError> {
-        let examples = 0..self.set.eval.len();
-        let asked: Vec<Asked> = examples
+        let place = |number: u64| usize::try_from(number).unwrap_or(usize::MAX);
+        let own = (place(self.ranks.rank())..self.set.eval.len()).step_by(place(self.ranks.count()));
+        let asked: Vec<Asked> = own
+            .clone()
             .flat_map(|example| (0..self.views).map(move |view| (example, view)))
             .map(|(e, v)| self.ask(e, v))
             .collect();
@@ -80,8 +111,32 @@ impl Evaluation<'_> {
         for ((result, votes), example) in results.iter_mut().zip(&votes).zip(&self.set.eval) {
             result.rank = votes.rank_of(&example.output);
         }
-        let rows = sums.rows.max(1.0);
-        Ok(Evaluated { results, loss: sums.loss / rows, q_halt_accuracy: sums.q_halt / rows })
+        self.gather_answered(&mut results, own)?;
+        let sums = self.ranks.sum(&[sums.rows, sums.loss, sums.q_halt])?;
+        let rows = sums[0].max(1.0);
+        Ok(Evaluated { results, loss: sums[1] / rows, q_halt_accuracy: sums[2] / rows })
+    }
+
+    /// Fills in what other ranks have found.
+    fn gather_answered(
+        &self,
+        results: &mut [PuzzleResult],
+        own: impl Iterator<Item = usize>,
+    ) -> Result<(), TrainError> {
+        if self.ranks.count() == 1 {
+            return Ok(());
+        }
+        let answered = own.filter_map(|at| results.get(at).map(|result| Answered::of(at, result)));
+        let none_of_ours = |error: serde_json::Error| TrainError::Ranks(format!("what a rank answered: {error}"));
+        let said = serde_json::to_vec(&answered.collect::<Vec<_>>()).map_err(none_of_ours)?;
+        for said in self.ranks.gather(&said)? {
+            for one in serde_json::from_slice::<Vec<Answered>>(&said).map_err(none_of_ours)? {
+                if let Some(result) = results.get_mut(one.at) {
+                    one.fill(result);
+                }
+            }
+        }
+        Ok(())
     }
 
     fn unanswered(&self, name: &str, difficulty: &str) -> PuzzleResult {

@@ -38,20 +38,22 @@ impl Rows {
     }
 }
 
-/// Hands out the rows of each step.
+/// Hands out the rows of each step: of each rank those that follow one another in the step's.
 pub(super) struct Feeder<'a> {
     pub set: &'a PuzzleSet,
     pub seed: u64,
     /// Views that each puzzle is trained in.
     pub views: u64,
-    /// Rows of a step.
+    /// Rows of a step of a rank.
     pub rows: u64,
+    /// How many ranks there are, and which of them this is.
+    pub ranks: (u64, u64),
     order: (u64, Vec<usize>),
 }
 
 impl<'a> Feeder<'a> {
-    pub fn new(set: &'a PuzzleSet, seed: u64, views: u64, rows: u64) -> Self {
-        let mut feeder = Self { set, seed, views, rows, order: (0, Vec::new()) };
+    pub fn new(set: &'a PuzzleSet, seed: u64, views: u64, rows: u64, ranks: (u64, u64)) -> Self {
+        let mut feeder = Self { set, seed, views, rows, ranks, order: (0, Vec::new()) };
         feeder.order = (0, feeder.order_of(0));
         feeder
     }
@@ -69,8 +71,9 @@ impl<'a> Feeder<'a> {
     pub fn rows_of(&mut self, step: u64) -> Rows {
         let puzzles = self.set.train.len().max(1) as u64;
         let mut rows = Rows::default();
+        let (ranks, rank) = self.ranks;
         for row in 0..self.rows {
-            let number = step * self.rows + row;
+            let number = (step * ranks + rank) * self.rows + row;
             let epoch = number / puzzles;
             if self.order.0 != epoch {
                 self.order = (epoch, self.order_of(epoch));
@@ -94,7 +97,7 @@ impl<'a> Feeder<'a> {
 
     /// Epochs that are done after so many steps.
     pub fn epochs(&self, steps: u64) -> f64 {
-        steps as f64 * self.rows as f64 / self.set.train.len().max(1) as f64
+        steps as f64 * (self.rows * self.ranks.0) as f64 / self.set.train.len().max(1) as f64
     }
 }
 
@@ -114,7 +117,7 @@ mod tests {
         let shape = BoxShape::of_side(4).unwrap();
         let draw = SudokuDraw { shape, clues: (5, 8), least_guesses: 0 };
         let set = PuzzleSet::make(MadeOf::Sudoku(draw), 3, 12, 2).unwrap();
-        let mut feeder = Feeder::new(&set, 9, 1, 4);
+        let mut feeder = Feeder::new(&set, 9, 1, 4, (1, 0));
         let steps: Vec<Rows> = (0..6).map(|step| feeder.rows_of(step)).collect();
         for epoch in steps.chunks(3) {
             let boards: std::collections::BTreeSet<Vec<i32>> =
@@ -122,8 +125,14 @@ mod tests {
             assert_eq!(boards.len(), 12);
         }
         assert_ne!(steps[..3], steps[3..], "epochs have orders of their own");
-        assert_eq!(Feeder::new(&set, 9, 1, 4).rows_of(5), steps[5]);
-        let mut augmented = Feeder::new(&set, 9, 50, 4);
+        assert_eq!(Feeder::new(&set, 9, 1, 4, (1, 0)).rows_of(5), steps[5]);
+        let [first, second] = [0, 1].map(|rank| Feeder::new(&set, 9, 1, 2, (2, rank)).rows_of(5));
+        assert_eq!(
+            [first.inputs, second.inputs].concat(),
+            steps[5].inputs,
+            "ranks divide a step's rows in their order"
+        );
+        let mut augmented = Feeder::new(&set, 9, 50, 4, (1, 0));
         assert_ne!(augmented.rows_of(0), steps[0]);
         assert_eq!(steps[0].labels.len(), 64);
     }

@@ -12,11 +12,11 @@ use super::evaluate::Evaluation;
 use super::feeder::Feeder;
 use super::model::ReasoningModel;
 use super::report::{Halted, HrmReport, PuzzleReport};
-use super::saved::{read_thoughts, write_thoughts};
+use super::saved::{gather_thoughts, read_thoughts, write_thoughts};
 use super::settings::HrmSettings;
 use super::trainer::SegmentTrainer;
 use crate::error::TrainError;
-use crate::ranks::Alone;
+use crate::ranks::Ranks;
 use crate::store::checkpoints::Checkpoints;
 use crate::training::{Event, Generators, Held, Outcome, Saved, State, StateParts, Stepwise, held_memory, make_steps};
 
@@ -27,6 +27,8 @@ pub(super) struct Parts<'a> {
     pub model: &'a ReasoningModel,
     pub settings: &'a HrmSettings,
     pub set: &'a PuzzleSet,
+    /// Which processes take part.
+    pub ranks: &'a dyn Ranks,
     /// Where checkpoints go; `None` keeps nothing, as in a rehearsal, in which no number means anything.
     pub output: Option<&'a Path>,
     /// Fills a checkpoint with the model: weights and config.
@@ -41,6 +43,8 @@ pub(super) struct Learning<'a> {
     /// Of the optimizer's parameters.
     names: Vec<String>,
     step: u64,
+    /// Whether a rank was asked to end.
+    is_asked_to_end: bool,
     lately: Lately,
     before: f64,
     begun: Instant,
@@ -57,10 +61,25 @@ struct Lately {
 impl<'a> Learning<'a> {
     pub fn new(parts: Parts<'a>, trainer: SegmentTrainer<'a>) -> Self {
         let settings = parts.settings;
-        let rows = settings.plain.micro_batch_size;
-        let feeder = Feeder::new(parts.set, settings.plain.training.seed, settings.views(), rows);
+        let (rows, ranks) = (settings.plain.micro_batch_size, (parts.ranks.count(), parts.ranks.rank()));
+        let feeder = Feeder::new(parts.set, settings.plain.training.seed, settings.views(), rows, ranks);
         let names = parts.model.trained_names();
-        Self { parts, trainer, feeder, names, step: 0, lately: Lately::default(), before: 0.0, begun: Instant::now() }
+        Self {
+            parts,
+            trainer,
+            feeder,
+            names,
+            step: 0,
+            is_asked_to_end: false,
+            lately: Lately::default(),
+            before: 0.0,
+            begun: Instant::now(),
+        }
+    }
+
+    /// Of all ranks.
+    const fn rows_per_step(&self) -> u64 {
+        self.feeder.rows.saturating_mul(self.feeder.ranks.0)
     }
 
     const fn reads_values(&self) -> bool {
@@ -83,13 +102,13 @@ impl<'a> Learning<'a> {
     }
 
     fn tokens_trained(&self) -> u64 {
-        let settings = self.parts.settings;
         let row = self.parts.set.encoding.tokens() as u64;
-        self.step.saturating_mul(settings.plain.micro_batch_size).saturating_mul(row)
+        self.step.saturating_mul(self.rows_per_step()).saturating_mul(row)
     }
 
     fn state_parts(&self) -> StateParts<'_> {
-        StateParts { torch: self.parts.torch, device: self.parts.device, rank: 0, names: &self.names }
+        let Parts { torch, device, ranks, .. } = self.parts;
+        StateParts { torch, device, rank: ranks.rank(), names: &self.names }
     }
 
     /// Goes on from a checkpoint, whose weights the model has already.
@@ -100,12 +119,12 @@ impl<'a> Learning<'a> {
         let saved = Saved::read(self.parts.torch, from)?;
         saved.state.require_same_training(&self.state(), from)?;
         let words = self.parts.settings.in_words();
-        let (torch, device) = (self.parts.torch, self.parts.device);
-        self.trainer.set_thoughts(read_thoughts(torch, device, from, &words, self.parts.model)?);
+        let (torch, device, rank) = (self.parts.torch, self.parts.device, self.parts.ranks.rank());
+        self.trainer.set_thoughts(read_thoughts(torch, device, from, &words, self.parts.model, rank)?);
         self.step = saved.state.step;
         self.before = saved.state.seconds;
         let names = self.names.clone();
-        let parts = StateParts { torch, device, rank: 0, names: &names };
+        let parts = StateParts { torch, device, rank, names: &names };
         parts.restore_into(saved, self.trainer.optimizer_mut(), None)?;
         observe(Event::Resumed { step: self.step, from: from.to_owned() });
         Ok(())
@@ -118,8 +137,8 @@ impl<'a> Learning<'a> {
             max_steps: settings.steps,
             tokens_trained: self.tokens_trained(),
             seconds: self.seconds(),
-            rows_per_step: settings.plain.micro_batch_size,
-            ranks: 1,
+            rows_per_step: self.rows_per_step(),
+            ranks: self.parts.ranks.count(),
             seq_len: self.parts.set.encoding.tokens() as u64,
             seed: settings.plain.training.seed,
             rows: self.parts.set.train.len() as u64,
@@ -141,16 +160,24 @@ impl Stepwise for Learning<'_> {
         &self.parts.settings.plain.training
     }
 
-    fn one_step(&mut self, _: &dyn Fn() -> bool, _: &mut dyn FnMut(Event)) -> Result<bool, TrainError> {
+    fn is_asked_to_end(&self, _: &dyn Fn() -> bool) -> bool {
+        self.is_asked_to_end
+    }
+
+    fn one_step(&mut self, stops: &dyn Fn() -> bool, _: &mut dyn FnMut(Event)) -> Result<bool, TrainError> {
         self.lately.since.get_or_insert_with(Instant::now);
         let settings = self.parts.settings;
         let rate = settings.plain.learning_rate(self.step, settings.steps);
         self.trainer.set_learning_rates(rate, settings.puzzle_learning_rate(self.step));
         let puzzles = self.feeder.rows_of(self.step).to_device(self.parts.torch, self.parts.device)?;
-        let metrics = self.trainer.step(&puzzles).map_err(|error| {
+        let mut metrics = self.trainer.step(&puzzles).map_err(|error| {
             let module = self.parts.model.module_that_failed().filter(|module| !module.is_empty());
             error.in_step(self.step + 1, module.as_deref())
         })?;
+        // None goes on alone.
+        metrics.push(f64::from(u8::from(stops())));
+        metrics = self.parts.ranks.sum(&metrics)?;
+        self.is_asked_to_end = metrics.pop().is_some_and(|asked| asked > 0.0);
         if self.reads_values() {
             if let Some(loss) = metrics.iter().find(|metric| !metric.is_finite()) {
                 let problem = format!("a loss of step {} is {loss}: the training has diverged", self.step + 1);
@@ -176,7 +203,7 @@ impl Stepwise for Learning<'_> {
         }
         let lately = std::mem::take(&mut self.lately);
         let sum = |at: usize| lately.sums.get(at).copied();
-        let rows = (lately.steps * settings.plain.micro_batch_size).max(1) as f64;
+        let rows = (lately.steps * self.rows_per_step()).max(1) as f64;
         // In the order of `Segment::METRICS`.
         let halted = sum(0).filter(|count| *count > 0.0).map(|count| Halted {
             accuracy: sum(1).unwrap_or(0.0) / count,
@@ -215,6 +242,7 @@ impl Stepwise for Learning<'_> {
             rows: usize::try_from(settings.plain.micro_batch_size).unwrap_or(usize::MAX),
             views: settings.how.eval_views,
             trained_views: settings.views(),
+            ranks: self.parts.ranks,
         };
         let found = evaluation.run();
         self.parts.model.train(true);
@@ -232,16 +260,24 @@ impl Stepwise for Learning<'_> {
     }
 
     fn save(&mut self, observe: &mut dyn FnMut(Event)) -> Result<(), TrainError> {
-        let Some(output) = self.parts.output else { return Ok(()) };
+        let Parts { torch, device, ranks, .. } = self.parts;
+        let (Some(output), Some(thoughts)) = (self.parts.output, self.trainer.thoughts()) else { return Ok(()) };
+        let generators = Generators::gather_states(torch, device, ranks)?;
+        let thoughts = gather_thoughts(torch, thoughts, ranks)?;
+        if ranks.rank() != 0 {
+            // The first rank writes; the others wait for it, so that none trains on a checkpoint that failed.
+            ranks.sum(&[0.0])?;
+            return Ok(());
+        }
         fs::create_dir_all(output).map_err(|error| TrainError::about_file(output, error))?;
         let settings = self.parts.settings;
         let keep = usize::try_from(settings.plain.training.save_total_limit).unwrap_or(usize::MAX);
-        let generators = Generators::gather_states(self.parts.torch, self.parts.device, &Alone)?;
         let path: PathBuf = Checkpoints::new(output, keep).save(self.step, |folder| {
             (self.parts.write_model)(folder)?;
-            write_thoughts(folder, &settings.in_words(), self.trainer.thoughts())?;
+            write_thoughts(folder, &settings.in_words(), &thoughts)?;
             self.state_parts().write_checkpoint(folder, &self.state(), self.trainer.optimizer(), None, &generators)
         })?;
+        ranks.sum(&[0.0])?;
         observe(Event::Saved { step: self.step, path });
         Ok(())
     }

@@ -14,7 +14,8 @@ use super::trainer::SegmentTrainer;
 use crate::error::TrainError;
 use crate::language_model::Weights;
 use crate::optimizer::{SparseSignSgd, SparseSignSgdOptions};
-use crate::program::{Program, WEIGHTS, write_config};
+use crate::program::{Program, WEIGHTS, agree_on, write_config};
+use crate::ranks::Ranks;
 use crate::store::pretrained::Pretrained;
 use crate::store::weights;
 use crate::training::{Event, Outcome};
@@ -51,7 +52,7 @@ impl<'a> HrmReady<'a> {
             self.set.train.len(),
             self.set.eval.len(),
             settings.steps,
-            settings.plain.micro_batch_size
+            settings.plain.rows_per_step()
         )
     }
 
@@ -63,14 +64,16 @@ impl<'a> HrmReady<'a> {
         &self,
         torch: &'static Torch,
         device: Device,
+        ranks: &dyn Ranks,
         stops: &dyn Fn() -> bool,
         observe: &mut dyn FnMut(Event),
     ) -> Result<Outcome, TrainError> {
         let program = self.program;
-        let checkpoint = program.find_checkpoint()?;
+        let checkpoint = agree_on(program.find_checkpoint()?, ranks)?;
         torch.seed(program.training.seed)?;
         let model = self.build_model(torch, device, checkpoint.as_deref())?;
-        torch.seed(program.training.seed)?;
+        // Each rank explores by itself (`torch.random.manual_seed(config.seed + RANK)`).
+        torch.seed(program.training.seed.wrapping_add(ranks.rank()))?;
         let write_model = |folder: &Path| {
             weights::write(&folder.join(WEIGHTS), &model.named())?;
             write_config(folder, program.job)
@@ -81,10 +84,11 @@ impl<'a> HrmReady<'a> {
             model: &model,
             settings: &self.settings,
             set: &self.set,
+            ranks,
             output: program.output.as_deref(),
             write_model: &write_model,
         };
-        let mut learning = Learning::new(parts, self.trainer(torch, &model)?);
+        let mut learning = Learning::new(parts, self.trainer(torch, &model, ranks)?);
         if let Some(folder) = checkpoint {
             learning.resume(&folder, observe)?;
         }
@@ -106,7 +110,12 @@ impl<'a> HrmReady<'a> {
         ReasoningModel::build(torch, device, self.program.job, Weights::Named(&mut named))
     }
 
-    fn trainer<'m>(&self, torch: &'static Torch, model: &'m ReasoningModel) -> Result<SegmentTrainer<'m>, TrainError> {
+    fn trainer<'m>(
+        &self,
+        torch: &'static Torch,
+        model: &'m ReasoningModel,
+        ranks: &'m dyn Ranks,
+    ) -> Result<SegmentTrainer<'m>, TrainError> {
         let table = model.puzzle_table().map(|table| {
             let options = SparseSignSgdOptions {
                 learning_rate: self.settings.puzzle_learning_rate(0),
@@ -117,6 +126,6 @@ impl<'a> HrmReady<'a> {
             SparseSignSgd::new(torch, table, options)
         });
         let optimizer = self.settings.plain.optimizer(torch, model.trained())?;
-        Ok(SegmentTrainer::new(torch, model, table, optimizer, self.settings.plain.micro_batch_size))
+        SegmentTrainer::new(torch, model, table, optimizer, self.settings.plain.micro_batch_size, ranks)
     }
 }

@@ -1,6 +1,6 @@
 //! What a training of HRM is told, and what it cannot do here, refused before anything is loaded.
 
-use tonnage_core::job::{HrmTraining, JobSpec, PuzzleKind, Strategy, Task, TrainingSpec, keys};
+use tonnage_core::job::{HrmTraining, JobSpec, PuzzleKind, Task, TrainingSpec, keys};
 use tonnage_verifiable::puzzles::{BoxShape, MadeOf, MazeDraw, SudokuDraw};
 
 use crate::error::TrainError;
@@ -29,12 +29,6 @@ impl HrmSettings {
     pub fn of(job: &JobSpec, training: &TrainingSpec) -> Result<Self, TrainError> {
         if !matches!(job.task, Task::Hrm) {
             return Err(TrainError::refused_with("the job is none of HRM".to_owned(), "set task = \"hrm\""));
-        }
-        if job.parallel.world_size > 1 || job.parallel.strategy != Strategy::None {
-            let problem = "HRM trains on one GPU here: over several its puzzle gradients are gathered".to_owned();
-            let hint =
-                "leave `world_size` out; HRM's own pretrain.py runs under `tonnage run JOB.toml -- torchrun ...`";
-            return Err(TrainError::refused_with(problem, hint));
         }
         let Some(steps) = training.max_steps else {
             let problem =

@@ -6,11 +6,13 @@ use tonnage_torch::{Argument, Device, ScalarType, Torch, TorchError, operator};
 use super::model::{Puzzles, ReasoningModel, Segment, Thoughts};
 use crate::error::TrainError;
 use crate::optimizer::{Optimizer, SparseSignSgd};
+use crate::ranks::Ranks;
 
-/// A training of one process.
+/// A training of one process, or of one of several ranks, whose gradients are summed as HRM's loop does it.
 pub struct SegmentTrainer<'a> {
     torch: &'static Torch,
     model: &'a ReasoningModel,
+    ranks: &'a dyn Ranks,
     emb_optimizer: Option<SparseSignSgd>,
     optimizer: Box<dyn Optimizer>,
     /// Rows of a step over all ranks, which its loss is divided by.
@@ -21,15 +23,26 @@ pub struct SegmentTrainer<'a> {
 }
 
 impl<'a> SegmentTrainer<'a> {
-    /// Of a model with the optimizer of its weights and, where it has a puzzle table, that of the table.
+    /// Of a model with the optimizer of its weights and, where it has a puzzle table, that of the table; `rows` are those of a rank. What
+    /// the model holds becomes rank 0's.
+    ///
+    /// # Errors
+    /// When a rank has gone.
     pub fn new(
         torch: &'static Torch,
         model: &'a ReasoningModel,
         emb_optimizer: Option<SparseSignSgd>,
         optimizer: Box<dyn Optimizer>,
         rows: u64,
-    ) -> Self {
-        Self { torch, model, emb_optimizer, optimizer, rows, carry: None, segment: None }
+        ranks: &'a dyn Ranks,
+    ) -> Result<Self, TrainError> {
+        if let Some(group) = ranks.group() {
+            let _no_grad = torch.no_grad();
+            let named: Vec<_> = model.named().into_iter().map(|(_, tensor)| tensor).collect();
+            group.broadcast_each(&named)?;
+        }
+        let rows = rows.saturating_mul(ranks.count());
+        Ok(Self { torch, model, ranks, emb_optimizer, optimizer, rows, carry: None, segment: None })
     }
 
     /// Learning rates of the next step: of the weights, and of the puzzle table.
@@ -60,10 +73,10 @@ impl<'a> SegmentTrainer<'a> {
         &mut *self.optimizer
     }
 
-    /// One segment, its gradients and both updates; the segment's metrics, in the order of [`Segment::METRICS`].
+    /// One segment, its gradients and both updates; the metrics of this rank's rows, in the order of [`Segment::METRICS`].
     ///
     /// # Errors
-    /// PyTorch's, out of memory above all.
+    /// PyTorch's, out of memory above all, and when a rank has gone.
     pub fn step(&mut self, puzzles: &Puzzles) -> Result<Vec<f64>, TrainError> {
         let current = match self.carry.take() {
             Some(carry) => carry,
@@ -78,8 +91,13 @@ impl<'a> SegmentTrainer<'a> {
             let loss = self.torch.call(operator!("mul", "Scalar"), &[(&segment.loss).into(), share])?.tensor()?;
             self.torch.backward(&loss)?;
         }
+        if let Some(group) = self.ranks.group() {
+            for parameter in self.optimizer.parameters() {
+                parameter.grad()?.map_or(Ok(()), |gradient| group.all_reduce(&gradient))?;
+            }
+        }
         if let Some(emb_optimizer) = &mut self.emb_optimizer {
-            emb_optimizer.step()?;
+            emb_optimizer.step(self.ranks)?;
             emb_optimizer.zero_grad()?;
         }
         self.optimizer.step()?;

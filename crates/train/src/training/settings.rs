@@ -228,6 +228,8 @@ fn ddp_buckets(job: &JobSpec) -> Result<Option<Buckets>, TrainError> {
     let looking = "`tonnage train` leaves no parameter out of a loss, so DDP need not look for any: leave it out";
     match strategy {
         Strategy::None if world_size <= 1 => Ok(None),
+        // HRM's loop sums its gradients itself.
+        Strategy::AllReduce if job.task == Task::Hrm => Ok(None),
         Strategy::Ddp(ddp) if ddp.find_unused_parameters => {
             Err(TrainError::refused_with(format!("`{}` is not carried", keys::DDP_FIND_UNUSED_PARAMETERS), looking))
         }

@@ -17,6 +17,10 @@ pub(crate) trait Stepwise {
     fn spec(&self) -> &TrainingSpec;
     /// Makes the next step; false where it was asked to stop within it, and the step was not made.
     fn one_step(&mut self, stops: &dyn Fn() -> bool, observe: &mut dyn FnMut(Event)) -> Result<bool, TrainError>;
+    /// Whether it is asked to end after the step that was made; of several ranks all say the same.
+    fn is_asked_to_end(&self, stops: &dyn Fn() -> bool) -> bool {
+        stops()
+    }
     fn held(&self) -> Result<Held, TrainError>;
     fn report(&mut self, is_last: bool, observe: &mut dyn FnMut(Event));
     fn evaluate(&mut self, observe: &mut dyn FnMut(Event)) -> Result<(), TrainError>;
@@ -36,7 +40,7 @@ pub(crate) fn make_steps(
             return Ok(true);
         }
         let step = training.step();
-        was_stopped = stops() && step < steps;
+        was_stopped = training.is_asked_to_end(stops) && step < steps;
         let is_last = was_stopped || step == steps;
         if !measured && (step - first >= WARM_UP || is_last) {
             measured = true;

@@ -90,7 +90,7 @@ impl TrainerArgs {
         if !keeps_nothing && place.as_ref().is_none_or(|place| place.rank == 0) {
             ranks::check_resumed(&job.output_folder(), parallel.world_size.max(1))?;
         }
-        if place.is_none() && matches!(parallel.strategy, Strategy::Ddp(_)) {
+        if place.is_none() && matches!(parallel.strategy, Strategy::Ddp(_) | Strategy::AllReduce) {
             return ranks::launch_ranks(parallel.world_size, &stops);
         }
         Rank { job, place, engine: self.engine, is_phantom: keeps_nothing, swarm }.train(&stops, terminal)
