@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Measure what clipping, the gradient scaler and optimizer steps allocate, and write steps.json beside this file.
 
-Needs torch 2.11, bitsandbytes 0.50, lion-pytorch 0.2 and a CUDA device, or a stand-in for its driver libraries whose
+Needs torch 2.11, bitsandbytes 0.50, lion-pytorch 0.2, schedulefree 1.4 and a CUDA device, or a stand-in for its driver libraries whose
 kernels do nothing: only the order and size of allocations are recorded, never values. A case is an optimizer over
 parameters ([sizes, dtype, has a gradient]) that is stepped twice; its events are, in order, the bytes of an allocation,
 or minus the number (from 1) of the allocation that is freed.
@@ -31,7 +31,7 @@ def mixed(*dtypes):
 
 def cases():
     names = ["adamw", "adam", "adamw_fused", "adamw_forloop", "sgd", "sgd_momentum", "adafactor", "adamw8bit", "lion",
-             "muon", "adam_atan2"]
+             "paged_adamw_8bit", "paged_adamw_32bit", "schedule_free_adamw", "muon", "adam_atan2"]
     for name in names:
         for dtype in ("fp32", "bf16"):
             yield dict(optimizer=name, parameters=parameters(ODD + MATRICES, dtype))
@@ -92,6 +92,14 @@ def build(name, tensors):
     if name == "adamw8bit":
         import bitsandbytes
         return [bitsandbytes.optim.AdamW8bit(tensors)]
+    if name in ("paged_adamw_8bit", "paged_adamw_32bit"):
+        import bitsandbytes
+        return [(bitsandbytes.optim.PagedAdamW8bit if name.endswith("8bit") else bitsandbytes.optim.PagedAdamW32bit)(tensors)]
+    if name == "schedule_free_adamw":
+        import schedulefree
+        optimizer = schedulefree.AdamWScheduleFree(tensors)
+        optimizer.train()
+        return [optimizer]
     if name == "adam_atan2": return [AdamATan2(tensors)]
     if name == "muon":
         matrices = [t for t in tensors if t.dim() == 2]
@@ -141,4 +149,5 @@ def main():
     out.write_text("[\n" + ",\n".join(json.dumps(r, separators=(",", ":")) for r in results) + "\n]\n")
 
 
-main()
+if __name__ == "__main__":
+    main()

@@ -44,7 +44,8 @@ fn precisions() -> impl Strategy<Value = Precision> {
 
 fn optimizers() -> impl Strategy<Value = OptimizerKind> {
     use OptimizerKind::{
-        Adafactor, Adam, AdamAtan2, Adamw, Adamw8bit, AdamwForloop, AdamwFused, Lion, Muon, Sgd, SgdMomentum,
+        Adafactor, Adam, AdamAtan2, Adamw, Adamw8bit, AdamwForloop, AdamwFused, Lion, Muon, PagedAdamw8bit,
+        PagedAdamw32bit, ScheduleFreeAdamw, Sgd, SgdMomentum,
     };
     prop::sample::select(vec![
         Adafactor,
@@ -56,6 +57,9 @@ fn optimizers() -> impl Strategy<Value = OptimizerKind> {
         Lion,
         AdamAtan2,
         Muon,
+        PagedAdamw8bit,
+        PagedAdamw32bit,
+        ScheduleFreeAdamw,
         Sgd,
         SgdMomentum,
     ])

@@ -76,7 +76,7 @@ fn jobs_that_are_not_modelled() {
         &["llama-3.2-1b", "--attention", "flash_attention_2", "--precision", "bf16", "--task", "grpo", "--gpu", "l4"],
         &["gpt2", "--loss", "liger"],
         &["llama-3.2-1b", "--load-in-4bit", "--lora-r", "8", "--task", "dpo"],
-        &["llama-3.2-1b", "--quantization", "int8", "--lora-r", "8", "--parallel", "ddp", "--world-size", "2"],
+        &["llama-3.2-1b", "--quantization", "int8", "--lora-r", "8", "--parallel", "deepspeed", "--world-size", "2"],
         &["gpt2", "--torch-compile"],
         &["gpt2", "--cpu-offload"],
         &["gpt2", "--task", "ppo"],

@@ -8,13 +8,9 @@ use crate::rule::{Became, Said};
 /// An optimizer's word, the key's value, and what differs.
 type Word = (&'static str, &'static str, Option<(&'static str, Allowance)>);
 
-const PAGED: &str =
-    "a paged optimizer moves its states to the host when the GPU is full: it takes no more than is estimated";
 const APEX: &str = "apex's fused AdamW is simulated as PyTorch's; the range allows a fifth of the peak";
 const HF_ADAFACTOR: &str =
     "transformers' own Adafactor is simulated as PyTorch's; the range allows a fifth of the peak";
-const BNB_32: &str = "bitsandbytes' states are fp32 whatever the weights are, PyTorch's are of the weights' dtype: for weights of 16 bits \
-                      more than is estimated";
 
 /// `OptimizerNames` of transformers 5.17 (training_args.py), and those of Axolotl and LLaMA-Factory that mean the same.
 const WORDS: &[Word] = &[
@@ -29,9 +25,10 @@ const WORDS: &[Word] = &[
     ("lion_32bit", "lion", None),
     ("adamw_bnb_8bit", "adamw8bit", None),
     ("adamw_8bit", "adamw8bit", None),
-    ("paged_adamw_8bit", "adamw8bit", Some((PAGED, Allowance::Less))),
-    ("paged_adamw_32bit", "adamw", Some((BNB_32, Allowance::Unknown))),
-    ("paged_adamw", "adamw", Some((BNB_32, Allowance::Unknown))),
+    ("paged_adamw_8bit", "paged_adamw_8bit", None),
+    ("paged_adamw_32bit", "paged_adamw_32bit", None),
+    ("schedule_free_adamw", "schedule_free_adamw", None),
+    ("paged_adamw", "paged_adamw_32bit", None),
 ];
 
 /// What an optimizer's word comes to.

@@ -73,6 +73,7 @@ pub struct SimulatedJob<'a> {
     other_devices: OtherDevices,
     parameter_count: u64,
     trainable_count: u64,
+    managed_bytes: u64,
     repetition: Option<Repetition>,
     work: Work,
     peaks: OnceCell<Option<Peaks>>,
@@ -136,6 +137,7 @@ impl<'a> SimulatedJob<'a> {
             other_devices,
             parameter_count,
             trainable_count,
+            managed_bytes: simulation.managed_bytes,
             repetition: simulation.repetition,
             work: simulation.work,
             peaks: OnceCell::new(),
@@ -237,6 +239,7 @@ impl<'a> SimulatedJob<'a> {
         };
         caveat::all_caveats(job, &self.trace, peaks.reserved, self.whole_model_count()?, self.repetition)
             .into_iter()
+            .chain(caveat::paged_states(self.managed_bytes))
             .for_each(|caveat| estimate.add_caveat(caveat));
         estimate.verdict = self.verdict(job, peaks, &mut estimate, detail);
         Ok(estimate)

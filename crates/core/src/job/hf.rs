@@ -172,10 +172,20 @@ fn refuse_quantized(fields: &Fields) -> Result<(), JobError> {
         _ => 8,
     };
     let times = 16_u64.div_ceil(bits);
+    let own_word = match quantization.get("bnb_4bit_quant_type").and_then(Value::as_str) {
+        _ if is_on("load_in_8bit") => "int8",
+        Some("nf4") => "nf4",
+        _ => "fp4",
+    };
+    let as_loaded = if method == "bitsandbytes" {
+        format!(", and with `--quantization {own_word}` and adapters as bitsandbytes quantizes it while it loads")
+    } else {
+        String::new()
+    };
     Err(JobError::of_kind(JobErrorKind::Unsimulated, format!("config key `quantization_config`: {} weights are not simulated", clip_text(method))).hint(
         format!(
             "{REHEARSE}; the config without `quantization_config` would be answered for 16-bit weights, about {times} times \
-             the bytes of these"
+             the bytes of these{as_loaded}"
         ),
     ))
 }
@@ -383,6 +393,7 @@ mod tests {
         };
         let four = hint(r#"{"quant_method": "bitsandbytes", "load_in_4bit": true}"#);
         assert!(four.contains("about 4 times the bytes") && four.contains("tonnage rehearse"), "{four}");
+        assert!(four.contains("--quantization fp4"), "{four}");
         assert!(hint(r#"{"quant_method": "gptq", "bits": 3}"#).contains("about 6 times"));
         assert!(hint(r#"{"quant_method": "fp8"}"#).contains("about 2 times"));
     }

@@ -94,8 +94,16 @@ pub enum OptimizerKind {
     Adafactor,
     /// bitsandbytes `AdamW8bit`.
     Adamw8bit,
+    /// bitsandbytes `PagedAdamW8bit`: moments in managed memory.
+    #[serde(rename = "paged_adamw_8bit")]
+    PagedAdamw8bit,
+    /// bitsandbytes `PagedAdamW32bit`: fp32 moments in managed memory.
+    #[serde(rename = "paged_adamw_32bit")]
+    PagedAdamw32bit,
     /// Lion, one momentum per weight.
     Lion,
+    /// `schedulefree.AdamWScheduleFree`, foreach.
+    ScheduleFreeAdamw,
     /// AdamATan2: AdamW whose step is an arc tangent, as adam-atan2's fused kernel runs it.
     AdamAtan2,
     /// `torch.optim.Muon` for matrices, AdamW for the rest.

@@ -241,9 +241,8 @@ const FLASH: &str =
     "SDPA's own flash kernel is --attention flash; the flash-attn package is --attention flash_attention_2";
 const UNSLOTH: &str = "Unsloth's kernels are not simulated: `tonnage rehearse --gpu GPU -- python train.py` runs your script and \
                        tells its peak";
-const PAGED: &str = "paged optimizers are not simulated: their states move to the CPU when the GPU is full; without paging they \
-                     are --optimizer adamw8bit (8 bit) or adamw (32 bit), which is the most they take; `tonnage rehearse` runs your \
-                     script";
+const PAGED: &str = "of paged optimizers paged_adamw_8bit and paged_adamw_32bit are simulated; --optimizer lion is not paged; `tonnage \
+                     rehearse` runs your script";
 
 /// Values of keys: the key, the word, what it is.
 const VALUES: &[(&str, &str, Meaning)] = &[
@@ -266,9 +265,7 @@ const VALUES: &[(&str, &str, Meaning)] = &[
             "apex is not simulated: --optimizer adamw_fused is PyTorch's fused AdamW; `tonnage rehearse` runs your script",
         ),
     ),
-    (keys::OPTIMIZER, "paged_adamw", Sentence(PAGED)),
-    (keys::OPTIMIZER, "paged_adamw_32bit", Sentence(PAGED)),
-    (keys::OPTIMIZER, "paged_adamw_8bit", Sentence(PAGED)),
+    (keys::OPTIMIZER, "paged_adamw", Says(&[(keys::OPTIMIZER, "paged_adamw_32bit")])),
     (keys::OPTIMIZER, "paged_lion_8bit", Sentence(PAGED)),
     (keys::OPTIMIZER, "paged_lion_32bit", Sentence(PAGED)),
     (keys::BNB_4BIT_COMPUTE_DTYPE, "float32", Says(&[(keys::BNB_4BIT_COMPUTE_DTYPE, "fp32")])),

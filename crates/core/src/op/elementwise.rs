@@ -108,6 +108,12 @@ impl Tensor {
         })
     }
 
+    /// `self += other`
+    pub(crate) fn add_in_place(&self, other: &Tensor) -> Tensor {
+        let node = NodeBuilder::new("AddBackward0", [self, other]);
+        node.finish(self.detach(), |grad| gradients![grad.clone(), grad.clone()])
+    }
+
     /// `self + number`
     pub fn add_scalar(&self, _number: f64) -> Tensor {
         let node = NodeBuilder::new("AddBackward0", [self]);

@@ -4,6 +4,7 @@
 use super::create::full;
 use super::division::divisor_gradient;
 use super::scratch::indexing::index_put_accumulate;
+use super::scratch::reduce::ReduceKind;
 use super::scratch::scan::cumsum;
 use super::scratch::sort::sort;
 use super::scratch::{DeviceSteps, contiguous, run_steps};
@@ -63,6 +64,21 @@ impl Tensor {
         [numbers, counts]
     }
 
+    /// `bincount(self.reshape(-1), minlength=count).float()` (SummaryOps.cu); the least and the largest are looked up on the host first.
+    pub(crate) fn count_chosen(&self, count: u64) -> Tensor {
+        let op = "bincount.default";
+        self.reduce_all(op, ReduceKind::WholeMax, self.dtype());
+        self.reduce_all(op, ReduceKind::WholeMax, self.dtype());
+        full(self.context(), op, &[count], DType::Int64).to(DType::Float32)
+    }
+
+    /// `zeros(count).scatter_add_(0, self.reshape(-1), mask.repeat_interleave(k))`, where `k` of `self` are one of the mask.
+    pub(crate) fn count_chosen_where(&self, mask: &Tensor, count: u64) -> Tensor {
+        let sums = full(self.context(), "zeros.default", &[count], mask.dtype());
+        drop(full(self.context(), "clone.default", &[self.numel()], mask.dtype()));
+        sums
+    }
+
     /// `cumsum(self, dim=0, dtype=int32)` of a vector of int32
     pub(crate) fn running_sum(&self) -> Tensor {
         // Without a conversion, as of any type of 4 bytes.
@@ -110,6 +126,14 @@ impl Tensor {
             let _mask = saved.unpack();
             gradients![grad.unary("masked_fill.Scalar", grad.dtype())]
         })
+    }
+
+    /// `self.sum(dim=0)` of a matrix
+    pub(crate) fn sum_first(&self) -> Tensor {
+        let node = NodeBuilder::new("SumBackward1", [self]);
+        let from = *self.sizes();
+        let sums = self.sum_along(0);
+        node.finish(sums, move |grad| gradients![grad.unsqueeze(0).expand(&from)])
     }
 
     /// `self.sum(dim=1)` of three dimensions

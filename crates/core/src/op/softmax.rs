@@ -3,7 +3,7 @@
 use super::scratch::softmax::{self, Softmax};
 use super::scratch::{DeviceSteps, contiguous, run_steps};
 use crate::dtype::DType;
-use crate::tensor::{NodeBuilder, Tensor, gradients, is_autocast};
+use crate::tensor::{Layout, NodeBuilder, Tensor, gradients, is_autocast};
 
 /// A softmax that reads `input` and writes `output`.
 pub(super) fn describe(input: &Tensor, output: DType) -> Softmax {
@@ -48,7 +48,10 @@ fn finish<'a>(node: NodeBuilder<'a, [&'a Tensor; 1]>, out: Tensor, input_dtype: 
     node.finish(out, move |grad| {
         let result = result.unpack();
         let op = "_softmax_backward_data.default";
-        let steps = softmax::softmax_backward(&describe(grad, input_dtype));
+        // The kernel reads their product: dense, where a gradient is one number for many.
+        let product = Layout::elementwise(*result.sizes(), [grad.layout(), result.layout()]);
+        let described = Softmax { contiguous: product.is_contiguous(), ..describe(grad, input_dtype) };
+        let steps = softmax::softmax_backward(&described);
         let describe_output = |_| contiguous(*result.sizes(), input_dtype);
         grad.context().count_bytes(grad.bytes());
         gradients![run_steps(grad.context(), op, &steps, describe_output).take(0)]

@@ -157,7 +157,10 @@ fn state_per_parameter() {
         (OptimizerKind::SgdMomentum, 2_000_000),
         (OptimizerKind::Adafactor, 4_000),
         (OptimizerKind::Adamw8bit, 2_000_000 + 2 * 3907 * 4 + 2048),
+        (OptimizerKind::PagedAdamw8bit, 2 * 3907 * 4 + 2048),
+        (OptimizerKind::PagedAdamw32bit, 0),
         (OptimizerKind::Lion, 2_000_000),
+        (OptimizerKind::ScheduleFreeAdamw, 4_000_000),
         (OptimizerKind::AdamAtan2, 4_000_004),
         (OptimizerKind::Muon, 2_000_000),
     ];

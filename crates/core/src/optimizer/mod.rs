@@ -4,14 +4,15 @@
 
 mod adafactor;
 mod adam;
-mod adam8bit;
 mod adam_atan2;
+mod bitsandbytes;
 mod clip;
 mod lion;
 #[cfg(test)]
 mod measured;
 mod muon;
 mod scaler;
+mod schedule_free;
 mod sgd;
 mod sparse_sign_sgd;
 mod state;
@@ -25,6 +26,7 @@ use crate::job::OptimizerKind;
 use crate::tensor::Tensor;
 
 use adam::{Adam, Implementation};
+use bitsandbytes::{BitsandbytesAdamW, Storage};
 use traffic::Counted;
 pub(crate) use traffic::Traffic;
 
@@ -49,6 +51,10 @@ pub(crate) fn build(kind: OptimizerKind, parameters: &[Tensor]) -> Box<dyn Optim
     Box::new(Counted::new(optimizer, parameters))
 }
 
+fn bitsandbytes(storage: Storage, parameters: Vec<Tensor>) -> Box<dyn Optimizer> {
+    Box::new(BitsandbytesAdamW::new(parameters, storage))
+}
+
 fn build_uncounted(kind: OptimizerKind, parameters: Vec<Tensor>) -> Box<dyn Optimizer> {
     match kind {
         OptimizerKind::Adamw | OptimizerKind::Adam => Box::new(Adam::new(parameters, Implementation::Foreach)),
@@ -57,9 +63,12 @@ fn build_uncounted(kind: OptimizerKind, parameters: Vec<Tensor>) -> Box<dyn Opti
         OptimizerKind::Sgd => Box::new(sgd::Sgd::plain()),
         OptimizerKind::SgdMomentum => Box::new(sgd::Sgd::with_momentum(parameters)),
         OptimizerKind::Adafactor => Box::new(adafactor::Adafactor::new(parameters)),
-        OptimizerKind::Adamw8bit => Box::new(adam8bit::AdamW8bit::new(parameters)),
+        OptimizerKind::Adamw8bit => bitsandbytes(Storage { eight_bits: true, paged: false }, parameters),
+        OptimizerKind::PagedAdamw8bit => bitsandbytes(Storage { eight_bits: true, paged: true }, parameters),
+        OptimizerKind::PagedAdamw32bit => bitsandbytes(Storage { eight_bits: false, paged: true }, parameters),
         OptimizerKind::Lion => Box::new(lion::Lion::new(parameters)),
         OptimizerKind::AdamAtan2 => Box::new(adam_atan2::AdamAtan2::new(parameters)),
+        OptimizerKind::ScheduleFreeAdamw => Box::new(schedule_free::AdamWScheduleFree::new(parameters)),
         OptimizerKind::Muon => Box::new(muon::Muon::new(parameters)),
     }
 }

@@ -26,10 +26,7 @@ impl DistributedDataParallel {
     }
 
     fn post_forward(&self, output: &ModelOutput) -> ModelOutput {
-        let tensors: Vec<Tensor> = [&output.loss, &output.logits].into_iter().flatten().cloned().collect();
-        let mut passed = self.hooks.post_forward(tensors).into_iter();
-        let mut next = |given: &Option<Tensor>| given.as_ref().and_then(|_| passed.next());
-        ModelOutput { loss: next(&output.loss), logits: next(&output.logits), cache: output.cache.clone() }
+        output.with_tensors(self.hooks.post_forward(output.tensors()))
     }
 }
 

@@ -36,7 +36,7 @@ impl Wrapper for PipelineStage {
         if self.is_last {
             return self.model.forward(call);
         }
-        ModelOutput { loss: Some(self.model.hidden_states(call)), logits: None, cache: None }
+        ModelOutput { loss: Some(self.model.hidden_states(call)), logits: None, cache: None, router: None }
     }
 
     fn new_cache(&self) -> Rc<KvCache> {

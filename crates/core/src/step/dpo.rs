@@ -12,7 +12,7 @@ use crate::op::{ReduceKind, TokenOutputs, UNTOLD, full};
 use crate::tensor::{Context, Tensor};
 use crate::trace::{Category, PhaseKind};
 
-use super::fused_head::{FusedCall, FusedCausalLmOutput, fused_forward};
+use super::fused_head::{FusedCall, FusedCausalLmOutput, RouterCall, fused_forward, log_router_loss};
 use super::liger::apply_liger_kernels;
 use super::models::{Kind, Policy, load_model};
 use super::prepared::Prepared;
@@ -147,7 +147,7 @@ impl Trainer<'_> {
     }
 
     /// `model(..., labels=labels, fused_lm_head=True)`
-    fn forward(&self, model: &Prepared, batch: &Batch, labels: &Tensor) -> FusedCausalLmOutput {
+    fn forward(&self, model: &Prepared, batch: &Batch, labels: &Tensor, router: RouterCall) -> FusedCausalLmOutput {
         let _autocast = self.context.autocast(model.autocast);
         fused_forward(
             model,
@@ -157,6 +157,7 @@ impl Trainer<'_> {
                 labels,
                 scored: batch.input_ids.size(0) * self.spec.completion_len,
                 cast_lm_head_to_fp32: false,
+                router,
             },
         )
     }
@@ -164,11 +165,14 @@ impl Trainer<'_> {
     /// The same under the reference: a model of its own, or the policy without its adapters.
     fn reference_forward(&self, batch: &Batch, labels: &Tensor) -> FusedCausalLmOutput {
         let checkpointing = self.mode.set_checkpointing(CheckpointPolicy::Off);
+        let router = RouterCall::Output;
         let output = match self.reference.as_deref() {
-            Some(reference) => self.forward(&self.prepared_model(reference, TokenOutputs::default()), batch, labels),
+            Some(reference) => {
+                self.forward(&self.prepared_model(reference, TokenOutputs::default()), batch, labels, router)
+            }
             None => {
                 self.mode.enable_adapters(false);
-                let output = self.forward(&self.prepared_policy(), batch, labels);
+                let output = self.forward(&self.prepared_policy(), batch, labels, router);
                 self.mode.enable_adapters(true);
                 output
             }
@@ -180,7 +184,7 @@ impl Trainer<'_> {
     /// `_compute_loss`
     fn loss(&self, batch: &Batch) -> Tensor {
         let labels = batch_labels(batch);
-        let outputs = self.forward(&self.prepared_policy(), batch, &labels);
+        let outputs = self.forward(&self.prepared_policy(), batch, &labels, RouterCall::WeightedOrOutput);
         let logps = sequence_logps(&outputs.log_probs);
         let [chosen_logps, rejected_logps] = logps.split(0);
         let mut _ref_outputs = None;
@@ -198,10 +202,14 @@ impl Trainer<'_> {
         let rejected_logratios = &rejected_logps - &ref_rejected_logps;
         let delta_score = &chosen_logratios - &rejected_logratios;
         let per_sequence_loss = delta_score.mul_scalar(UNTOLD).log_sigmoid().neg();
-        let loss = {
+        let mut loss = {
             let weighted = per_sequence_loss.mean().mul_scalar(UNTOLD);
             weighted.add_scalar(UNTOLD)
         };
+        if let Some(aux_loss) = &outputs.aux_loss {
+            loss = &loss + &aux_loss.mul_scalar(UNTOLD);
+            log_router_loss(aux_loss);
+        }
         let completion_mask = batch.completion_mask.narrow_any(1, batch.completion_mask.size(1) - 1);
         let _logged = self.log_tokens(batch, &outputs, &completion_mask);
         log_rewards([&chosen_logratios, &rejected_logratios], [&chosen_logps, &rejected_logps]);

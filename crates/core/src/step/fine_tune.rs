@@ -13,7 +13,7 @@ use crate::parallel::{self, Loaded, Wrapper};
 use crate::tensor::{Context, Tensor};
 use crate::trace::{Category, PhaseKind};
 
-use super::fused_head::{FusedCall, fused_forward};
+use super::fused_head::{FusedCall, RouterCall, fused_forward, log_router_loss};
 use super::liger::apply_liger_kernels;
 use super::prepared::{Prepared, convert_outputs_to_fp32};
 use super::repetition::Repetition;
@@ -204,17 +204,15 @@ impl FineTune<'_> {
     /// `model(**inputs)` of the wrapped model.
     fn forward(&self, call: &ForwardCall) -> Option<ModelOutput> {
         let wrapper = self.wrapper()?;
-        let (mut has_loss, mut cache) = (false, None);
+        let mut returned = None;
         let mut inner = |model: &dyn Model| {
             let output = self.prepared_model(model, TokenOutputs::default()).forward(call);
-            has_loss = output.loss.is_some();
-            cache = output.cache;
-            [output.loss, output.logits].into_iter().flatten().collect()
+            let tensors = output.tensors();
+            returned = Some(output);
+            tensors
         };
         if let Some(outputs) = wrapper.around(&mut inner) {
-            let mut outputs = outputs.into_iter();
-            let loss = outputs.next().filter(|_| has_loss);
-            return Some(ModelOutput { loss, logits: outputs.next(), cache });
+            return returned.map(|returned| returned.with_tensors(outputs));
         }
         let autocast = self.job.precision.autocast_dtype();
         let output = {
@@ -264,6 +262,8 @@ impl FineTune<'_> {
             labels: &inputs.labels,
             scored: self.job.micro_batch_size * (self.job.seq_len - 1),
             cast_lm_head_to_fp32: false,
+            // SFTTrainer overrides what the config says by whether the coefficient is anything.
+            router: RouterCall::Weighted,
         };
         let mut rest = None;
         let outputs = self.wrapper()?.around(&mut |model| {
@@ -281,7 +281,11 @@ impl FineTune<'_> {
             let clamped = num_items.unary("clamp.default", DType::Int64);
             sum.div_by(&clamped)
         };
+        let weighted_aux_loss = outputs.aux_loss.as_ref().map(|aux_loss| aux_loss.mul_scalar(UNTOLD));
         loss = loss.mul_scalar(UNTOLD);
+        if let Some(weighted_aux_loss) = &weighted_aux_loss {
+            loss = &loss + &weighted_aux_loss.div_scalar(UNTOLD);
+        }
         let count = |x: &Tensor| sum_all(&sum_all(x));
         let num_valid = count(&outputs.label_mask);
         let entropy_sum = outputs.entropy.as_ref().map(|entropy| count(&entropy.detach()));
@@ -291,6 +295,7 @@ impl FineTune<'_> {
             logged.binary("div.Tensor", &num_valid, DType::Float32);
         }
         count(&inputs.attention_mask);
+        outputs.aux_loss.as_ref().inspect(|aux_loss| log_router_loss(aux_loss));
         Some(loss)
     }
 }

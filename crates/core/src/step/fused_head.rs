@@ -3,7 +3,8 @@
 
 use crate::dtype::DType;
 use crate::model::family::{ForwardCall, Model};
-use crate::op::{ReduceKind, chunked_log_probs, full};
+use crate::model::nn::RouterLoss;
+use crate::op::{ReduceKind, UNTOLD, chunked_log_probs, full};
 use crate::tensor::Tensor;
 
 use super::prepared::Prepared;
@@ -16,6 +17,24 @@ pub(super) struct FusedCall<'a> {
     /// How many positions have a label.
     pub scored: u64,
     pub cast_lm_head_to_fp32: bool,
+    pub router: RouterCall,
+}
+
+/// Whether a mixture of experts is asked for the loss that balances them.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum RouterCall {
+    /// Where its coefficient is anything: `aux_loss_enabled` of TRL's trainers, which is so by every such config's default.
+    Weighted,
+    /// The same, or where the config asks for it.
+    WeightedOrOutput,
+    /// Where the config asks for it.
+    Output,
+}
+
+impl RouterCall {
+    fn asks(self, router: &RouterLoss) -> bool {
+        (self != Self::Output && router.coefficient != 0.0) || (self != Self::Weighted && router.is_output)
+    }
 }
 
 /// `FusedCausalLMOutput`, [rows, tokens - 1] each.
@@ -28,6 +47,8 @@ pub(super) struct FusedCausalLmOutput {
     /// What the loss's node has saved.
     _label_count: Option<Tensor>,
     pub label_mask: Tensor,
+    /// Of a mixture of experts that was asked for it.
+    pub aux_loss: Option<Tensor>,
 }
 
 impl FusedCausalLmOutput {
@@ -35,14 +56,14 @@ impl FusedCausalLmOutput {
     pub(super) fn tensors(&self) -> Vec<Tensor> {
         let optional = [&self.entropy, &self.mean_logits, &self.is_top1].into_iter().flatten();
         let first = [&self.log_probs].into_iter().chain(optional);
-        first.chain([&self.loss, &self.label_mask]).cloned().collect()
+        first.chain([&self.loss, &self.label_mask]).chain(&self.aux_loss).cloned().collect()
     }
 
     /// The same output with these in their place.
     pub(super) fn with_tensors(mut self, tensors: Vec<Tensor>) -> Self {
         let optional = [&mut self.entropy, &mut self.mean_logits, &mut self.is_top1].into_iter().flatten();
         let first = [&mut self.log_probs].into_iter().chain(optional);
-        let all = first.chain([&mut self.loss, &mut self.label_mask]);
+        let all = first.chain([&mut self.loss, &mut self.label_mask]).chain(&mut self.aux_loss);
         all.zip(tensors).for_each(|(field, tensor)| *field = tensor);
         self
     }
@@ -52,6 +73,8 @@ impl FusedCausalLmOutput {
 pub(super) fn fused_forward(model: &Prepared, call: &FusedCall) -> FusedCausalLmOutput {
     let context = model.context;
     let (rows, tokens) = (call.input_ids.size(0), call.input_ids.size(1) - 1);
+    let router = model.router().filter(|router| call.router.asks(router));
+    router.iter().for_each(|router| router.collect());
     let last_hidden_state = model.hidden_states(&ForwardCall {
         input_ids: call.input_ids,
         attention_mask: Some(call.attention_mask),
@@ -62,6 +85,7 @@ pub(super) fn fused_forward(model: &Prepared, call: &FusedCall) -> FusedCausalLm
         logits_to_keep: None,
         fused_loss: false,
     });
+    let router_logits = router.as_ref().map(|router| router.take_logits());
     let mut hidden_states = last_hidden_state.slice_any(1, tokens);
     let labels = call.labels.narrow_any(1, tokens);
     let mask = labels.map("ne.Scalar", DType::Bool);
@@ -84,9 +108,30 @@ pub(super) fn fused_forward(model: &Prepared, call: &FusedCall) -> FusedCausalLm
     let mean_logits = per_token.mean_logits.as_ref().map(spread);
     let is_top1 = per_token.is_top1.as_ref().map(spread);
     drop(per_token);
-    let (loss, label_count) = mean_loss(&log_probs, &mask);
+    let (mut loss, label_count) = mean_loss(&log_probs, &mask);
     let label_count = context.is_grad_enabled().then_some(label_count);
-    FusedCausalLmOutput { log_probs, entropy, mean_logits, is_top1, loss, _label_count: label_count, label_mask: mask }
+    let aux_loss = router.zip(router_logits.as_ref());
+    let aux_loss = aux_loss.and_then(|(router, logits)| router.loss(logits, Some(call.attention_mask)));
+    if let Some(aux_loss) = &aux_loss {
+        loss = &loss + &aux_loss.mul_scalar(UNTOLD);
+    }
+    drop(router_logits);
+    FusedCausalLmOutput {
+        log_probs,
+        entropy,
+        mean_logits,
+        is_top1,
+        loss,
+        _label_count: label_count,
+        label_mask: mask,
+        aux_loss,
+    }
+}
+
+/// `accelerator.gather_for_metrics(aux_loss).mean()`
+pub(super) fn log_router_loss(aux_loss: &Tensor) {
+    let aux_loss = aux_loss.detach();
+    aux_loss.reduce_all("mean.default", ReduceKind::Mean, aux_loss.dtype());
 }
 
 /// `-log_probs.sum() / mask.sum().clamp(min=1)`, and the divisor.

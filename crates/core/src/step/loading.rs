@@ -19,7 +19,9 @@ const NOT_WORTH_IT: u64 = 3 << 29;
 /// Whether models are loaded by a `device_map`. TRL's trainers take it back where there are several ranks (trl 1.16,
 /// sft_trainer.py, dpo_trainer.py and grpo_trainer.py).
 pub(super) fn is_by_device_map(job: &JobSpec) -> bool {
-    job.device_map && (job.framework != Framework::Trl || job.parallel.world_size == 1)
+    // bitsandbytes' quantizer puts it back.
+    let is_taken_back = job.framework == Framework::Trl && job.parallel.world_size > 1 && job.quantization.is_none();
+    job.device_map && !is_taken_back
 }
 
 /// Whether weights then come in the order of their names.
@@ -60,7 +62,7 @@ pub(super) fn warm_up(
     let bytes: u64 = builder.parameters().iter().map(Tensor::bytes).sum();
     // TRL loads with device_map="auto" (trainer/utils.py, `create_model_from_path`): accelerate first asks each device how much it
     // has, with a tensor of its own (utils/modeling.py, `get_max_memory`).
-    if job.framework == Framework::Trl {
+    if job.framework == Framework::Trl && job.parallel.world_size == 1 {
         full(context, "empty.memory_format", &[1], DType::Int64);
     }
     let bytes = bytes_to_warm(bytes, unused_bytes(job, context)).min(job.gpu.usable_bytes.saturating_sub(NOT_WARMED));

@@ -5,7 +5,7 @@ use std::rc::Rc;
 
 use crate::dtype::DType;
 use crate::model::family::{ForwardCall, Model, ModelOutput};
-use crate::model::nn::{KvCache, Linear};
+use crate::model::nn::{KvCache, Linear, RouterLoss};
 use crate::op::TokenOutputs;
 use crate::tensor::{Context, Tensor};
 
@@ -22,7 +22,12 @@ pub(super) struct Prepared<'a> {
 /// `convert_outputs_to_fp32`, which a forward under autocast ends with.
 pub(super) fn convert_outputs_to_fp32(output: &ModelOutput) -> ModelOutput {
     let convert = |tensor: &Option<Tensor>| tensor.as_ref().map(Tensor::float);
-    ModelOutput { loss: convert(&output.loss), logits: convert(&output.logits), cache: output.cache.clone() }
+    ModelOutput {
+        loss: convert(&output.loss),
+        logits: convert(&output.logits),
+        cache: output.cache.clone(),
+        router: output.router.as_ref().map(|router| router.map(Tensor::float)),
+    }
 }
 
 impl Model for Prepared<'_> {
@@ -41,6 +46,10 @@ impl Model for Prepared<'_> {
 
     fn output_embeddings(&self) -> Rc<Linear> {
         self.model.output_embeddings()
+    }
+
+    fn router(&self) -> Option<Rc<RouterLoss>> {
+        self.model.router()
     }
 
     fn new_cache(&self) -> Rc<KvCache> {

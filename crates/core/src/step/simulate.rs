@@ -67,6 +67,7 @@ fn own_loop(context: &Rc<Context>, builder: &Builder, train: impl FnOnce(&[Tenso
         trace: context.take_trace(),
         parameter_count: builder.parameter_count(),
         trainable_count: parameters.iter().map(Tensor::numel).sum(),
+        managed_bytes: context.managed(),
         repetition: Some(repetition),
         other_sizes: context.take_sizes(),
     }
@@ -114,6 +115,7 @@ fn language_model(job: &JobSpec, context: &Rc<Context>, family: Family) -> Resul
         trace: context.take_trace(),
         parameter_count: builder.parameter_count(),
         trainable_count,
+        managed_bytes: context.managed(),
         repetition,
         other_sizes: context.take_sizes(),
     })

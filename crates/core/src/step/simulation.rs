@@ -18,6 +18,8 @@ pub struct Simulation {
     pub parameter_count: u64,
     /// Parameters that are trained.
     pub trainable_count: u64,
+    /// Bytes in managed memory, outside PyTorch's allocator: states of paged optimizers.
+    pub managed_bytes: u64,
     /// How much of the training was run; `None` when nothing is trained.
     pub repetition: Option<Repetition>,
     /// What is computed and moved, phase by phase.

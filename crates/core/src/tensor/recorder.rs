@@ -35,6 +35,8 @@ pub struct Recorder {
     failure: RefCell<Option<JobError>>,
     origins: Origins,
     pub(super) counter: Counter,
+    /// Bytes of managed memory.
+    managed: Cell<u64>,
 }
 
 impl Recorder {
@@ -64,6 +66,7 @@ impl Recorder {
             failure: RefCell::default(),
             origins: Origins::default(),
             counter: Counter::default(),
+            managed: Cell::new(0),
         }
     }
 
@@ -228,6 +231,16 @@ impl Recorder {
         if !self.stopped.get() {
             self.counter.read(bytes);
         }
+    }
+
+    /// Counts memory that CUDA moves between host and GPU (`cudaMallocManaged`), which PyTorch's allocator does not know.
+    pub(crate) fn count_managed(&self, bytes: u64) {
+        self.managed.set(self.managed.get().saturating_add(bytes));
+    }
+
+    /// What was counted of it.
+    pub(crate) fn managed(&self) -> u64 {
+        self.managed.get()
     }
 
     /// Number of phases that have begun.

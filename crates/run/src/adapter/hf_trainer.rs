@@ -55,6 +55,9 @@ fn optim_name(value: &str) -> Option<&'static str> {
         "adamw_fused" | "1" => Some("adamw_torch_fused"),
         "adamw8bit" | "adamw_8bit" => Some("adamw_bnb_8bit"),
         "adafactor" => Some("adafactor"),
+        "schedule_free_adamw" => Some("schedule_free_adamw"),
+        "paged_adamw_8bit" => Some("paged_adamw_8bit"),
+        "paged_adamw_32bit" => Some("paged_adamw_32bit"),
         _ => None,
     }
 }

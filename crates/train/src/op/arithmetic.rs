@@ -23,6 +23,11 @@ impl Tensor {
         self.run(operator!("mul", "Scalar"), [number.into()])
     }
 
+    /// `self += other`
+    pub(crate) fn add_in_place(&self, other: &Tensor) -> Tensor {
+        self.run(operator!("add_", "Tensor"), [other.into()])
+    }
+
     /// `self + number`
     pub(crate) fn add_scalar(&self, number: f64) -> Tensor {
         self.run(operator!("add", "Scalar"), [number.into()])

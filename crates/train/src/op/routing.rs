@@ -49,6 +49,21 @@ impl Tensor {
         [self.to(DType::Int32), counts.to(DType::Int32)]
     }
 
+    /// `bincount(self.reshape(-1), minlength=count).float()`
+    pub(crate) fn count_chosen(&self, count: u64) -> Tensor {
+        let flat = self.reshape(&[self.numel()]);
+        flat.run(operator!("bincount"), [Argument::None, int(count)]).to(DType::Float32)
+    }
+
+    /// `zeros(count).scatter_add_(0, self.reshape(-1), mask.repeat_interleave(k))`, where `k` of `self` are one of the mask.
+    pub(crate) fn count_chosen_where(&self, mask: &Tensor, count: u64) -> Tensor {
+        let (rows, k) = (mask.numel(), self.numel() / mask.numel().max(1));
+        let repeated = mask.unsqueeze(1).expand(&[rows, k]).reshape(&[rows * k]);
+        let chosen = self.reshape(&[self.numel()]);
+        let sums = super::zeros(self.context(), &[count], mask.dtype());
+        sums.run(operator!("scatter_add_"), [Argument::Int(0), (&chosen).into(), (&repeated).into()])
+    }
+
     /// `cumsum(self, dim=0, dtype=int32)` of a vector of int32
     pub(crate) fn running_sum(&self) -> Tensor {
         self.run(operator!("cumsum"), [Argument::Int(0), scalar_type(DType::Int32).into()])
@@ -73,6 +88,11 @@ impl Tensor {
     /// `self.masked_fill_(mask, 0)`
     pub(crate) fn zero_where_in_place(&self, mask: &Tensor) -> Tensor {
         self.run(operator!("masked_fill_", "Scalar"), [mask.into(), Argument::Int(0)])
+    }
+
+    /// `self.sum(dim=0)` of a matrix
+    pub(crate) fn sum_first(&self) -> Tensor {
+        self.run(operator!("sum", "dim_IntList"), [[0].into()])
     }
 
     /// `self.sum(dim=1)` of three dimensions

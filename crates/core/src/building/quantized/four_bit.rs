@@ -10,6 +10,7 @@ use crate::op::{ReduceKind, full};
 use crate::tensor::{NodeBuilder, Shape, Tensor, gradients};
 use crate::trace::Category;
 
+use super::choice::Gemm;
 use super::count_product;
 
 /// Weights that share an absmax (`quantize_4bit`, CUDA's default).
@@ -18,9 +19,6 @@ const BLOCK: u64 = 64;
 const NESTED_BLOCK: u64 = 256;
 /// Values of the table that absmax is quantized by (`create_dynamic_map`).
 const CODES: u64 = 256;
-/// `_GEMM_4BIT_CUSTOM_FLOOR_M`: up to so many rows no GPU unpacks the weight. Above, up to 1536 rows, a table of GPUs and
-/// shapes decides; that it is unpacked is the more that it can take.
-const FUSED_ROWS: u64 = 4;
 
 /// A packed weight and its `QuantState`.
 pub(crate) struct FourBitWeight {
@@ -97,10 +95,11 @@ impl FourBitWeight {
 }
 
 impl Packed {
-    /// `gemm_4bit`: fused for few rows, otherwise `linear` on the unpacked weight.
+    /// `gemm_4bit`: fused where the table says so, otherwise `linear` on the unpacked weight.
     fn multiply(&self, x: &Tensor, bias: Option<&Tensor>, compute: DType) -> Tensor {
         let [outputs, inputs] = self.sizes;
-        if x.numel() / inputs > FUSED_ROWS || !inputs.is_multiple_of(BLOCK) {
+        let gemm = Gemm { rows: x.numel() / inputs, outputs, inputs, dtype: x.dtype() };
+        if !inputs.is_multiple_of(BLOCK) || !x.context().ask(|device| gemm.is_fused(device)) {
             return self.multiply_unpacked(x, bias, compute);
         }
         let x = x.contiguous();

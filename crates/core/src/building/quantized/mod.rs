@@ -1,6 +1,7 @@
 //! Linear layers whose weights bitsandbytes quantizes (0.50, nn/modules.py, autograd/_functions.py, backends/cuda/ops.py), as
 //! transformers puts them in place of `nn.Linear` and `Conv1D`, and peft's adapters on them.
 
+mod choice;
 mod four_bit;
 mod int8;
 

@@ -12,6 +12,7 @@ use of_model::{
     context_caveat, count_caveat, cudnn_caveat, device_caveat, garbage_collection, generic_caveat, judge_caveat,
     liger_caveat, loop_of_shards, loss_scaling, math_attention, plain_loop, prefers_cudnn, towers_caveat,
 };
+pub(super) use of_setup::paged_states;
 use of_setup::{
     engine_caveat, experts_caveats, flash_attn_package, left_open, nccl_caveat, quantized_base, quantized_judge,
     repeats_caveat, replayed_tokens, silicon_caveat, split_caveat, transformers_caveat,

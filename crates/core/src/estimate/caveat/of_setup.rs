@@ -165,27 +165,27 @@ pub(super) fn flash_attn_package(job: &JobSpec, reserved: u64) -> Option<Caveat>
     Some(Caveat::adding("flash_attn_from_source", text, copies))
 }
 
-/// `_gemm_4bit_custom_max_m` (bitsandbytes 0.50, backends/cuda/ops.py): above, weights in 4 bits are always unpacked.
-const UNPACKED_ROWS: u64 = 1536;
-
-/// What is not known of a quantized base: which kernels run is a table of GPUs and shapes, and which columns are multiplied whole is the
-/// data's.
+/// What is not known of a quantized base: which columns are multiplied whole is the data's.
 pub(super) fn quantized_base(job: &JobSpec, reserved: u64) -> Option<Caveat> {
     let quantization = job.quantization?;
-    let rows = job.micro_batch_size.saturating_mul(job.seq_len);
     if quantization.weights == QuantizedWeights::Int8 {
         let text = "LLM.int8() multiplies columns with activations beyond 6 on their own, and how many is the data's: the range \
                     allows a fiftieth of the peak";
         return Some(Caveat::widening("outliers_not_known", text, reserved / 50));
     }
-    if rows > UNPACKED_ROWS {
-        return Some(Caveat::remark("bitsandbytes", "quantized layers are those of bitsandbytes 0.50"));
-    }
-    let text = format!(
-        "with {rows} tokens in a pass bitsandbytes 0.50 multiplies some weights as they are stored, by a table of GPUs and shapes; all \
-         are taken to be unpacked first, which is the most"
-    );
-    Some(Caveat::saving("unpacked_weights", text, reserved / 10))
+    Some(Caveat::remark("bitsandbytes", "quantized layers are those of bitsandbytes 0.50"))
+}
+
+/// States of a paged optimizer, which no allocator of PyTorch's has.
+pub(crate) fn paged_states(bytes: u64) -> Option<Caveat> {
+    (bytes > 0).then(|| {
+        let text = format!(
+            "{} of the optimizer's states are in managed memory: CUDA brings them to the GPU for the step as far as there is room, and \
+             leaves the rest on the host, which must have that much; they are not in the total",
+            Bytes(bytes)
+        );
+        Caveat::remark("paged_states", text)
+    })
 }
 
 /// A twentieth of the judge's weights: an allowance, not a measurement.

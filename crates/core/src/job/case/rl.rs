@@ -54,6 +54,10 @@ pub(super) enum OptimizerName {
     Adafactor,
     #[serde(rename = "adamw_8bit", alias = "adamw_bnb_8bit")]
     Adamw8bit,
+    #[serde(rename = "paged_adamw_8bit")]
+    PagedAdamw8bit,
+    #[serde(rename = "paged_adamw_32bit")]
+    PagedAdamw32bit,
 }
 
 impl OptimizerName {
@@ -64,6 +68,8 @@ impl OptimizerName {
             Self::Sgd => OptimizerKind::Sgd,
             Self::Adafactor => OptimizerKind::Adafactor,
             Self::Adamw8bit => OptimizerKind::Adamw8bit,
+            Self::PagedAdamw8bit => OptimizerKind::PagedAdamw8bit,
+            Self::PagedAdamw32bit => OptimizerKind::PagedAdamw32bit,
         }
     }
 }

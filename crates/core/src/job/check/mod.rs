@@ -3,6 +3,7 @@
 mod agi2;
 mod flash_attn;
 mod quantization;
+mod router_loss;
 mod task;
 pub(super) mod trainer;
 
@@ -47,6 +48,7 @@ pub(crate) fn check_possible(job: &JobSpec) -> Result<(), JobError> {
     fits_loss(job)?;
     fits_liger_layers(job)?;
     quantization::check_quantization(job)?;
+    router_loss::check_router_loss(job)?;
     fits_lora(job)
 }
 

@@ -18,14 +18,8 @@ pub(super) fn check_quantization(job: &JobSpec) -> Result<(), JobError> {
     if job.model.facts().has_experts {
         return Err(refused("experts beside quantized layers are not simulated").or_rehearse());
     }
-    if job.parallel.strategy != Strategy::None {
-        return Err(refused("quantized training on several ranks is not simulated").or_rehearse());
-    }
-    if job.liger_kernels {
-        return Err(refused("Liger's layers round quantized ones are not simulated")
-            .about(&[keys::QUANTIZATION, keys::USE_LIGER_KERNEL])
-            .hint("leave use_liger_kernel out")
-            .or_rehearse());
+    if !matches!(job.parallel.strategy, Strategy::None | Strategy::Ddp(_)) {
+        return Err(refused("of several ranks only DDP is simulated with quantized bases").or_rehearse());
     }
     Ok(())
 }

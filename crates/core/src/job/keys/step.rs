@@ -47,7 +47,10 @@ pub(super) const OPTIMIZERS: Kind = Kind::Choice(&[
     ("sgd_momentum", "torch.optim.SGD(momentum=0.9)"),
     ("adafactor", "torch.optim.Adafactor"),
     ("adamw8bit", "bitsandbytes AdamW8bit"),
+    ("paged_adamw_8bit", "bitsandbytes PagedAdamW8bit: moments in managed memory"),
+    ("paged_adamw_32bit", "bitsandbytes PagedAdamW32bit: fp32 moments in managed memory"),
     ("lion", "Lion: one momentum per weight"),
+    ("schedule_free_adamw", "schedulefree's AdamWScheduleFree"),
     ("adam_atan2", "AdamATan2, fused (HRM's)"),
     ("muon", "torch.optim.Muon for matrices, AdamW for the rest"),
 ]);

@@ -354,7 +354,7 @@ impl Model for GemmaForCausalLm {
             None => logits,
         };
         let HeadOutput { loss, logits } = self.lm_head.forward(&hidden_states, &call.head(), cap_logits);
-        ModelOutput { loss, logits, cache: call.cache.clone() }
+        ModelOutput { loss, logits, cache: call.cache.clone(), router: None }
     }
 
     fn hidden_states(&self, call: &ForwardCall) -> Tensor {

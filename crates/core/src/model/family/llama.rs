@@ -7,7 +7,7 @@ use crate::dtype::DType;
 use crate::job::{Attention, ModelSpec, RotaryPlace, SdpaForm};
 use crate::model::nn::{
     Activation, AttentionOutput, Embedding, HeadOutput, KvCache, LayerMasks, LayerRotary, Linear, LmHead, Norm,
-    RmsNorm, Rope, RotaryCall, RotaryEmbedding, repeat_kv,
+    RmsNorm, Rope, RotaryCall, RotaryEmbedding, RouterLoss, repeat_kv,
 };
 use crate::op::liger_rope;
 use crate::tensor::Tensor;
@@ -296,6 +296,8 @@ pub(crate) struct DecoderForCausalLm<L, N = RmsNorm> {
     module: Module,
     model: DecoderModel<L, N>,
     lm_head: LmHead,
+    /// Of a mixture of experts.
+    router: Option<Rc<RouterLoss>>,
 }
 
 impl DecoderForCausalLm<LlamaDecoderLayer> {
@@ -333,13 +335,20 @@ impl<L: DecoderLayer, N: Norm> DecoderForCausalLm<L, N> {
         let tied = model.config.tie_word_embeddings.then_some(&model.embed_tokens);
         let lm_head = LmHead::new(&at.at("lm_head"), model.config.hidden_size, model.config.vocab_size, tied);
         let lm_head = lm_head.of_file(model.config.file);
-        Self { module, model, lm_head }
+        Self { module, model, lm_head, router: None }
+    }
+
+    /// Whose layers have these routers.
+    pub(crate) fn with_router(self, router: Rc<RouterLoss>) -> Self {
+        Self { router: Some(router), ..self }
     }
 }
 
 impl<L: DecoderLayer, N: Norm> Model for DecoderForCausalLm<L, N> {
     fn forward(&self, call: &ForwardCall) -> ModelOutput {
         let _module = self.module.enter();
+        let router = self.router.as_ref().filter(|router| router.is_output);
+        router.inspect(|router| router.collect());
         let hidden_states = self.model.forward(call);
         let config = &self.model.config;
         let scaled = |logits: Tensor| match (config.multipliers, config.logit_scale) {
@@ -348,7 +357,12 @@ impl<L: DecoderLayer, N: Norm> Model for DecoderForCausalLm<L, N> {
             (None, None) => logits,
         };
         let HeadOutput { loss, logits } = self.lm_head.forward(&hidden_states, &call.head(), scaled);
-        ModelOutput { loss, logits, cache: call.cache.clone() }
+        let output = ModelOutput { loss, logits, cache: call.cache.clone(), router: None };
+        output.with_router_loss(router, call)
+    }
+
+    fn router(&self) -> Option<Rc<RouterLoss>> {
+        self.router.clone()
     }
 
     fn hidden_states(&self, call: &ForwardCall) -> Tensor {

@@ -1,9 +1,11 @@
 //! Mixtral (transformers/models/mixtral/modeling_mixtral.py): Mistral's decoder with experts in the MLP's place.
 
+use std::rc::Rc;
+
 use crate::building::{BuildError, Builder, Module};
 use crate::dtype::DType;
 use crate::job::{FieldError, Fields, ModelSpec, ModelingFile};
-use crate::model::nn::{Experts, ExpertsConfig, ExpertsForm, LayerType, Scores, TopKRouter};
+use crate::model::nn::{Experts, ExpertsConfig, ExpertsForm, LayerType, RouterLoss, Scores, TopKRouter};
 use crate::tensor::Tensor;
 
 use super::bounds::bound_weights;
@@ -29,10 +31,16 @@ const DEFAULTS: DecoderDefaults = DecoderDefaults {
 
 fn build(model: &ModelSpec, at: &Builder, options: &RunOptions) -> Result<Box<dyn Model>, BuildError> {
     let config = Config::read(&model.config, at.dtype())?;
+    let experts = &config.experts;
+    let router_loss = RouterLoss::read(&model.config, experts.num_experts, experts.num_experts_per_tok)?;
+    let router_loss = Rc::new(router_loss);
     let new_layer = |at: &Builder, layer, decoder: &DecoderConfig| {
-        LlamaDecoderLayer::new(at, layer, decoder, options, |at| MixtralSparseMoeBlock::new(at, &config.experts))
+        LlamaDecoderLayer::new(at, layer, decoder, options, |at| {
+            MixtralSparseMoeBlock::new(at, &config.experts, &router_loss)
+        })
     };
-    Ok(Box::new(DecoderForCausalLm::with_layers(at, config.decoder.clone(), options, new_layer)))
+    let model = DecoderForCausalLm::with_layers(at, config.decoder.clone(), options, new_layer);
+    Ok(Box::new(model.with_router(Rc::clone(&router_loss))))
 }
 
 /// What Mixtral's config has beyond a decoder's.
@@ -76,10 +84,10 @@ struct MixtralSparseMoeBlock {
 }
 
 impl MixtralSparseMoeBlock {
-    fn new(at: &Builder, config: &ExpertsConfig) -> Self {
+    fn new(at: &Builder, config: &ExpertsConfig, router_loss: &Rc<RouterLoss>) -> Self {
         Self {
             module: at.module(),
-            gate: TopKRouter::new(&at.at("gate"), config),
+            gate: TopKRouter::new(&at.at("gate"), config, router_loss),
             experts: Experts::new(&at.at("experts"), config),
         }
     }

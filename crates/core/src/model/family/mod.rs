@@ -35,7 +35,7 @@ pub(crate) mod starcoder2;
 
 use std::rc::Rc;
 
-use super::nn::{HeadCall, KvCache, Linear, MaskInputs, position_ids};
+use super::nn::{HeadCall, KvCache, Linear, MaskInputs, RouterLoss, position_ids};
 use crate::building::{BuildError, Builder, Mode};
 use crate::job::{Attention, ModelSpec, ModelingFile};
 use crate::tensor::Tensor;
@@ -174,6 +174,16 @@ pub(crate) struct ModelOutput {
     /// `None` where a fused loss makes no logits.
     pub logits: Option<Tensor>,
     pub cache: Option<Rc<KvCache>>,
+    /// Of a mixture of experts that is asked for it.
+    pub router: Option<RouterOutput>,
+}
+
+/// What a mixture of experts returns beside.
+pub(crate) struct RouterOutput {
+    /// What balances the experts, before its coefficient.
+    pub aux_loss: Tensor,
+    /// One of each layer with experts.
+    pub logits: Vec<Tensor>,
 }
 
 impl ModelOutput {
@@ -183,7 +193,47 @@ impl ModelOutput {
             loss: self.loss.as_ref().map(&mut *map),
             logits: self.logits.as_ref().map(&mut *map),
             cache: self.cache.as_ref().map(|cache| Rc::new(cache.map(map))),
+            router: self.router.as_ref().map(|router| router.map(map)),
         }
+    }
+}
+
+impl ModelOutput {
+    /// With what balances the experts of these routers, if any, which is added to its own loss.
+    pub(crate) fn with_router_loss(mut self, router: Option<&Rc<RouterLoss>>, call: &ForwardCall) -> Self {
+        let Some(router) = router else { return self };
+        let logits = router.take_logits();
+        let aux_loss = router.loss(&logits, call.attention_mask);
+        if let (Some(loss), Some(aux_loss)) = (&self.loss, &aux_loss) {
+            self.loss = Some(loss.add_in_place(&aux_loss.mul_scalar(router.coefficient)));
+        }
+        self.router = aux_loss.map(|aux_loss| RouterOutput { aux_loss, logits });
+        self
+    }
+
+    /// What in it DDP hands on: all but the cache.
+    pub(crate) fn tensors(&self) -> Vec<Tensor> {
+        let router = self.router.iter().flat_map(|router| [&router.aux_loss].into_iter().chain(&router.logits));
+        [&self.loss, &self.logits].into_iter().flatten().chain(router).cloned().collect()
+    }
+
+    /// The same output with these in their place.
+    pub(crate) fn with_tensors(&self, tensors: Vec<Tensor>) -> Self {
+        let mut tensors = tensors.into_iter();
+        let mut next = |given: &Tensor| tensors.next().unwrap_or_else(|| given.clone());
+        Self {
+            loss: self.loss.as_ref().map(&mut next),
+            logits: self.logits.as_ref().map(&mut next),
+            cache: self.cache.clone(),
+            router: self.router.as_ref().map(|router| router.map(&mut next)),
+        }
+    }
+}
+
+impl RouterOutput {
+    /// What `map` makes of each tensor in it.
+    pub(crate) fn map(&self, mut map: impl FnMut(&Tensor) -> Tensor) -> Self {
+        Self { aux_loss: map(&self.aux_loss), logits: self.logits.iter().map(map).collect() }
     }
 }
 
@@ -196,6 +246,11 @@ pub(crate) trait Model {
 
     /// `model.get_output_embeddings()`
     fn output_embeddings(&self) -> Rc<Linear>;
+
+    /// Where its routers leave their logits.
+    fn router(&self) -> Option<Rc<RouterLoss>> {
+        None
+    }
 
     /// The cache that `DynamicCache(config)` is for this model.
     fn new_cache(&self) -> Rc<KvCache> {

@@ -1,12 +1,14 @@
 //! Qwen3's mixtures of experts (transformers/models/qwen3_moe/modeling_qwen3_moe.py): Qwen3's decoder, of which some layers or all have
 //! experts in the MLP's place.
 
+use std::rc::Rc;
+
 use serde_json::Value;
 
 use crate::building::{BuildError, Builder, Module};
 use crate::dtype::DType;
 use crate::job::{FieldError, Fields, ModelSpec, ModelingFile};
-use crate::model::nn::{Experts, ExpertsConfig, ExpertsForm, LayerType, Scores, TopKRouter};
+use crate::model::nn::{Experts, ExpertsConfig, ExpertsForm, LayerType, RouterLoss, Scores, TopKRouter};
 use crate::tensor::Tensor;
 
 use super::bounds::bound_weights;
@@ -33,17 +35,21 @@ const DEFAULTS: DecoderDefaults = DecoderDefaults {
 
 fn build(model: &ModelSpec, at: &Builder, options: &RunOptions) -> Result<Box<dyn Model>, BuildError> {
     let config = Config::read(&model.config, at.dtype())?;
+    let experts = &config.experts;
+    let router_loss = RouterLoss::read(&model.config, experts.num_experts, experts.num_experts_per_tok)?;
+    let router_loss = Rc::new(router_loss);
     let new_layer = |at: &Builder, layer, decoder: &DecoderConfig| {
         LlamaDecoderLayer::new(at, layer, decoder, options, |at| {
             let mlp: Box<dyn FeedForward> = if config.has_experts(layer) {
-                Box::new(Qwen3MoeSparseMoeBlock::new(at, &config.experts))
+                Box::new(Qwen3MoeSparseMoeBlock::new(at, &config.experts, &router_loss))
             } else {
                 Box::new(DecoderMlp::new(at, decoder))
             };
             mlp
         })
     };
-    Ok(Box::new(DecoderForCausalLm::with_layers(at, config.decoder.clone(), options, new_layer)))
+    let model = DecoderForCausalLm::with_layers(at, config.decoder.clone(), options, new_layer);
+    Ok(Box::new(model.with_router(Rc::clone(&router_loss))))
 }
 
 /// What the config has beyond a decoder's.
@@ -99,11 +105,11 @@ struct Qwen3MoeSparseMoeBlock {
 }
 
 impl Qwen3MoeSparseMoeBlock {
-    fn new(at: &Builder, config: &ExpertsConfig) -> Self {
+    fn new(at: &Builder, config: &ExpertsConfig, router_loss: &Rc<RouterLoss>) -> Self {
         Self {
             module: at.module(),
             experts: Experts::new(&at.at("experts"), config),
-            gate: TopKRouter::new(&at.at("gate"), config),
+            gate: TopKRouter::new(&at.at("gate"), config, router_loss),
         }
     }
 }

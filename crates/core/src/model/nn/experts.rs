@@ -1,12 +1,14 @@
 //! Mixtures of experts (transformers/integrations/moe.py): a router chooses experts for each token, whose weights are parameters of three
 //! dimensions.
 
+use std::rc::Rc;
+
 use crate::building::{Builder, Init, Module};
 use crate::dtype::DType;
 use crate::job::{FieldError, Fields};
 use crate::tensor::Tensor;
 
-use super::Activation;
+use super::{Activation, RouterLoss};
 
 /// What mixtures of experts have beside a decoder's config.
 #[derive(Clone)]
@@ -43,10 +45,6 @@ pub(crate) enum ExpertsForm {
 
 impl ExpertsForm {
     pub(crate) fn read(fields: &Fields) -> Result<Self, FieldError> {
-        let router_logits = "output_router_logits";
-        if fields.flag(router_logits, false)? {
-            return Err(FieldError::unsimulated(router_logits, "the loss that balances experts is not simulated"));
-        }
         let key = "experts_implementation";
         match fields.text(key, "grouped_mm")? {
             "grouped_mm" => Ok(Self::GroupedMm),
@@ -95,13 +93,14 @@ pub(crate) struct TopKRouter {
     module: Module,
     weight: Tensor,
     config: ExpertsConfig,
+    router_loss: Rc<RouterLoss>,
 }
 
 impl TopKRouter {
-    pub(crate) fn new(at: &Builder, config: &ExpertsConfig) -> Self {
+    pub(crate) fn new(at: &Builder, config: &ExpertsConfig, router_loss: &Rc<RouterLoss>) -> Self {
         at.lack_adapters(&["gate", "gate.weight"]);
         let weight = at.parameter("weight", &[config.num_experts, config.hidden_size], Init::Normal);
-        Self { module: at.module(), weight, config: config.clone() }
+        Self { module: at.module(), weight, config: config.clone(), router_loss: Rc::clone(router_loss) }
     }
 
     pub(crate) fn forward(&self, hidden_states: &Tensor) -> Routing {
@@ -117,6 +116,7 @@ impl TopKRouter {
         if scores.cast_back {
             weights = weights.to(logits.dtype());
         }
+        self.router_loss.note(&logits);
         Routing { logits, weights, chosen }
     }
 }

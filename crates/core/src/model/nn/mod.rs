@@ -11,6 +11,7 @@ mod positions;
 mod rope;
 mod rotary_versions;
 mod rotations;
+mod router_loss;
 
 pub(crate) use attention::{AttentionConfig, AttentionOutput, attention_forward, repeat_kv, sdpa_attention_forward};
 pub(crate) use cache::{CacheLayer, KvCache};
@@ -23,3 +24,4 @@ pub(crate) use positions::{RotaryEmbedding, apply_partial_rotary_pos_emb, apply_
 pub(crate) use rope::{Rope, RopeKind};
 pub(crate) use rotary_versions::{LayerRotary, RotaryCall};
 pub(crate) use rotations::{repeat_interleave, rotate_pairs, split_rotary};
+pub(crate) use router_loss::RouterLoss;

@@ -26,11 +26,14 @@ pub(super) const EIGHT_BIT: Remedy = Remedy {
     caution: "",
     apply: |job| match (job.optimizer, job.parallel.strategy) {
         _ if !job.task.trains() => not_for("nothing is trained"),
-        (OptimizerKind::Adamw8bit, _) => already_done("the moments are in 8 bits already"),
+        (OptimizerKind::Adamw8bit | OptimizerKind::PagedAdamw8bit, _) => {
+            already_done("the moments are in 8 bits already")
+        }
         (
             OptimizerKind::Adamw | OptimizerKind::Adam | OptimizerKind::AdamwFused | OptimizerKind::AdamwForloop,
             Strategy::None | Strategy::Ddp(_),
         ) => change_one(keys::OPTIMIZER, "adamw8bit"),
+        (OptimizerKind::PagedAdamw32bit, _) => not_for("the moments are in managed memory"),
         (_, Strategy::None | Strategy::Ddp(_)) => not_for("the optimizer is no Adam"),
         _ => not_for("8-bit moments are not simulated on shards"),
     },

@@ -142,6 +142,7 @@ pub fn simulate_judge(job: &JobSpec) -> Result<Option<Simulation>, SimulateError
         trace: context.take_trace(),
         parameter_count,
         trainable_count: 0,
+        managed_bytes: 0,
         repetition: None,
         other_sizes: Vec::new(),
     }))

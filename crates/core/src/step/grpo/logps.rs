@@ -3,11 +3,11 @@
 
 use crate::dtype::DType;
 use crate::job::LogProbs;
-use crate::op::cat;
+use crate::op::{cat, stack};
 use crate::tensor::Tensor;
 
 use super::trainer::Trainer;
-use crate::step::fused_head::{FusedCall, fused_forward};
+use crate::step::fused_head::{FusedCall, RouterCall, fused_forward};
 use crate::step::prepared::Prepared;
 use crate::step::schedule::pieces_left_out;
 
@@ -20,21 +20,35 @@ pub(super) struct LogpsCall<'a> {
     pub entropy: bool,
     /// Whether position ids are made from the mask, as `tonnage train` does where positions are rows of a table; TRL gives none.
     pub own_positions: bool,
+    pub router: RouterCall,
+}
+
+/// What `_get_per_token_logps_and_entropies` returns.
+pub(super) struct Logps {
+    pub per_token: Tensor,
+    /// If they are asked for.
+    pub entropies: Option<Tensor>,
+    /// Of a mixture of experts that is asked for it.
+    pub aux_loss: Option<Tensor>,
 }
 
 impl Trainer<'_> {
-    /// Log-probabilities of the completion's tokens, and the entropies if they are asked for.
-    pub(super) fn per_token_logps(&self, model: &Prepared, call: &LogpsCall) -> (Tensor, Option<Tensor>) {
+    /// Log-probabilities of the completion's tokens, and what is asked for beside.
+    pub(super) fn per_token_logps(&self, model: &Prepared, call: &LogpsCall) -> Logps {
         match self.spec.log_probs {
             LogProbs::Fused => self.fused_logps(model, call),
-            LogProbs::FullLogits => super::full_logits::per_token_logps(model, call),
+            LogProbs::FullLogits => {
+                let (per_token, entropies) = super::full_logits::per_token_logps(model, call);
+                Logps { per_token, entropies, aux_loss: None }
+            }
         }
     }
 
-    fn fused_logps(&self, model: &Prepared, call: &LogpsCall) -> (Tensor, Option<Tensor>) {
+    fn fused_logps(&self, model: &Prepared, call: &LogpsCall) -> Logps {
         let rows = call.input_ids.size(0);
         let batch_size = call.batch_size.unwrap_or(rows).max(1);
         let (mut all_logps, mut all_entropies) = (Vec::new(), Vec::new());
+        let mut all_aux_losses = Vec::new();
         let (mut labels, mut outputs) = (None, None);
         let pieces = rows.div_ceil(batch_size);
         let mut piece = 0;
@@ -53,6 +67,7 @@ impl Trainer<'_> {
                     labels,
                     scored: count * self.spec.completion_len,
                     cast_lm_head_to_fp32: self.spec.cast_lm_head_to_fp32,
+                    router: call.router,
                 },
             ));
             drop(_autocast);
@@ -60,6 +75,7 @@ impl Trainer<'_> {
             if let Some(entropy) = outputs.entropy.as_ref().filter(|_| call.entropy) {
                 all_entropies.push(entropy.slice_any(1, call.logits_to_keep));
             }
+            all_aux_losses.extend(outputs.aux_loss.clone().filter(|_| call.router != RouterCall::Output));
             piece += 1;
             let left_out = pieces_left_out(model.context, piece, pieces);
             if left_out > 0 {
@@ -70,7 +86,8 @@ impl Trainer<'_> {
         }
         let logps = cat(&all_logps.iter().collect::<Vec<_>>(), 0);
         let entropies = call.entropy.then(|| cat(&all_entropies.iter().collect::<Vec<_>>(), 0));
-        (logps, entropies)
+        let aux_loss = stack(&all_aux_losses).map(|aux_losses| aux_losses.mean());
+        Logps { per_token: logps, entropies, aux_loss }
     }
 }
 

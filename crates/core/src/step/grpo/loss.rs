@@ -5,9 +5,10 @@ use crate::op::{ReduceKind, UNTOLD, cat};
 use crate::tensor::Tensor;
 
 use super::batch::Batch;
-use super::logps::LogpsCall;
+use super::logps::{Logps, LogpsCall};
 use super::statistics::{log_masked_mean, masked_seq_mean};
 use super::trainer::Trainer;
+use crate::step::fused_head::{RouterCall, log_router_loss};
 
 /// `compute_loss(model, inputs)`
 pub(super) fn compute_loss(trainer: &Trainer, inputs: &Batch) -> Tensor {
@@ -22,8 +23,10 @@ pub(super) fn compute_loss(trainer: &Trainer, inputs: &Batch) -> Tensor {
         batch_size: None,
         entropy: true,
         own_positions: trainer.makes_positions(),
+        router: RouterCall::WeightedOrOutput,
     };
-    let (per_token_logps, entropies) = trainer.per_token_logps(&trainer.prepared_policy(), &call);
+    let logps = trainer.per_token_logps(&trainer.prepared_policy(), &call);
+    let Logps { per_token: per_token_logps, entropies, aux_loss } = logps;
     let advantages = inputs.advantages.unsqueeze(1);
     let old_per_token_logps = inputs.old_per_token_logps.clone().unwrap_or_else(|| per_token_logps.detach());
     let log_ratio = &per_token_logps - &old_per_token_logps;
@@ -48,13 +51,16 @@ pub(super) fn compute_loss(trainer: &Trainer, inputs: &Batch) -> Tensor {
         per_token_loss = &per_token_loss + &weighted;
     }
     let normalizer = loss_normalizer(&inputs.num_items_in_batch);
-    let loss = {
+    let mut loss = {
         let sum = {
             let masked = &per_token_loss * mask;
             masked.sum()
         };
         sum.div_by(&normalizer)
     };
+    if let Some(aux_loss) = &aux_loss {
+        loss = add_router_loss(&loss, aux_loss);
+    }
     if let Some(per_token_kl) = &per_token_kl {
         log_masked_mean(per_token_kl, mask);
     }
@@ -63,6 +69,16 @@ pub(super) fn compute_loss(trainer: &Trainer, inputs: &Batch) -> Tensor {
     }
     log_clipping(&coef_1, &advantages, mask);
     loss
+}
+
+/// `loss + self.router_aux_loss_coef * aux_loss / normalizer`, and what is logged of it.
+fn add_router_loss(loss: &Tensor, aux_loss: &Tensor) -> Tensor {
+    let sum = {
+        let weighted = aux_loss.mul_scalar(UNTOLD);
+        loss + &weighted.div_scalar(UNTOLD)
+    };
+    log_router_loss(aux_loss);
+    sum
 }
 
 /// `exp(reference - policy) - (reference - policy) - 1`

@@ -12,6 +12,7 @@ use super::logps::LogpsCall;
 use super::statistics::{is_zero, log_reduced, nanmean, nanstd, nansum};
 use super::trainer::Trainer;
 use super::vllm::Correction;
+use crate::step::fused_head::RouterCall;
 use crate::step::prepared::Prepared;
 use crate::step::trainer::Recipe;
 
@@ -49,6 +50,7 @@ impl Trainer<'_> {
             batch_size: Some(self.job.micro_batch_size),
             entropy: false,
             own_positions: self.makes_positions(),
+            router: RouterCall::Output,
         };
         let frozen = self.frozen_logps(&call, sampling_per_token_logps.as_ref().map(|logps| (logps, &completion_mask)));
         let rewards_per_func = self.calculate_rewards(rows);
@@ -103,7 +105,7 @@ impl Trainer<'_> {
 
     fn frozen_logps_of(&self, model: &Prepared, call: &LogpsCall) -> Tensor {
         self.context.phase(PhaseKind::Logps);
-        let (logps, _) = self.per_token_logps(model, call);
+        let logps = self.per_token_logps(model, call).per_token;
         self.context.phase(PhaseKind::Prepare);
         logps
     }
