@@ -1,11 +1,14 @@
 """Rehearses unmodified scripts of public repositories, as `public/scripts.toml` lists them, and writes docs/rehearsed-scripts.md.
 
-    python testdata/rehearse/public.py --tonnage target/release/tonnage --work FOLDER [--only nanoGPT,trl] [--again] [--write]
+    python testdata/rehearse/public.py --tonnage target/release/tonnage --work FOLDER [--only nanoGPT,trl] [--again] [--forced] [--write]
 
 Nothing of the repositories is kept here: they are cloned at the listed commit into `--work` (or read from `--source`, a place
 of git folders with `{owner}` and `{name}` in it). Data, vocabularies and weights are small substitutes (`public/substitutes.py`).
 Answers are kept in `--work`, so that a run can be continued; `--again` runs the scripts of `--only` anew, `--pin` writes the
 newest commit of repositories that have none into the list. Run with the Python whose PyTorch is to be rehearsed.
+
+`--forced` runs the scripts of `--only` that have an answer once more for as many steps with true values in place of the
+rehearsal's (`public/python/forced.py`), so that nothing that a value decides is guessed.
 """
 
 import argparse
@@ -27,6 +30,9 @@ import substitutes  # noqa: E402
 DOCUMENT = HERE.parent.parent / "docs" / "rehearsed-scripts.md"
 LIST = HERE / "public" / "scripts.toml"
 BEGIN, END = "<!-- rows -->", "<!-- /rows -->"
+FORCED = ("<!-- forced -->", "<!-- /forced -->")
+NOT_OF_VALUES = {"steady", "convolution", "recurrent", "unused", "longest"}
+"""Caveats that do not say that a value or the sizes of batches decided something."""
 LIMIT = 900
 """Seconds after which a rehearsal is ended."""
 OFFLINE = dict(
@@ -87,13 +93,15 @@ def installed(wanted, work):
     return str(folder)
 
 
-def rehearsed(tonnage, place, row, work):
-    """The answer of `tonnage rehearse` for a row, and what the script said last."""
+def rehearsed(tonnage, place, row, work, steps=0, forced="values"):
+    """The answer of `tonnage rehearse` for a row, and what the script said last; with `steps`, so many as `forced.py` has them."""
     gpus, options = str(row.get("gpus", 1)), row.get("options", "").split()
     folders = [str(place / row["path"])] if "path" in row else []
     others = [installed(row["packages"], work)] if "packages" in row else []
     path = os.pathsep.join([str(HERE / "public" / "python"), *folders, *others])
     environment = {**os.environ, **OFFLINE, "PATH": f"{pathlib.Path(sys.executable).parent}:{os.environ['PATH']}", "PYTHONPATH": path}
+    if steps:
+        options, environment["TONNAGE_FORCED"] = [*options, "--steps", str(steps)], forced
     command = [tonnage, "rehearse", "--gpu", row.get("gpu", "h100"), "--gpus", gpus, *options, "--json", "--", "sh", "-c", row["run"]]
     began = time.time()
     running = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=place / row.get("in", "."), env=environment, errors="replace")
@@ -124,6 +132,57 @@ def wording(row, answer):
 def last_line(said):
     lines = [line.strip() for line in said.splitlines() if re.match(r"\s*(error:|[\w.]*(Error|Exception|Interrupt)\b)", line)]
     return (lines or [line for line in said.splitlines() if line.strip()] or [""])[-1]
+
+
+def steps_of(answer):
+    """Optimizer steps of a rehearsal that came to a verdict."""
+    return max((process["steps"] for process in answer["document"]["processes"]), default=0) if answer["document"] else 0
+
+
+def peak_of(answer):
+    processes = answer["document"]["processes"] if answer["document"] else []
+    return max((device["peak_allocated_bytes"] for process in processes for device in process["devices"]), default=0)
+
+
+def forced_answer(tonnage, place, row, work, answer):
+    """The answer with true values; where it is another than the rehearsal's, beside one that is only looked at in the same way."""
+    steps = max(steps_of(answer), 1)
+    truth = rehearsed(tonnage, place, row, work, steps)
+    if truth["document"] and came(row, truth) and peak_of(truth) > peak_of(answer):
+        control = rehearsed(tonnage, place, row, work, steps, "nothing")
+        if control["document"] and came(row, control) and steps_of(control) == steps_of(truth):
+            truth["control"] = control
+    return truth
+
+
+def compared(row, answer, forced):
+    """What a rehearsal says beside the same script with true values: `equal`, `less`, `more, told` or `MORE, SILENT`, and by how much."""
+    codes = {caveat["code"] for process in answer["document"]["processes"] for caveat in process["caveats"]} - NOT_OF_VALUES
+    reached = steps_of(forced)
+    if not forced["document"] or not came(row, forced) or reached < steps_of(answer):
+        return "not compared", f"after {reached} steps: {last_line(forced['said'])}"
+    more = peak_of(forced) - peak_of(forced.get("control", answer))
+    told = ", ".join(sorted(codes))
+    if more <= 0:
+        return ("less" if more else "equal"), told
+    return ("more, told" if codes else "MORE, SILENT"), told
+
+
+def forced_table(rows, answers, forced):
+    """Every script that was run with true values beside its rehearsal, and how many came out how."""
+    lines, counts = [], {}
+    for row in rows:
+        if row["key"] not in forced:
+            continue
+        answer, truth = answers[row["key"]], forced[row["key"]]
+        what, why = compared(row, answer, truth)
+        counts[what] = counts.get(what, 0) + 1
+        shown = f"{row['in']}: {row['run']}" if "in" in row else row["run"]
+        why = " ".join(why.split()).replace("|", "\\|").replace(str(pathlib.Path.home()), "~")[:120]
+        lines.append(f"| {row['repository']} | `{shown[:120]}` | {steps_of(answer)} | {peak_of(truth.get('control', answer)):,} | {peak_of(truth):,} | {what} | {why} |")
+    told = ", ".join(f"{count} {what}" for what, count in sorted(counts.items()))
+    head = ["| repository | folder: command | steps | rehearsed (bytes) | with true values | this is | caveats of the rehearsal |", "|---|---|---|---|---|---|---|"]
+    return f"{len(lines)} scripts were run with true values: {told}.\n\n" + "\n".join(head + lines)
 
 
 def came(row, answer):
@@ -175,12 +234,12 @@ def main():
     parser.add_argument("--work", required=True, type=pathlib.Path)
     parser.add_argument("--source")
     parser.add_argument("--only", default="", help="parts of a repository's name or of a command")
-    for flag in "--again", "--pin", "--write":
+    for flag in "--again", "--forced", "--pin", "--write":
         parser.add_argument(flag, action="store_true")
     arguments = parser.parse_args()
     work = arguments.work.resolve()
     (work / "answers").mkdir(parents=True, exist_ok=True)
-    rows, answers = listed(), {}
+    rows, answers, forced = listed(), {}, {}
     only = [part for part in arguments.only.split(",") if part]
     for row in rows:
         kept = work / "answers" / f"{row['key']}.json"
@@ -193,6 +252,14 @@ def main():
             print(row["repository"], row["run"], *wording(row, answer), f"{answer['seconds']:.0f} s", sep=" | ", flush=True)
         if kept.exists():
             answers[row["key"]] = json.loads(kept.read_text())
+        truth = work / "answers" / f"{row['key']}-forced.json"
+        if arguments.forced and arguments.tonnage and wanted and kept.exists() and (arguments.again or not truth.exists()):
+            place, _ = checked_out(row["repository"], row["commit"], work, arguments.source)
+            prepared(place, row, work)
+            truth.write_text(json.dumps(forced_answer(arguments.tonnage, place, row, work, answers[row["key"]])))
+            print("forced", row["repository"], row["run"], *compared(row, answers[row["key"]], json.loads(truth.read_text())), sep=" | ", flush=True)
+        if truth.exists():
+            forced[row["key"]] = json.loads(truth.read_text())
     if arguments.pin:
         pin({row["repository"]: checked_out(row["repository"], row["commit"], work, arguments.source)[1] for row in rows})
         rows = listed()
@@ -203,6 +270,7 @@ def main():
         page = DOCUMENT.read_text()
         before, after = page.split(BEGIN)[0], page.split(END)[1]
         versions = f"PyTorch {torch.__version__}, transformers {transformers.__version__}."
+        after = after.split(FORCED[0])[0] + f"{FORCED[0]}\n{forced_table(rows, answers, forced)}\n{FORCED[1]}" + after.split(FORCED[1])[1]
         DOCUMENT.write_text(f"{before}{BEGIN}\n{table(rows, answers, versions)}\n{END}{after}")
 
 

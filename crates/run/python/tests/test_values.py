@@ -31,6 +31,17 @@ class Followed(unittest.TestCase):
         tensor.add_(1)
         self.assertIsNone(self.known.of(tensor))
 
+    def test_lengths_are_laid_where_the_device_is_read(self):
+        from tonnage_rehearse.values import lengths
+
+        known_one, unknown = self.torch.zeros(2, dtype=self.torch.long), self.torch.zeros(2, dtype=self.torch.int32)
+        self.known.give(known_one, self.torch.tensor([3, 1]), self.known.Certainty.WRITTEN)
+        lengths.lay(known_one, [9, 9])
+        self.assertEqual((known_one.tolist(), self.told), ([3, 1], {}))
+        lengths.lay(unknown, lengths._target_lengths(self.torch.zeros(7), 2))
+        self.assertEqual((unknown.tolist(), list(self.told)), ([3, 4], ["size"]))
+        self.assertEqual(lengths._target_lengths(self.torch.zeros(2, 5), 2), [5, 5])
+
     def test_a_value_goes_with_its_tensor(self):
         tensor = self.torch.zeros(3)
         self.known.give(tensor, self.torch.ones(3), self.known.Certainty.WRITTEN)

@@ -78,6 +78,7 @@ const SHIM: &[(&str, &str)] = &[
     ("tonnage_rehearse/values/choices.py", include_str!("../../python/rehearse/tonnage_rehearse/values/choices.py")),
     ("tonnage_rehearse/values/follow.py", include_str!("../../python/rehearse/tonnage_rehearse/values/follow.py")),
     ("tonnage_rehearse/values/known.py", include_str!("../../python/rehearse/tonnage_rehearse/values/known.py")),
+    ("tonnage_rehearse/values/lengths.py", include_str!("../../python/rehearse/tonnage_rehearse/values/lengths.py")),
     ("tonnage_rehearse/values/names.py", include_str!("../../python/rehearse/tonnage_rehearse/values/names.py")),
     ("tonnage_rehearse/values/numbers.py", include_str!("../../python/rehearse/tonnage_rehearse/values/numbers.py")),
     ("tonnage_rehearse/values/reads.py", include_str!("../../python/rehearse/tonnage_rehearse/values/reads.py")),

@@ -1,11 +1,11 @@
 """Values of device tensors, as far as the host can know them: what it wrote itself and what follows from that is computed
 beside the device; what only a kernel would compute reads as zero, and choices of a kernel (experts, tokens) as valid ones.
 
-`known` keeps values, `follow` computes them, `births`, `choices`, `sizes` and `reads` are where they begin, are made up,
+`known` keeps values, `follow` computes them, `births`, `choices`, `sizes` (and `lengths`) and `reads` are where they begin, are made up,
 decide a size, and reach the host.
 """
 
-from . import births, choices, follow, known, reads, rules, sizes
+from . import births, choices, follow, known, lengths, reads, rules, sizes
 
 
 def install(torch, wanted):
@@ -16,5 +16,6 @@ def install(torch, wanted):
     births.install(torch)
     choices.install(torch)
     sizes.install(torch)
+    lengths.install(torch)
     rules.install(torch)
     reads.install(torch)
