@@ -82,8 +82,14 @@ impl Norm for CohereLayerNorm {
         let _module = self.module.enter();
         let mut hidden_states = input.to(DType::Float32);
         let mean = hidden_states.mean_last();
-        let variance = (&hidden_states - &mean).pow_scalar(2.0).mean_last();
         // Inner blocks are Python's temporaries: what they drop here is freed in the middle of the expression.
+        let variance = {
+            let squared = {
+                let deviation = &hidden_states - &mean;
+                deviation.pow_scalar(2.0)
+            };
+            squared.mean_last()
+        };
         hidden_states = {
             let deviation = &hidden_states - &mean;
             let inverse = variance.add_scalar(self.eps).rsqrt();
