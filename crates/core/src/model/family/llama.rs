@@ -273,6 +273,8 @@ impl<L: DecoderLayer, N: Norm> DecoderModel<L, N> {
         let rotary = |rotary_emb: &RotaryEmbedding| rotary_emb.forward(dtype, &position_ids);
         // Where there are two, transformers goes through a set of names, whose order is Python's hash's.
         let position_embeddings: Vec<(Tensor, Tensor)> = self.rotary_embs.iter().map(rotary).collect();
+        // Before the first layer, whose keys the cache then has.
+        let decodes = call.decodes();
         for (layer, &layer_type) in self.layers.iter().zip(self.config.layer_types.iter()) {
             // Layers with tables of their own read these positions only.
             let own = || (position_ids.clone(), position_ids.clone());
@@ -283,7 +285,7 @@ impl<L: DecoderLayer, N: Norm> DecoderModel<L, N> {
                 position_ids: position_ids.clone(),
                 mask: masks.of(layer_type).cloned(),
                 cache: call.cache.clone(),
-                decodes: call.decodes(),
+                decodes,
             };
             hidden_states = call_layer(layer, &hidden_states, layer_call, &self.options);
         }
