@@ -291,7 +291,14 @@ impl OptDecoder {
 /// `(cumsum(attention_mask, dim=1) * attention_mask - 1).long()`
 fn count_positions(attention_mask: &Tensor) -> Tensor {
     let mut position_ids = attention_mask.cumsum();
-    position_ids = (&position_ids * attention_mask).sub_scalar(1.0).to(DType::Int64);
+    // Inner blocks are Python's temporaries.
+    position_ids = {
+        let counted = {
+            let product = &position_ids * attention_mask;
+            product.sub_scalar(1.0)
+        };
+        counted.to(DType::Int64)
+    };
     position_ids
 }
 
