@@ -8,7 +8,7 @@ use std::net::TcpListener;
 use std::os::fd::IntoRawFd;
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use std::sync::OnceLock;
+use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 
 use serde_json::Value;
 use tonnage_core::job::{Fields, JobSource, JobSpec, ModelSpec};
@@ -24,6 +24,12 @@ const TOLERANCE: f64 = 1e-6;
 
 fn torch() -> &'static Torch {
     support::load_torch(false)
+}
+
+/// For tests that draw: all threads of a process draw from one generator of PyTorch's.
+fn generator() -> MutexGuard<'static, ()> {
+    static GENERATOR: Mutex<()> = Mutex::new(());
+    GENERATOR.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// The cases, made anew by the Python whose torch this is.
@@ -197,6 +203,7 @@ fn check_training(case: &mut Case) {
 #[test]
 #[ignore = "needs PyTorch: TONNAGE_TORCH names a Python that has it"]
 fn segments_and_gradients_are_the_twins() {
+    let _generator = generator();
     for name in CASES {
         check_gradients(&mut Case::read(name));
         check_training(&mut Case::read(name));
@@ -206,6 +213,7 @@ fn segments_and_gradients_are_the_twins() {
 #[test]
 #[ignore = "needs PyTorch: TONNAGE_TORCH names a Python that has it"]
 fn ranks_sum_gradients_and_gather_the_table_as_the_twin() {
+    let _generator = generator();
     let (found, shim) = support::compile_shim();
     let library = shim.ranks(&found, &mut |report| eprintln!("{report}")).expect("what ranks need compiles");
     torch();
@@ -239,6 +247,7 @@ fn ranks_sum_gradients_and_gather_the_table_as_the_twin() {
 #[test]
 #[ignore = "needs PyTorch: TONNAGE_TORCH names a Python that has it"]
 fn weights_begin_as_the_program_has_them() {
+    let _generator = generator();
     let case = Case::read("rope");
     torch().seed(5).expect("a generator");
     let model = ReasoningModel::build(torch(), Device::Cpu, &case.job(), Weights::Initial).expect("the model");
