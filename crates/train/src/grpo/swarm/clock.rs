@@ -47,6 +47,11 @@ impl Clock<'_> {
             if stops() {
                 return Ok(None);
             }
+            // The others are further, and what this round came to is forgotten: nobody will decide it, and nothing of it can be had.
+            if folder.is_past(round) {
+                let forgotten = || Decision { round, decided_by: self.name.to_owned(), ..Decision::default() };
+                return Ok(Some(folder.decision(round).unwrap_or_else(forgotten)));
+            }
             let seen = look_around(folder, round, before.as_ref());
             if self.is_over(&seen, begun.elapsed()) {
                 let Seen { published: included, missing, .. } = seen;
@@ -113,6 +118,31 @@ mod tests {
         assert!(!over("node-0", 3, 1, 9) && over("node-0", 3, 1, 10), "at the deadline a quorum is enough");
         assert!(!over("node-0", 1, 3, 39) && over("node-0", 1, 3, 40), "without one it is waited longer");
         assert!(!over("node-0", 0, 0, 9999), "nothing is decided of nothing");
+    }
+
+    #[test]
+    fn a_round_that_the_others_forgot_is_not_waited_for() {
+        let root = std::env::temp_dir().join(format!("tonnage-clock-late-{}", std::process::id()));
+        let _ = std::fs::remove_dir_all(&root);
+        let folder = SwarmFolder::new(&root, "exp", 1000).unwrap();
+        folder.begin(40, 2).unwrap();
+        for round in 0..12 {
+            let included = vec!["node-0".to_owned()];
+            folder
+                .decide(&Decision { round, included, decided_by: "node-0".to_owned(), ..Decision::default() })
+                .unwrap();
+            if let Some(old) = u64::checked_sub(round, 2) {
+                folder.forget(old);
+            }
+            assert_eq!(folder.current_round(), round + 1, "who joins goes to the round that comes");
+        }
+        let clock = Clock { name: "node-2", deadline: Duration::from_secs(3600), quorum: 1.0 };
+        folder.publish(0, "node-2", b"x").unwrap();
+        let decision = clock.wait_for_round(&folder, 0, &|| false).unwrap().expect("nobody stops it");
+        assert_eq!((decision.round, decision.included.len(), decision.missing.len()), (0, 0, 0));
+        std::fs::write(folder.root().join("state/current_state.json"), r#"{"round":900,"stage":0}"#).unwrap();
+        assert!(!folder.is_past(20), "a state that no decision bears out");
+        std::fs::remove_dir_all(root).unwrap();
     }
 
     #[test]

@@ -208,9 +208,10 @@ impl SwarmFolder {
         Ok(self.decision(decision.round).unwrap_or_else(|| decision.clone()))
     }
 
-    /// Says which round comes.
+    /// Says which round comes. It is held against what the state says, not against what was decided since: decisions are forgotten, and a
+    /// state that lags behind them would send who joins then into a round that is over.
     pub(super) fn set_round(&self, round: u64) -> Result<(), TrainError> {
-        if self.current_round() < round {
+        if self.stated_round() < round {
             write_whole(
                 &self.root.join("state").join("current_state.json"),
                 &json_of(&CurrentState { round, stage: 0 }),
@@ -221,12 +222,22 @@ impl SwarmFolder {
 
     /// The round that is going on: what the state says, and what was decided since.
     pub(super) fn current_round(&self) -> u64 {
-        let path = self.root.join("state").join("current_state.json");
-        let mut round = read_json::<CurrentState>(&path, MOST_OWN_BYTES).map_or(0, |state| state.round);
+        let mut round = self.stated_round();
         while self.decision(round).is_some() {
             round += 1;
         }
         round
+    }
+
+    /// Whether a later round is going on, and the one before that was decided: what anybody writes into the state ends no round.
+    pub(super) fn is_past(&self, round: u64) -> bool {
+        let current = self.current_round();
+        current > round && self.decision(current - 1).is_some()
+    }
+
+    fn stated_round(&self) -> u64 {
+        let path = self.root.join("state").join("current_state.json");
+        read_json::<CurrentState>(&path, MOST_OWN_BYTES).map_or(0, |state| state.round)
     }
 
     /// Removes what was published in a round, and what it came to.
