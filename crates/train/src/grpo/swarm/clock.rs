@@ -47,10 +47,9 @@ impl Clock<'_> {
             if stops() {
                 return Ok(None);
             }
-            // The others are further, and what this round came to is forgotten: nobody will decide it, and nothing of it can be had.
-            if folder.is_past(round) {
-                let forgotten = || Decision { round, decided_by: self.name.to_owned(), ..Decision::default() };
-                return Ok(Some(folder.decision(round).unwrap_or_else(forgotten)));
+            // Nobody will decide it, and nothing of it can be had; the node joins anew after it.
+            if folder.is_forgotten(round) {
+                return Ok(Some(Decision { round, decided_by: self.name.to_owned(), ..Decision::default() }));
             }
             let seen = look_around(folder, round, before.as_ref());
             if self.is_over(&seen, begun.elapsed()) {
@@ -141,7 +140,7 @@ mod tests {
         let decision = clock.wait_for_round(&folder, 0, &|| false).unwrap().expect("nobody stops it");
         assert_eq!((decision.round, decision.included.len(), decision.missing.len()), (0, 0, 0));
         std::fs::write(folder.root().join("state/current_state.json"), r#"{"round":900,"stage":0}"#).unwrap();
-        assert!(!folder.is_past(20), "a state that no decision bears out");
+        assert!(!folder.is_forgotten(20), "a state that no decision bears out");
         std::fs::remove_dir_all(root).unwrap();
     }
 

@@ -75,6 +75,11 @@ impl Exchange {
         Ok(current)
     }
 
+    /// Whether the others are so far ahead that nothing of this round is kept.
+    pub fn is_left_behind(&self, round: u64) -> bool {
+        self.waits && self.folder.is_forgotten(round)
+    }
+
     /// Is not waited for any more.
     pub fn leave_at(&self, round: u64) -> Result<(), TrainError> {
         self.register_peer(round, true)
@@ -170,6 +175,7 @@ impl Exchange {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::grpo::swarm::folder::Decision;
 
     #[test]
     fn who_waits_for_nobody_misses_no_round() {
@@ -186,7 +192,18 @@ mod tests {
             waits,
         };
         folder.set_round(40).unwrap();
-        assert_eq!(node("node-1", true).join_at(3, 100).unwrap(), 40, "what the others did without it is lost");
+        let late = node("node-1", true);
+        assert_eq!(late.join_at(3, 100).unwrap(), 40, "what the others did without it is lost");
+        assert!(!late.is_left_behind(3), "a state that no decision bears out");
+        let decided = |round| Decision {
+            round,
+            included: vec!["node-0".to_owned()],
+            decided_by: "node-0".to_owned(),
+            ..Decision::default()
+        };
+        folder.decide(&decided(40)).unwrap();
+        assert!(late.is_left_behind(3) && !late.is_left_behind(40) && !late.is_left_behind(41));
+        assert!(!node("node-1", false).is_left_behind(3), "who waits for nobody");
         let alone = node("node-1", false);
         assert_eq!(alone.join_at(3, 100).unwrap(), 3);
         // The other is far ahead, and what it clears away is its own.

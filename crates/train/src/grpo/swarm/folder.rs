@@ -229,10 +229,11 @@ impl SwarmFolder {
         round
     }
 
-    /// Whether a later round is going on, and the one before that was decided: what anybody writes into the state ends no round.
-    pub(super) fn is_past(&self, round: u64) -> bool {
+    /// Whether the others are further and what this round came to is removed. That they are is believed of a decision: what anybody writes
+    /// into the state ends no round.
+    pub(super) fn is_forgotten(&self, round: u64) -> bool {
         let current = self.current_round();
-        current > round && self.decision(current - 1).is_some()
+        current > round && self.decision(current - 1).is_some() && self.decision(round).is_none()
     }
 
     fn stated_round(&self) -> u64 {

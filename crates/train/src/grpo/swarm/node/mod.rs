@@ -192,6 +192,13 @@ impl Stepwise for Node<'_> {
     }
 
     fn one_step(&mut self, stops: &dyn Fn() -> bool, observe: &mut dyn FnMut(Event)) -> Result<bool, TrainError> {
+        if self.parts.exchange.as_ref().is_some_and(|exchange| exchange.is_left_behind(self.step)) {
+            self.join_swarm(self.rounds(), observe)?;
+            if self.step >= self.rounds() {
+                self.round = None;
+                return Ok(true);
+            }
+        }
         let began = Instant::now();
         self.round = self.one_round(stops, observe)?;
         if self.round.is_none() {
