@@ -4,6 +4,7 @@ embeddings of row, column and box, and the second inner pass, for the target of 
 of examples/hrm-sudoku.toml; a row of docs/hrm.md's table a variant. A variant that was trained is read from --out.
 
   hrm_positions.py --out FOLDER [--seed 0] [--steps 2000] [--variants NAME ...]
+  hrm_positions.py --boards FILE [--seed 0]     # its boards as CSV, for data.train_files of `tonnage train`; nothing is trained
 """
 
 import argparse
@@ -102,6 +103,10 @@ def puzzle(draw):
     return tokens, [digit.bit_length() + 1 for digit in solved]
 
 
+def in_digits(tokens):
+    return "".join("." if token == 1 else str(token - 1) for token in tokens)
+
+
 class Placed(Twin):
     """With other positions, and with or without a look ahead."""
 
@@ -178,17 +183,24 @@ def train(variant, seed, steps, held_out, pairs):
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--out", type=Path, required=True)
+    to = parser.add_mutually_exclusive_group(required=True)
+    to.add_argument("--out", type=Path)
+    to.add_argument("--boards", type=Path)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--steps", type=int, default=2000)
     parser.add_argument("--variants", nargs="+", default=list(VARIANTS), choices=VARIANTS)
     options = parser.parse_args()
-    options.out.mkdir(parents=True, exist_ok=True)
-    torch.set_num_threads(1)
     draw = random.Random(options.seed)
     held_out = [puzzle(draw) for _ in range(HELD_OUT)]
+    drawn = [puzzle(draw) for _ in range(TRAINED)]
+    if options.boards:
+        lines = [f"hrm_positions,{in_digits(board)},{in_digits(solved)},0\n" for board, solved in held_out + drawn]
+        options.boards.write_text("source,question,answer,rating\n" + "".join(lines))
+        return
+    options.out.mkdir(parents=True, exist_ok=True)
+    torch.set_num_threads(1)
     known = {tuple(solved) for _, solved in held_out}
-    pairs = [pair for pair in (puzzle(draw) for _ in range(TRAINED)) if tuple(pair[1]) not in known]
+    pairs = [pair for pair in drawn if tuple(pair[1]) not in known]
     for at, variant in enumerate(options.variants):
         path = options.out / f"{variant}-{options.seed}-{options.steps}.json"
         if not path.exists():
