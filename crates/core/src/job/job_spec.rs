@@ -102,7 +102,7 @@ pub enum OptimizerKind {
     PagedAdamw32bit,
     /// Lion, one momentum per weight.
     Lion,
-    /// `schedulefree.AdamWScheduleFree`, foreach.
+    /// AdamW without a schedule, whose weights are averages of its own (`schedulefree.AdamWScheduleFree`, foreach).
     ScheduleFreeAdamw,
     /// AdamATan2: AdamW whose step is an arc tangent, as adam-atan2's fused kernel runs it.
     AdamAtan2,

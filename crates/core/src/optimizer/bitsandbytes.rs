@@ -83,7 +83,7 @@ impl Storage {
         kept
     }
 
-    /// `get_state_buffer`
+    /// Zeros as large as the parameter, in managed memory where it is paged and large enough (`get_state_buffer`).
     fn state_buffer(self, parameter: &Tensor, dtype: DType) -> Tensor {
         if self.paged && parameter.numel() >= MIN_PAGED {
             let context = parameter.context();

@@ -15,7 +15,7 @@ use super::{Family, Model, RunOptions};
 
 pub(crate) const FAMILY: Family = Family { model_types: &["cohere"], build };
 
-/// `CohereConfig`, `Cohere2Config`
+/// What `CohereConfig` and `Cohere2Config` has where a config says nothing (transformers 5.17).
 const DEFAULTS: DecoderDefaults = DecoderDefaults {
     vocab_size: 256_000,
     hidden_size: 8192,
@@ -53,7 +53,7 @@ pub(crate) fn read_cohere2_config(fields: &Fields) -> Result<DecoderConfig, Fiel
     read_config(fields, &DEFAULTS)
 }
 
-/// `CohereForCausalLM`, `Cohere2ForCausalLM`
+/// `CohereForCausalLM`, and `Cohere2ForCausalLM`, which differs by its config alone.
 pub(crate) fn new_model(at: &Builder, config: DecoderConfig, options: &RunOptions) -> Box<dyn Model> {
     let new_layer = |at: &Builder, layer, config: &DecoderConfig| CohereDecoderLayer::new(at, layer, config, options);
     Box::new(DecoderForCausalLm::<_, CohereLayerNorm>::with_norms(at, config, options, new_layer))

@@ -12,7 +12,7 @@ use super::{Family, Model, RunOptions};
 
 pub(crate) const FAMILY: Family = Family { model_types: &["gemma3_text"], build };
 
-/// `Gemma3TextConfig`
+/// What `Gemma3TextConfig` has where a config says nothing (transformers 5.17).
 const DEFAULTS: DecoderDefaults = DecoderDefaults { vocab_size: 262_208, qk_norm: true, ..gemma2::DEFAULTS };
 
 fn build(model: &ModelSpec, at: &Builder, options: &RunOptions) -> Result<Box<dyn Model>, BuildError> {

@@ -15,7 +15,7 @@ use super::{Family, Model, RunOptions};
 
 pub(crate) const FAMILY: Family = Family { model_types: &["glm"], build };
 
-/// `GlmConfig`, `Glm4Config`
+/// What `GlmConfig` and `Glm4Config` has where a config says nothing (transformers 5.17).
 const DEFAULTS: DecoderDefaults = DecoderDefaults {
     vocab_size: 151_552,
     intermediate_size: 13696,

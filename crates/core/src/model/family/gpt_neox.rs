@@ -19,7 +19,7 @@ use super::{Family, ForwardCall, Model, ModelOutput, RunOptions};
 
 pub(crate) const FAMILY: Family = Family { model_types: &["gpt_neox"], build: GptNeoXForCausalLm::build };
 
-/// `GPTNeoXConfig`
+/// What `GPTNeoXConfig` has where a config says nothing (transformers 5.17).
 const DEFAULTS: DecoderDefaults = DecoderDefaults {
     vocab_size: 50432,
     hidden_size: 6144,

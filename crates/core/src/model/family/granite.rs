@@ -10,7 +10,7 @@ use super::{Family, Model, RunOptions};
 
 pub(crate) const FAMILY: Family = Family { model_types: &["granite"], build };
 
-/// `GraniteConfig`
+/// What `GraniteConfig` has where a config says nothing (transformers 5.17).
 const DEFAULTS: DecoderDefaults = DecoderDefaults { file: ModelingFile::Later, ..DecoderDefaults::LLAMA };
 
 fn build(model: &ModelSpec, at: &Builder, options: &RunOptions) -> Result<Box<dyn Model>, BuildError> {

@@ -12,7 +12,7 @@ use super::{Family, Model, RunOptions};
 
 pub(crate) const FAMILY: Family = Family { model_types: &["mistral"], build };
 
-/// `MistralConfig`
+/// What `MistralConfig` has where a config says nothing (transformers 5.17).
 const DEFAULTS: DecoderDefaults = DecoderDefaults {
     intermediate_size: 14336,
     num_key_value_heads: Some(8),

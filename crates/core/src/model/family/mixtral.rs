@@ -16,7 +16,7 @@ use super::{Family, Model, RunOptions};
 
 pub(crate) const FAMILY: Family = Family { model_types: &["mixtral"], build };
 
-/// `MixtralConfig`
+/// What `MixtralConfig` has where a config says nothing (transformers 5.17).
 const DEFAULTS: DecoderDefaults = DecoderDefaults {
     intermediate_size: 14336,
     num_key_value_heads: Some(8),

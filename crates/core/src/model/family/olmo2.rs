@@ -24,7 +24,7 @@ fn build(model: &ModelSpec, at: &Builder, options: &RunOptions) -> Result<Box<dy
     Ok(new_model(at, config, options))
 }
 
-/// `Olmo2ForCausalLM`, `Olmo3ForCausalLM`
+/// `Olmo2ForCausalLM`, and `Olmo3ForCausalLM`, which differs by its config alone.
 pub(crate) fn new_model(at: &Builder, config: DecoderConfig, options: &RunOptions) -> Box<dyn Model> {
     let new_layer = |at: &Builder, layer, config: &DecoderConfig| Olmo2DecoderLayer::new(at, layer, config, options);
     Box::new(DecoderForCausalLm::<_, Olmo2RmsNorm>::with_norms(at, config, options, new_layer))

@@ -11,7 +11,7 @@ use super::{Family, Model, RunOptions};
 
 pub(crate) const FAMILY: Family = Family { model_types: &["olmo3"], build };
 
-/// `Olmo3Config`
+/// What `Olmo3Config` has where a config says nothing (transformers 5.17).
 const DEFAULTS: DecoderDefaults = DecoderDefaults { rope_theta: 500_000.0, ..olmo2::DEFAULTS };
 
 fn build(model: &ModelSpec, at: &Builder, options: &RunOptions) -> Result<Box<dyn Model>, BuildError> {

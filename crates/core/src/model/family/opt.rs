@@ -20,9 +20,9 @@ use super::{Family, ForwardCall, Model, ModelOutput, RunOptions};
 
 pub(crate) const FAMILY: Family = Family { model_types: &["opt"], build: OptForCausalLm::build };
 
-/// `OPTLearnedPositionalEmbedding.offset`
+/// Rows of the position table before the first token's (`OPTLearnedPositionalEmbedding.offset`).
 const OFFSET: u64 = 2;
-/// `nn.LayerNorm`'s own.
+/// Its config names none, so that `nn.LayerNorm` has its own.
 const EPS: f64 = 1e-5;
 
 /// `OPTConfig`

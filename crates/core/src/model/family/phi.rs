@@ -19,7 +19,7 @@ use super::{Family, ForwardCall, Model, ModelOutput, RunOptions};
 
 pub(crate) const FAMILY: Family = Family { model_types: &["phi"], build: PhiForCausalLm::build };
 
-/// `PhiConfig`
+/// What `PhiConfig` has where a config says nothing (transformers 5.17).
 const DEFAULTS: DecoderDefaults = DecoderDefaults {
     vocab_size: 51200,
     hidden_size: 2048,

@@ -19,7 +19,7 @@ use super::{Family, Model, RunOptions};
 
 pub(crate) const FAMILY: Family = Family { model_types: &["phi3"], build };
 
-/// `Phi3Config`
+/// What `Phi3Config` has where a config says nothing (transformers 5.17).
 const DEFAULTS: DecoderDefaults = DecoderDefaults {
     vocab_size: 32064,
     hidden_size: 3072,

@@ -19,7 +19,7 @@ use super::{Family, Model, RunOptions};
 
 pub(crate) const FAMILY: Family = Family { model_types: &["qwen3_moe"], build };
 
-/// `Qwen3MoeConfig`
+/// What `Qwen3MoeConfig` has where a config says nothing (transformers 5.17).
 const DEFAULTS: DecoderDefaults = DecoderDefaults {
     vocab_size: 151_936,
     hidden_size: 2048,

@@ -13,7 +13,7 @@ use super::{Family, Model, RunOptions};
 
 pub(crate) const FAMILY: Family = Family { model_types: &["smollm3"], build };
 
-/// `SmolLM3Config`
+/// What `SmolLM3Config` has where a config says nothing (transformers 5.17).
 const DEFAULTS: DecoderDefaults = DecoderDefaults {
     vocab_size: 128_256,
     hidden_size: 2048,

@@ -15,7 +15,7 @@ use super::{Family, Model, RunOptions};
 
 pub(crate) const FAMILY: Family = Family { model_types: &["stablelm"], build };
 
-/// `StableLmConfig`
+/// What `StableLmConfig` has where a config says nothing (transformers 5.17).
 const DEFAULTS: DecoderDefaults = DecoderDefaults {
     vocab_size: 50304,
     hidden_size: 2560,

@@ -14,7 +14,7 @@ use super::{Family, Model, RunOptions};
 
 pub(crate) const FAMILY: Family = Family { model_types: &["starcoder2"], build };
 
-/// `Starcoder2Config`
+/// What `Starcoder2Config` has where a config says nothing (transformers 5.17).
 const DEFAULTS: DecoderDefaults = DecoderDefaults {
     vocab_size: 49152,
     hidden_size: 3072,

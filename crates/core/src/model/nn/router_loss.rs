@@ -14,7 +14,7 @@ pub(crate) struct RouterLoss {
     top_k: u64,
     /// `output_router_logits`: every forward call computes the loss.
     pub is_output: bool,
-    /// `router_aux_loss_coef`
+    /// What its loss is multiplied by before it is added (`router_aux_loss_coef`).
     pub coefficient: f64,
     /// Logits of the running pass, where somebody asked for them.
     collected: RefCell<Option<Vec<Tensor>>>,
