@@ -61,6 +61,21 @@ impl Batch {
         }
     }
 
+    /// The job in passes of `rows`, as few as can be: one, or those of whole groups. `None` where passes are not accumulated.
+    pub fn in_fewest_passes(job: &JobSpec, rows: u64) -> Option<Self> {
+        let passes = match job.task.facts().passes() {
+            Passes::Counted(_) | Passes::One(_) => return None,
+            Passes::WholeGroups { group, .. } => least_common_multiple(rows, group)? / rows.max(1),
+            Passes::Accumulated => 1,
+        };
+        let now = Self::of(job);
+        Some(Self {
+            micro_batch_size: rows,
+            gradient_accumulation_steps: passes,
+            steps_per_generation: now.steps_per_generation.map(|_| passes),
+        })
+    }
+
     /// The changes that make it the batch of `job`, set by `origin`.
     pub fn overrides(&self, job: &JobSpec, origin: &Origin) -> Vec<Override> {
         let set = |key: &str, value: u64| Override::new(key, value, origin.clone());

@@ -53,11 +53,7 @@ fn search_largest(known: &VerdictTable<'_>, index: usize) -> Option<Largest> {
                 Passes::One(_) => Vec::new(),
                 _ => (1..first.min(MOST_ROWS + 1)).rev().filter(|rows| first.is_multiple_of(*rows)).collect(),
             };
-            let may_fit = match passes {
-                Passes::Accumulated => search.first_that_may_fit(&divisors),
-                _ => 0,
-            };
-            divisors[may_fit..].iter().find_map(|rows| search.fits_with(*rows))
+            divisors[search.first_that_may_fit(&divisors)..].iter().find_map(|rows| search.fits_with(*rows))
         }
     }
 }
@@ -153,21 +149,21 @@ impl Search<'_, '_> {
         self.known.verdict_on(batch, self.index).ok()
     }
 
-    /// The place of the first of `divisors`, which fall, of which one pass alone fits: where that does not fit, several
-    /// passes of as many rows, which keep gradients while they run, do not either.
+    /// The place of the first of `divisors`, which fall, that fits in as few passes as can be: where those do not fit, more
+    /// passes of as many rows, which keep gradients while they run and complete no smaller batch, do not either.
     fn first_that_may_fit(&self, divisors: &[u64]) -> usize {
-        match self.one_pass_fits(1) {
-            // There may be no such job of one pass.
+        match self.fewest_passes_fit(1) {
+            // There may be no such job of so few passes.
             Err(_) => 0,
-            Ok(_) => divisors.partition_point(|rows| !self.one_pass_fits(*rows).unwrap_or(false)),
+            Ok(_) => divisors.partition_point(|rows| !self.fewest_passes_fit(*rows).unwrap_or(false)),
         }
     }
 
-    fn one_pass_fits(&self, rows: u64) -> Result<bool, String> {
-        let now = Batch::of(self.known.job());
-        let alone = Batch { micro_batch_size: rows, gradient_accumulation_steps: 1, ..now };
-        self.known.learn_all(alone, &self.together);
-        self.known.verdict_on(alone, self.index).map(|verdict| verdict.fit == Fit::Fits)
+    fn fewest_passes_fit(&self, rows: u64) -> Result<bool, String> {
+        let job = self.known.job();
+        let few = Batch::in_fewest_passes(job, rows).ok_or_else(|| "passes are not accumulated".to_owned())?;
+        self.known.learn_all(few, &self.together);
+        self.known.verdict_on(few, self.index).map(|verdict| verdict.fit == Fit::Fits)
     }
 
     /// From a size that fits upwards.
@@ -249,6 +245,28 @@ mod tests {
                 }
             }
         }
+    }
+
+    #[test]
+    fn the_largest_passes_of_whole_groups_are_found_without_trying_all() {
+        let source = JobSource::model("gpt2").set("model.n_layer", 2).set("task", "grpo").set("completion_len", 32);
+        let source = source.set("prompt_len", 64).set("micro_batch_size", 40).set("gradient_accumulation_steps", 2);
+        let gpus = [1024, 2048, 2560, 3072, 4096].map(|size| Gpu::parse(&format!("{size}MiB,sm_90")).unwrap());
+        let job = source.resolve(&[]).unwrap().job;
+        let known = VerdictTable::new(&job, &gpus, &source);
+        let mut passes = Vec::new();
+        for index in 0..gpus.len() {
+            let found = largest_that_fits(&known, index);
+            let all = VerdictTable::new(&job, &gpus, &source);
+            let search = Search { known: &all, index, together: Vec::new() };
+            let tried = (1..=80).rev().filter(|rows| 80_u64.is_multiple_of(*rows));
+            let largest = tried.into_iter().find_map(|rows| search.fits_with(rows));
+            passes.push(largest.as_ref().map(|largest| largest.batch.gradient_accumulation_steps));
+            if passes[index] != Some(1) {
+                assert_eq!(found, largest, "on {index}");
+            }
+        }
+        assert!(passes.contains(&None) && passes.iter().flatten().any(|passes| *passes > 1), "{passes:?}");
     }
 
     #[test]
