@@ -15,6 +15,8 @@ from transformers import AutoConfig, AutoModelForCausalLM
 ODD = dict(vocab_size=1009, hidden_size=144, intermediate_size=331, num_hidden_layers=3, num_attention_heads=6, max_position_embeddings=77)
 GROUPED = dict(ODD, num_key_value_heads=2)
 NEO = dict(ODD, rotary_pct=0.5)
+#: Rows of grouped products begin at multiples of 16 bytes.
+FEW = dict(intermediate_size=328, num_experts=7, num_experts_per_tok=3)
 FAMILIES = {
     "cohere": [GROUPED, dict(ODD, use_qk_norm=True), dict(GROUPED, attention_bias=True, tie_word_embeddings=False)],
     "cohere2": [GROUPED, dict(ODD, sliding_window=16), dict(GROUPED, attention_bias=True, tie_word_embeddings=False)],
@@ -24,6 +26,7 @@ FAMILIES = {
     "olmo": [GROUPED, dict(ODD, clip_qkv=8.0), dict(GROUPED, attention_bias=True, tie_word_embeddings=True)],
     "olmo2": [GROUPED, dict(ODD, num_hidden_layers=1), dict(GROUPED, attention_bias=True, tie_word_embeddings=True)],
     "olmo3": [GROUPED, dict(ODD, num_hidden_layers=5), dict(GROUPED, attention_bias=True, tie_word_embeddings=True)],
+    "olmoe": [dict(GROUPED, **FEW), dict(ODD, clip_qkv=8.0, **FEW), dict(GROUPED, attention_bias=True, tie_word_embeddings=True, **FEW)],
     "opt": [dict(ODD, ffn_dim=331), dict(ODD, ffn_dim=64, do_layer_norm_before=False, word_embed_proj_dim=56),
             dict(ODD, enable_bias=False, tie_word_embeddings=False)],
     "phi": [GROUPED, dict(ODD, qk_layernorm=True), dict(GROUPED, partial_rotary_factor=0.75)],

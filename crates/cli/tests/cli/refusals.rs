@@ -31,7 +31,8 @@ fn refused(words: &[&str]) {
 fn configs_that_are_not_modelled() {
     let quantized = json!({"quantization_config": {"quant_method": "bitsandbytes", "load_in_4bit": true}});
     let cases = [
-        ("olmoe", json!({"num_experts": 8})),
+        ("olmoe", json!({"num_experts": 8, "experts_implementation": "eager"})),
+        ("phimoe", json!({})),
         ("mixtral", json!({"num_local_experts": 8, "router_jitter_noise": 0.1})),
         ("qwen3_moe", json!({"num_experts": 8, "experts_implementation": "eager"})),
         ("deepseek_v3", json!({})),

@@ -326,8 +326,8 @@ mod tests {
                 "config.json: config key `quantization_config`: bitsandbytes weights are not simulated",
             ),
             (
-                r#"{"model_type": "gemma3", "text_config": {"model_type": "olmoe"}}"#,
-                "config.json: `gemma3` is multimodal: model type `olmoe` is not simulated: it is a mixture of experts",
+                r#"{"model_type": "gemma3", "text_config": {"model_type": "phimoe"}}"#,
+                "config.json: `gemma3` is multimodal: model type `phimoe` is not simulated: it is a mixture of experts",
             ),
             (
                 r#"{"model_type": "llava", "hidden_size": 64}"#,
@@ -347,7 +347,7 @@ mod tests {
     fn a_refusal_says_what_the_model_is_and_never_suggests_another_for_a_name_that_exists() {
         let cases = [
             ("t5", "an encoder-decoder"),
-            ("olmoe", "a mixture of experts"),
+            ("phimoe", "a mixture of experts"),
             ("mistral4", "a mixture of experts"),
             ("roberta", "an encoder"),
             ("albert", "an encoder"),

@@ -82,6 +82,7 @@ static PRESETS: &[Preset] = &[
     preset("allenai/OLMo-2-0425-1B", 1_484_916_736, include_str!("presets/olmo-2-0425-1b.json")),
     preset("allenai/OLMo-2-1124-7B", 7_298_617_344, include_str!("presets/olmo-2-1124-7b.json")),
     preset("allenai/Olmo-3-1025-7B", 7_298_011_136, include_str!("presets/olmo-3-1025-7b.json")),
+    preset("allenai/OLMoE-1B-7B-0924", 6_919_161_856, include_str!("presets/olmoe-1b-7b-0924.json")),
     preset("EleutherAI/pythia-160m", 162_322_944, include_str!("presets/pythia-160m.json")),
     preset("EleutherAI/pythia-1.4b", 1_414_647_808, include_str!("presets/pythia-1.4b.json")),
     preset("EleutherAI/pythia-6.9b", 6_857_302_016, include_str!("presets/pythia-6.9b.json")),

@@ -22,6 +22,10 @@ const EXPERTS: ModelType = ModelType {
     ..LLAMA_LIKE
 };
 
+/// Decoders with experts of which Liger and peft know nothing, and flash-attn's layers are not simulated.
+const UNFUSED_EXPERTS: ModelType =
+    ModelType { has_experts: true, since: Some((5, 17)), layers_since: (5, 17), ..ModelType::DECODER };
+
 /// Liger has kernels for its layers and its loss; the layers are not simulated with them.
 const FUSED: ModelType = ModelType { liger: Liger::LayersNotKnown { fuses_loss: true }, ..ModelType::DECODER };
 
@@ -88,6 +92,7 @@ pub(super) static ROWS: &[ModelType] = &[
     ModelType { name: "olmo", has_begin_token: false, since: Some((4, 40)), ..ModelType::DECODER },
     ModelType { name: "olmo2", has_begin_token: false, since: Some((4, 47)), ..FUSED },
     ModelType { name: "olmo3", has_begin_token: false, since: Some((4, 57)), ..FUSED },
+    ModelType { name: "olmoe", has_begin_token: false, ..UNFUSED_EXPERTS },
     ModelType {
         name: "opt",
         default_positions: Some(2048),

@@ -115,9 +115,10 @@ impl Tensor {
         self.reduce(NORM, ReduceKind::Norm, &only(at))
     }
 
-    /// `sum(self, at)`, outside autograd.
+    /// `sum(self, at)`, outside autograd; autocast sums in fp32 without a copy.
     pub(crate) fn sum_along(&self, at: usize) -> Tensor {
-        self.reduce_into("sum.dim_IntList", ReduceKind::Sum, &only(at), self.sizes().removed(at), self.dtype())
+        let dtype = if is_autocast(self) { DType::Float32 } else { self.dtype() };
+        self.reduce_into("sum.dim_IntList", ReduceKind::Sum, &only(at), self.sizes().removed(at), dtype)
     }
 
     /// `mean(self, at, keepdim=True)`, outside autograd.

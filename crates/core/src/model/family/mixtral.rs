@@ -32,8 +32,7 @@ const DEFAULTS: DecoderDefaults = DecoderDefaults {
 fn build(model: &ModelSpec, at: &Builder, options: &RunOptions) -> Result<Box<dyn Model>, BuildError> {
     let config = Config::read(&model.config, at.dtype())?;
     let experts = &config.experts;
-    let router_loss = RouterLoss::read(&model.config, experts.num_experts, experts.num_experts_per_tok)?;
-    let router_loss = Rc::new(router_loss);
+    let router_loss = Rc::new(RouterLoss::read(&model.config, experts, 0.001)?);
     let new_layer = |at: &Builder, layer, decoder: &DecoderConfig| {
         LlamaDecoderLayer::new(at, layer, decoder, options, |at| {
             MixtralSparseMoeBlock::new(at, &config.experts, &router_loss)

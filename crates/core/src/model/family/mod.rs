@@ -24,6 +24,7 @@ pub(crate) mod mixtral;
 pub(crate) mod olmo;
 pub(crate) mod olmo2;
 pub(crate) mod olmo3;
+pub(crate) mod olmoe;
 pub(crate) mod opt;
 pub(crate) mod phi;
 pub(crate) mod phi3;
@@ -68,6 +69,7 @@ pub(crate) const LANGUAGE_MODELS: &[Family] = &[
     olmo::FAMILY,
     olmo2::FAMILY,
     olmo3::FAMILY,
+    olmoe::FAMILY,
     opt::FAMILY,
     phi::FAMILY,
     phi3::FAMILY,

@@ -8,6 +8,8 @@ use crate::job::{FieldError, Fields};
 use crate::op::zeros;
 use crate::tensor::Tensor;
 
+use super::ExpertsConfig;
+
 /// What a model's routers share.
 pub(crate) struct RouterLoss {
     num_experts: u64,
@@ -21,12 +23,13 @@ pub(crate) struct RouterLoss {
 }
 
 impl RouterLoss {
-    pub(crate) fn read(fields: &Fields, num_experts: u64, top_k: u64) -> Result<Self, FieldError> {
+    /// With the coefficient that the config class has where a config says nothing.
+    pub(crate) fn read(fields: &Fields, experts: &ExpertsConfig, coefficient: f64) -> Result<Self, FieldError> {
         Ok(Self {
-            num_experts,
-            top_k,
+            num_experts: experts.num_experts,
+            top_k: experts.num_experts_per_tok,
             is_output: fields.flag("output_router_logits", false)?,
-            coefficient: fields.number("router_aux_loss_coef", 0.001)?,
+            coefficient: fields.number("router_aux_loss_coef", coefficient)?,
             collected: RefCell::default(),
         })
     }
