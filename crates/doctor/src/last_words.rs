@@ -263,8 +263,9 @@ pub(crate) fn is_trailer(text: &str) -> bool {
 
 /// What a logger says of an exception behind its own words: `CRITICAL [root] Uncaught ValueError: x`.
 pub(crate) fn logged_words(text: &str) -> Option<(&str, &str)> {
-    const LEVELS: &[&str] = &["CRITICAL", "FATAL", "ERROR", "Uncaught ", "Unhandled exception"];
-    const BEFORE: &[&str] = &["Uncaught ", "] ", " - ", " | ", "exception: ", "ERROR: "];
+    const LEVELS: &[&str] =
+        &["CRITICAL", "FATAL", "ERROR", "Uncaught ", "Unhandled exception", "[E]", "[error]", "xception "];
+    const BEFORE: &[&str] = &["Uncaught ", "] ", " - ", " | ", "exception: ", "xception ", "ERROR: "];
     let level = LEVELS.iter().any(|level| has_phrase(text, level));
     let behind = |words: &&str| exception(text.rsplit_once(*words)?.1, true).filter(|(_, said)| !said.is_empty());
     if level && text.len() <= LONGEST { BEFORE.iter().find_map(behind) } else { None }

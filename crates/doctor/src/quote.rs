@@ -54,6 +54,7 @@ impl Wrapped {
         let first = head.split(|byte| *byte == b'\n').find(|line| !line.trim_ascii().is_empty()).unwrap_or_default();
         match first.trim_ascii() {
             [b'>', b' ', ..] | [b'>'] => Self::Mail,
+            first if first.ends_with(b":") && is_told(head) => Self::Mail,
             [b'`', b'`', ..] => Self::No,
             // A log begins so that ends lines later, or is one line.
             [b'`', rest @ ..] if !rest.contains(&b'`') || rest.ends_with(b"`") => Self::Backticks,
@@ -62,6 +63,12 @@ impl Wrapped {
                 _ => Self::No,
             },
         }
+    }
+
+    /// Whether the first two lines that say anything have come whole.
+    pub(crate) fn has_two_lines(head: &[u8]) -> bool {
+        let lines = head.split_inclusive(|byte| *byte == b'\n').filter(|line| line.ends_with(b"\n"));
+        lines.filter(|line| !line.trim_ascii().is_empty()).nth(1).is_some()
     }
 
     /// A line without it.
@@ -84,6 +91,16 @@ impl Wrapped {
             }
         }
     }
+}
+
+/// Whether below the first sentence, of one's own job, a quotation with a traceback's head or a frame begins.
+fn is_told(head: &[u8]) -> bool {
+    const OWN: &[&str] = &["I ", " my ", "My ", " I'm ", "This is ", "Here is "];
+    let text = String::from_utf8_lossy(head);
+    let mut lines = text.lines().map(str::trim).filter(|line| !line.is_empty());
+    let sentence = lines.next().unwrap_or_default();
+    let begins = lines.next().is_some_and(|line| line.starts_with("> ") && has_phrase(line, "Traceback (most recent"));
+    begins && OWN.iter().any(|words| has_phrase(sentence, words)) && !has_phrase(sentence, "wrote")
 }
 
 /// Whether the line quotes by itself.
@@ -295,6 +312,8 @@ mod tests {
         assert_eq!(inside("\u{201c}a\nb\u{201d}\n", "b\u{201d}"), "b");
         assert_eq!(inside("\u{201c}a\u{201d} is b\n", "\u{201c}a\u{201d}"), "\u{201c}a\u{201d}");
         assert_eq!(inside("a\n> b\n", "> b"), "> b");
+        assert_eq!(inside("This is what I get:\n\n> Traceback (most recent call last):\n", ">   b"), "  b");
+        assert_eq!(inside("Ann wrote:\n> Traceback (most recent call last):\n", "> b"), "> b");
         assert_eq!(inside("```\n`a`\n", "`a`"), "`a`");
         assert_eq!(inside("`a` is b\n", "`a` is b"), "`a` is b");
     }

@@ -6,7 +6,7 @@ use super::{Scanner, prose};
 use crate::cause::{FailureCause, Worker};
 use crate::code;
 use crate::error_words;
-use crate::exception::{Exception, Files, Raiser, exception_stated as stated_exception};
+use crate::exception::{Exception, Files, Place, Raiser, exception_stated as stated_exception};
 use crate::fences::is_document;
 use crate::finding::{Finding, LastError, Tone};
 use crate::history::lines_around;
@@ -15,7 +15,7 @@ use crate::line::Line;
 use crate::progress::{Progress, is_success, is_tests_end};
 use crate::quote::{self, Wrapped};
 use crate::text::{has_phrase, integer_after};
-use crate::traceback::{Ended, HEAD, cut_text, is_frame};
+use crate::traceback::{CutOff, Ended, HEAD, cut_text, is_frame};
 use crate::waiting::LONGEST_EVIDENCE;
 
 /// Closing lines that are read for what a log ends with.
@@ -47,9 +47,50 @@ impl Scanner {
         self.last_error = error
             .map(|(line, number)| LastError { line: *number, text: cut_text(&line.text, LONGEST_EVIDENCE).to_owned() });
         let is_document = is_document(&self.head);
-        let is_said = self.states_its_end(&closing) || (!is_document && self.reports_its_end(&closing));
+        let is_said = self.records_its_end(tail)
+            || self.states_its_end(&closing)
+            || (!is_document && self.reports_its_end(&closing));
         if !is_said && !is_document {
             self.speaks_of_its_end(&closing);
+        }
+        if !is_said {
+            self.tells_of_its_end(&closing);
+        }
+    }
+
+    /// Where the log ends within a traceback and nothing else explains its end: how far that had got.
+    pub(super) fn cut_off(&mut self, cut_off: Option<&CutOff>, tail: &str) {
+        let explains = self.kept.findings().iter().any(|finding| finding.strength() >= Strength::Death);
+        let Some(cut) = cut_off.filter(|_| !explains && !is_document(&self.head)) else { return };
+        let Place { file, line, function } = &cut.place;
+        let cause = if cut.files.launcher {
+            FailureCause::WorkerFailed(Worker::default())
+        } else {
+            let detail = Some(format!("the log ends within a traceback, at {file}:{line} in {function}"));
+            FailureCause::Stated { class: Class::Reported, detail }
+        };
+        let back = usize::try_from(self.lines.saturating_sub(cut.line)).unwrap_or(usize::MAX);
+        let mut frame = Line::new(tail.lines().rev().nth(back).unwrap_or_default().as_bytes());
+        frame.rank = cut.rank;
+        // A traceback's frames are indented by nature.
+        frame.indent = 0;
+        self.keep_last_words(&frame, cut.line, cause);
+    }
+
+    /// What somebody says in a sentence that his job ended with: `it died with the error "KeyError: 'a'"`.
+    fn tells_of_its_end(&mut self, closing: &[(Line, u64)]) {
+        if !self.kept.findings().is_empty() {
+            return;
+        }
+        for (line, number) in closing.iter().take(last_words::READ) {
+            let Some(said) = prose::told_error(&line.text) else { continue };
+            let mut inner = Self::new();
+            inner.feed(said.as_bytes());
+            let found = inner.finish().findings.into_iter().max_by_key(Finding::strength);
+            if let Some(finding) = found.filter(|finding| finding.strength() >= Strength::Ending) {
+                self.keep_finding(Finding { line: *number, last_line: *number, ..finding });
+                return;
+            }
         }
     }
 

@@ -8,6 +8,7 @@ mod aside;
 mod closing;
 mod prose;
 mod raised;
+mod records;
 mod reports;
 
 use memchr::{memchr, memrchr};
@@ -142,6 +143,7 @@ impl Scanner {
         for waiting in std::mem::take(&mut self.waiting) {
             self.keep(waiting);
         }
+        let cut_off = self.tracebacks.cut_off(self.lines);
         for ended in self.tracebacks.finish() {
             // A head that follows from an exception which is told in full says less than that.
             let is_told = self.chain.2 && ended.exception.message.is_empty();
@@ -153,6 +155,7 @@ impl Scanner {
         let is_chat = is_only_chat(&self.head);
         if !is_chat {
             self.last_words(&tail);
+            self.cut_off(cut_off.as_ref(), &tail);
         }
         if prose::is_document(&tail, self.lines) {
             self.kept.drop_said();
@@ -285,12 +288,6 @@ impl Scanner {
         if is_marked(candidates, Kind::Fence) {
             self.fences.line(&line, self.lines + 1);
         }
-    }
-
-    /// What is put around the whole log, by its first line that says anything.
-    fn around(&mut self) -> Wrapped {
-        let head = &self.head;
-        *self.around.get_or_insert_with(|| Wrapped::of_first_line(head))
     }
 
     /// What the first signature that knows the line makes of it.

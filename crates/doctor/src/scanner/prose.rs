@@ -1,7 +1,9 @@
 //! Texts about failures that are no logs: guides, questions and answers, reports in sentences.
 
+use super::{HEAD as LONGEST_HEAD, Scanner};
 use crate::exception::exception_stated;
 use crate::line::Line;
+use crate::quote::Wrapped;
 use crate::stamp::Stamp;
 use crate::text::has_phrase;
 use crate::traceback::HEAD;
@@ -14,6 +16,20 @@ const WORDS: usize = 6;
 const PARAGRAPHS: usize = 3;
 /// Who writes of himself shows what happened to him.
 const OF_ONESELF: &[&str] = &[" my ", " our ", "My ", "I'm ", " me ", " we ", "We ", "anks", "Hi", "Hello", "help"];
+
+impl Scanner {
+    /// What is put around the whole log, by its first lines that say anything.
+    pub(super) fn around(&mut self) -> Wrapped {
+        if let Some(around) = self.around {
+            return around;
+        }
+        let around = Wrapped::of_first_line(&self.head);
+        // What follows a first sentence may not have come yet.
+        let is_known = self.head.len() >= LONGEST_HEAD || Wrapped::has_two_lines(&self.head);
+        self.around = is_known.then_some(around);
+        around
+    }
+}
 
 /// Whether a whole text of so many lines is sentences for the most part, and ends with one: a line of a log in it is
 /// quoted.
@@ -43,6 +59,59 @@ pub(super) fn unquote_last(text: &str, closing: &mut [(Line, u64)]) {
     }
 }
 
+/// What stands in quotation marks in a sentence about how a job ended: not in one about what may happen, or happened once.
+pub(super) fn told_error(line: &str) -> Option<&str> {
+    const ENDED: &[&str] =
+        &["fail", "die", "crash", "stop", "end", "abort", "kill", "exit", "get", "got", "throw", "rais"];
+    const BEFORE: &[&str] =
+        &["error", "errors", "message", "with", "says", "saying", "exception", "following", "is", "by"];
+    const NOT_NOW: &[&str] = &[
+        "if ",
+        "when ",
+        "may ",
+        "might ",
+        "can ",
+        "could ",
+        "would ",
+        "should ",
+        "will ",
+        "sometimes",
+        "fixed",
+        "solved",
+        "no longer",
+        "used to",
+        "previous",
+        "earlier",
+        "example",
+        "retr",
+        "ignor",
+        "not ",
+        "n't ",
+        "avoid",
+        "prevent",
+        "handle",
+        "caught",
+        "catch",
+        "e.g.",
+        "such as",
+        "warning",
+        "instead of",
+        "whether",
+    ];
+    const MARKS: [(char, char); 4] = [('"', '"'), ('\u{201c}', '\u{201d}'), ('`', '`'), ('\u{ab}', '\u{bb}')];
+    let places = MARKS.iter().filter_map(|(open, close)| {
+        let (head, rest) = line.split_once(*open)?;
+        Some((head, rest.rsplit_once(*close)?.0))
+    });
+    let (head, said) = places.min_by_key(|(head, _)| head.len())?;
+    let small = head.to_lowercase();
+    let last = small.trim_end_matches([':', ',', ' ']).rsplit(' ').next().unwrap_or_default();
+    let ended = small.split(' ').any(|word| ENDED.iter().any(|start| word.starts_with(start)));
+    let is_told = small.split_whitespace().count() >= 3 && ended && BEFORE.contains(&last);
+    let is_now = !NOT_NOW.iter().any(|words| has_phrase(&small, words)) && !line.trim_end().ends_with('?');
+    (is_told && is_now).then_some(said)
+}
+
 /// Words without times, levels and numbers between them, up to a stop.
 fn is_sentence(line: &str) -> bool {
     let line = line.trim_start_matches(['\u{2022}', '-', '*', '#', ' ']);
@@ -67,6 +136,23 @@ mod tests {
     }
 
     const LINE: &str = "slurmstepd: error: Detected 1 oom-kill event(s) in step 7.batch cgroup\n";
+
+    #[test]
+    fn an_error_told_in_a_sentence_is_what_ended_the_job() {
+        let said = [
+            ("My job died with the error \"RuntimeError: rows of 3 and 4 cannot be stacked\"", Some("raised")),
+            (
+                "It ends each night with \"slurmstepd: error: *** JOB 7 ON n1 CANCELLED AT 2026-01-02T03:04:05 DUE TO TIME LIMIT ***\".",
+                Some("time_limit"),
+            ),
+            ("If the job died with the error \"RuntimeError: rows of 3\"", None),
+            ("The job no longer fails with the error \"RuntimeError: rows of 3\"", None),
+            ("The log of the tokenizer says \"all rows are read\"", None),
+        ];
+        for (text, expected) in said {
+            assert_eq!(class(&format!("step 1 loss 2.0\n{text}\n")), expected, "{text}");
+        }
+    }
 
     #[test]
     fn a_guide_that_shows_a_line_of_a_log_is_no_log() {

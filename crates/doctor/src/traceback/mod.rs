@@ -67,6 +67,17 @@ impl Ended {
     }
 }
 
+/// A traceback in which the log ends.
+#[derive(Clone, Debug)]
+pub(crate) struct CutOff {
+    /// The program's innermost frame, else a library's.
+    pub(crate) place: Place,
+    /// The line of its last frame.
+    pub(crate) line: u64,
+    pub(crate) rank: Option<u32>,
+    pub(crate) files: Files,
+}
+
 /// Tracebacks that have begun.
 #[derive(Default)]
 pub(super) struct Tracebacks {
@@ -94,6 +105,11 @@ impl Tracebacks {
         }
         let at = self.open.iter().rposition(|open| open.rank == line.rank)?;
         self.go_on(at, line, number)
+    }
+
+    /// The traceback within which a log of so many lines ends.
+    pub(super) fn cut_off(&self, lines: u64) -> Option<CutOff> {
+        self.open.iter().rev().find_map(|open| open.place_cut_off(lines))
     }
 
     /// What is open when the log ends.

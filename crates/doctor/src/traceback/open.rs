@@ -1,12 +1,14 @@
 //! [`Open`]: a traceback that has begun: its frames, its place, and the line that ends it.
 
-use super::{Ended, HEAD, LONGEST, LONGEST_MESSAGE, PATIENCE, cut_text};
+use super::{CutOff, Ended, HEAD, LONGEST, LONGEST_MESSAGE, PATIENCE, cut_text};
 use crate::exception::{Exception, Files, Place, exception_stated, is_library};
 use crate::line::Line;
 use crate::phase::{Phase, phase_of, phase_of_code};
 use crate::prefix::{PACKED, unescape_text};
 use crate::text::{find_phrase, has_phrase, integer_after, text_after};
 
+/// Lines that belong to a frame: itself, its code, the marks below.
+const OF_A_FRAME: u64 = 2;
 /// Lines of frames below `in user code:`.
 const USER_CODE: usize = 200;
 
@@ -43,6 +45,10 @@ pub(super) struct Open {
     pub(super) lines: usize,
     is_warned: bool,
     is_of_exit: bool,
+    /// Whether it began with its head.
+    is_headed: bool,
+    /// The last line that is certainly its own: a frame, or one of a box.
+    last_own: u64,
     /// Its last line, while the exception says more on the next.
     pub(super) ending: Option<Ended>,
 }
@@ -134,6 +140,7 @@ impl Open {
     pub(super) fn new(start: Start, line: &Line, number: u64) -> Self {
         let indent = if start.frame { line.indent.saturating_sub(2) } else { line.indent };
         let is_warned = has_phrase(&start.prefix, "WARN") || has_phrase(&start.prefix, "arning");
+        let is_headed = !start.frame;
         Self {
             style: start.style,
             name: start.name,
@@ -153,6 +160,8 @@ impl Open {
             lines: 0,
             is_warned,
             is_of_exit: false,
+            is_headed,
+            last_own: number,
             ending: None,
         }
     }
@@ -247,6 +256,7 @@ impl Open {
             }
             self.read_frame(text);
             self.after_frame = true;
+            self.last_own = number;
             return Step::On;
         }
         let indent = indent.saturating_sub(self.shift);
@@ -276,6 +286,7 @@ impl Open {
 
     fn boxed(&mut self, text: &str, line: &Line, number: u64) -> Step {
         if text.starts_with(['│', '╭', '╰', '┌', '└', '|', '+', '┃']) || text.is_empty() {
+            self.last_own = number;
             let inside = text.trim_matches(['│', '|', ' ']);
             if let Some((file, rest)) = inside.split_once(".py:")
                 && let Some(number) = integer_after(rest, "")
@@ -349,6 +360,15 @@ impl Open {
             indent: self.indent,
             is_of_exit: self.is_of_exit,
         }
+    }
+
+    /// Where it had got to, if the log ends within it: of `lines` all that came after its last frame is that frame's code.
+    pub(super) fn place_cut_off(&self, lines: u64) -> Option<CutOff> {
+        let is_last = lines.saturating_sub(self.last_own) <= if self.style == Style::Boxed { 1 } else { OF_A_FRAME };
+        let is_open = self.ending.is_none() && self.style != Style::Notebook && self.strangers == 0;
+        let (is_warned, files) = (self.is_warned || self.is_of_exit, self.files);
+        let place = self.own.clone().or_else(|| self.place.clone()).filter(|_| is_last && is_open && self.is_headed)?;
+        (!is_warned).then(|| CutOff { place, line: self.last_own, rank: self.rank.or(self.of_head), files })
     }
 
     /// What is known where the log ends before it does: a notebook states the name of the exception first.
