@@ -8,6 +8,8 @@ mod failures;
 mod guides;
 mod presets;
 mod published;
+mod recipes;
+
 mod reference;
 mod supervisor;
 mod sweeps;
@@ -47,6 +49,8 @@ enum Command {
     Measured(bounds::Measured),
     /// Read every trainer's config below a folder: how many are answered, why the others are not, which keys nobody knows.
     Configs(configs::Args),
+    /// Ask the program about every recipe of a trainer's checkout: how many are answered, and why the others are not.
+    Recipes(recipes::Args),
     /// Time tables of many estimates (`cargo build --release` first).
     Sweeps(sweeps::Args),
     /// Measure what a supervisor costs beside its job, and hold it against its bars (`cargo build --release` first).
@@ -73,6 +77,7 @@ fn main() -> Result<()> {
         Command::Guides(args) => guides::run(&args),
         Command::Failures(args) => failures::run(&args),
         Command::Published(args) => published::run(&args),
+        Command::Recipes(args) => recipes::run(&args),
         Command::Sweeps(args) => sweeps::run(&args),
         Command::Supervisor(args) => supervisor::run(&args),
         Command::Walk(args) => walk::run(&args),

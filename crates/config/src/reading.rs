@@ -12,6 +12,11 @@ use crate::text::brief_text;
 pub const REHEARSE: &str = "`tonnage rehearse --gpu h100 -- python your_script.py` runs your own script without a GPU and says what it \
                             takes";
 
+const FLASH: &str = "flash_attention_2";
+const SDPA: &str = "sdpa";
+const OTHER_KERNEL: &str = "what the flash-attn package makes of this model's calls is not simulated: estimated is PyTorch's own kernel \
+                            (sdpa); the range allows a fifth of the peak";
+
 /// More keys than these are counted.
 const MOST_NAMED: usize = 12;
 
@@ -74,7 +79,7 @@ impl Reading {
         }
         let mut source = base;
         source.overrides = [sets, source.overrides].concat();
-        Ok(source.left_open(self.left_open()))
+        Ok(with_known_attention(source.left_open(self.left_open())))
     }
 
     fn check_keys(&self) -> Result<(), JobError> {
@@ -226,6 +231,22 @@ impl FileRead {
         }
         tally
     }
+}
+
+/// The job with SDPA's kernel in place of the flash-attn package's, where that one is simulated for other models or steps
+/// alone. What the package itself refuses stays refused.
+fn with_known_attention(source: JobSource) -> JobSource {
+    let said = |given: &&mut Override| given.key == keys::ATTENTION && matches!(given.origin, Origin::JobFile(_));
+    let is_unknown = |error: &JobError| error.kind == JobErrorKind::Unsimulated && error.key() == Some(keys::ATTENTION);
+    let mut other = source.clone();
+    let Some(attention) = other.overrides.iter_mut().rev().find(said).filter(|given| given.value == FLASH) else {
+        return source;
+    };
+    if !source.resolve(&[]).is_err_and(|error| is_unknown(&error)) {
+        return source;
+    }
+    SDPA.clone_into(&mut attention.value);
+    other.left_open([LeftOpen { text: OTHER_KERNEL.to_owned(), allowance: Allowance::Fifth }])
 }
 
 /// The dtype in which `from_pretrained` loads the job's model.

@@ -306,3 +306,72 @@ fn every_kind_has_a_name_and_no_key_of_a_table_twice() {
         assert_eq!(seen.is_empty(), *name == "python");
     }
 }
+
+/// A recipe of Axolotl's as people publish it.
+fn recipe(more: &str) -> String {
+    format!("base_model: NousResearch/Meta-Llama-3-8B\nsequence_len: 512\nmicro_batch_size: 1\nbf16: auto\n{more}")
+}
+
+#[test]
+fn patterns_of_target_modules_become_the_names_they_end_in() {
+    let lora = "adapter: lora\nlora_r: 8\nlora_target_modules: ";
+    let all = recipe(&format!("{lora}'model.layers.[\\d]+.(mlp|self_attn).(up|down|q)_proj'\n"));
+    assert_eq!(said(&job(&[("recipe.yml", &all)]).unwrap(), "lora.targets"), "[\"up_proj\",\"down_proj\",\"q_proj\"]");
+    let some = recipe(&format!("{lora}'model.layers.(3|7).self_attn.(q|v)_proj'\n"));
+    let read = reading(&[("recipe.yml", &some)]).unwrap();
+    let noted = read.keys().find(|read| read.key == "lora_target_modules").unwrap();
+    assert!(matches!(noted.became, Became::Noted(_, Allowance::Less)), "{noted:?}");
+    let other = recipe(&format!("{lora}'(?!lm_head).*'\n"));
+    assert!(job(&[("recipe.yml", &other)]).unwrap_err().problem.contains("pattern of names"));
+}
+
+#[test]
+fn optimizers_of_torchao_widen_and_say_what_they_are_simulated_as() {
+    for (word, ours) in [("adamw_torch_8bit", "adamw8bit"), ("adamw_torch_4bit", "adamw8bit"), ("muon", "muon")] {
+        let text = recipe(&format!("optimizer: {word}\n"));
+        let read = reading(&[("recipe.yml", &text)]).unwrap();
+        let noted = read.keys().find(|read| read.key == "optimizer").unwrap();
+        assert!(matches!(noted.became, Became::Noted(_, Allowance::Fifth)), "{noted:?}");
+        assert_eq!(said(&job(&[("recipe.yml", &text)]).unwrap(), "optimizer"), format!("\"{ours}\""));
+    }
+    let unsaid = job(&[("recipe.yml", &recipe("optimizer:\n"))]).unwrap();
+    assert_eq!(said(&unsaid, "optimizer"), "\"adamw_fused\"");
+}
+
+#[test]
+fn attention_that_is_not_simulated_for_a_model_is_pytorchs_with_a_range() {
+    let attention = |text: &str| {
+        let source = reading(&[("recipe.yml", text)]).unwrap().as_source(JobSource::new()).unwrap();
+        let noted = source.left_open.iter().filter(|left| left.text.contains("sdpa")).map(|left| left.allowance);
+        let noted: Vec<Allowance> = noted.collect();
+        (said(&source.resolve(&[]).unwrap(), "attention"), noted)
+    };
+    let sdpa = "\"sdpa\"".to_owned();
+    let phi =
+        recipe("attn_implementation: flash_attention_2\n").replace("NousResearch/Meta-Llama-3-8B", "microsoft/phi-2");
+    assert_eq!(attention(&phi), (sdpa.clone(), vec![Allowance::Fifth]));
+    assert_eq!(attention(&recipe("flex_attention: true\n")), (sdpa, vec![Allowance::Unknown]));
+    let read = reading(&[("recipe.yml", &recipe("attn_implementation: xformers\n"))]).unwrap();
+    let noted = read.keys().find(|read| read.key == "attn_implementation").unwrap();
+    assert!(matches!(noted.became, Became::Noted(_, Allowance::Fifth)), "{noted:?}");
+    let xformers = job(&[("recipe.yml", &recipe("xformers_attention: true\n"))]).unwrap();
+    assert_eq!(said(&xformers, "attention"), "\"mem_efficient\"");
+    let llama = recipe("attn_implementation: flash_attention_2\n");
+    assert_eq!(attention(&llama), ("\"flash_attention_2\"".to_owned(), vec![]));
+    // What the package itself refuses stays refused.
+    let old = reading(&[("recipe.yml", &phi)]).unwrap().as_source(JobSource::new().set("gpu", "t4")).unwrap();
+    assert!(old.resolve(&[]).unwrap_err().problem.contains("Ampere GPUs or newer"));
+}
+
+#[test]
+fn optimizers_that_save_an_unknown_part_are_bounded_on_neither_side() {
+    let begin = "model_name_or_path: Qwen/Qwen2-1.5B-Instruct\nstage: sft\nfinetuning_type: full\ncutoff_len: 512\nper_device_train_batch_size: 1\n";
+    for switch in ["use_galore", "use_apollo", "use_badam", "use_adam_mini"] {
+        let text = format!("{begin}pure_bf16: true\n{switch}: true\n");
+        let source = reading(&[("recipe.yaml", &text)]).unwrap().as_source(JobSource::new()).unwrap();
+        let allows = |allowance| source.left_open.iter().any(|left| left.allowance == allowance);
+        assert!(allows(Allowance::Less) && allows(Allowance::Unknown), "{switch}");
+    }
+    let muon = job(&[("recipe.yaml", &format!("{begin}use_muon: true\n"))]).unwrap();
+    assert_eq!(said(&muon, "optimizer"), "\"muon\"");
+}

@@ -11,12 +11,10 @@ use crate::rule::{Became, OFF, Said};
 use crate::tree::{Entry, find_entry, is_null, is_on, plain_text};
 
 pub(super) fn optimizer_word(facts: &mut Facts, said: &Said<'_>) -> Became {
-    match said.word().as_str() {
-        "adamw_torch_8bit" | "adamw_torch_4bit" | "ao_adamw_8bit" | "ao_adamw_4bit" => {
-            Became::Refused("torchao's optimizers are not simulated".to_owned())
-        }
-        _ => optimizer::read(facts, said),
+    if is_null(said.value) {
+        return Became::NoMemory("not said: Axolotl's adamw_torch_fused");
     }
+    optimizer::read(facts, said)
 }
 
 /// `bf16`: weights of bf16 under autocast; `auto` is on where the GPU has it, `full` is weights of bf16 alone.

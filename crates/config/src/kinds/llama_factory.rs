@@ -16,7 +16,13 @@ use crate::tree::{Entry, find_entry, is_null, is_on, plain_text};
 
 const IMAGES: &str = "only models of images, videos or sounds read it: how many tokens they become is not told by this";
 const FROZEN: &str = "only models with towers have one";
-const LOW_RANK: &str = "optimizers of low-rank gradients are not simulated";
+const LOW_RANK: &str = "an optimizer of low-rank gradients is simulated as AdamW: its states are smaller, its projections were not \
+                        measured and may take more in the step";
+const BADAM: &str =
+    "BAdam is simulated as AdamW of all layers: it trains a few at a time, in fp32, which was not measured";
+const ADAM_MINI: &str = "Adam-mini is simulated as AdamW: its states are about half, its step was not measured";
+const MUON: &str =
+    "LLaMA-Factory's Muon is simulated as Muon for matrices beside AdamW; the range allows a fifth of the peak";
 const KTRANSFORMERS: &str = "KTransformers' experts on the host are not simulated";
 const MEGATRON: &str = "Megatron is not simulated";
 const OTHER_LOSS: &str = "another loss was not measured: it may keep more";
@@ -113,19 +119,19 @@ const ROWS_ROWS: &[Row] = &[
     ("freeze_trainable_layers", Rule::Free("only finetuning_type freeze reads it")),
     ("freeze_trainable_modules", Rule::Free("only finetuning_type freeze reads it")),
     ("freeze_extra_modules", Rule::Free("only finetuning_type freeze reads it")),
-    ("use_galore", Refuses(LOW_RANK)),
+    ("use_galore", Reads(|facts, said| saving_optimizer(facts, said, LOW_RANK))),
     ("galore_layerwise", Rule::Free("only GaLore reads it")),
-    ("use_apollo", Refuses(LOW_RANK)),
+    ("use_apollo", Reads(|facts, said| saving_optimizer(facts, said, LOW_RANK))),
     ("apollo_layerwise", Rule::Free("only APOLLO reads it")),
-    ("use_badam", Refuses("BAdam is not simulated")),
+    ("use_badam", Reads(|facts, said| saving_optimizer(facts, said, BADAM))),
     ("badam_mode", Rule::Free("only BAdam reads it")),
     ("badam_start_block", Rule::Free("only BAdam reads it")),
     ("badam_switch_mode", Rule::Free("only BAdam reads it")),
     ("badam_switch_interval", Rule::Free("only BAdam reads it")),
     ("badam_update_ratio", Rule::Free("only BAdam reads it")),
     ("badam_mask_mode", Rule::Free("only BAdam reads it")),
-    ("use_adam_mini", Refuses("Adam-mini is not simulated")),
-    ("use_muon", Refuses("LLaMA-Factory's Muon is not simulated")),
+    ("use_adam_mini", Reads(|facts, said| saving_optimizer(facts, said, ADAM_MINI))),
+    ("use_muon", Reads(use_muon)),
     ("use_mca", Refuses(MEGATRON)),
     ("use_megatron_bridge", Refuses(MEGATRON)),
     ("megatron_bridge_args", Refuses(MEGATRON)),
@@ -249,6 +255,23 @@ fn lora_targets(facts: &mut Facts, said: &Said<'_>) -> Became {
         return Became::Used(keys::LORA_TARGETS);
     }
     peft::targets(facts, said)
+}
+
+/// An optimizer that is made to save: what it saves is not known, nor what its step takes.
+fn saving_optimizer(facts: &mut Facts, said: &Said<'_>, what: &'static str) -> Became {
+    if !is_on(said.value) {
+        return Became::NoMemory(OFF);
+    }
+    facts.left_open.push(LeftOpen { text: what.to_owned(), allowance: Allowance::Less });
+    Became::Noted(what.to_owned(), Allowance::Unknown)
+}
+
+fn use_muon(facts: &mut Facts, said: &Said<'_>) -> Became {
+    if !is_on(said.value) {
+        return Became::NoMemory(OFF);
+    }
+    facts.set_text(keys::OPTIMIZER, "muon", said.place);
+    Became::Noted(MUON.to_owned(), Allowance::Fifth)
 }
 
 fn pure_bf16(facts: &mut Facts, said: &Said<'_>) -> Became {

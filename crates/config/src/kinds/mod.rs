@@ -13,6 +13,7 @@ pub mod optimizer;
 pub mod peft;
 pub mod python;
 pub mod quantized;
+mod target_pattern;
 pub mod torchtitan;
 pub mod trainer;
 pub mod trl;

@@ -12,6 +12,13 @@ const APEX: &str = "apex's fused AdamW is simulated as PyTorch's; the range allo
 const HF_ADAFACTOR: &str =
     "transformers' own Adafactor is simulated as PyTorch's; the range allows a fifth of the peak";
 
+const TORCHAO: &str = "torchao's AdamW of 8-bit states is simulated as bitsandbytes', whose states and scales are as large; its \
+                       compiled step was not measured, the range allows a fifth of the peak";
+const TORCHAO_4BIT: &str = "torchao's AdamW of 4-bit states is simulated as one of 8 bits, whose states are twice as large; its compiled \
+                            step was not measured, the range allows a fifth of the peak";
+const MUON: &str =
+    "a trainer's own Muon is simulated as Muon for matrices beside AdamW; the range allows a fifth of the peak";
+
 /// `OptimizerNames` of transformers 5.17 (training_args.py), and those of Axolotl and LLaMA-Factory that mean the same.
 const WORDS: &[Word] = &[
     ("adamw_torch", "adamw", None),
@@ -29,6 +36,11 @@ const WORDS: &[Word] = &[
     ("paged_adamw_32bit", "paged_adamw_32bit", None),
     ("schedule_free_adamw", "schedule_free_adamw", None),
     ("paged_adamw", "paged_adamw_32bit", None),
+    ("adamw_torch_8bit", "adamw8bit", Some((TORCHAO, Allowance::Fifth))),
+    ("ao_adamw_8bit", "adamw8bit", Some((TORCHAO, Allowance::Fifth))),
+    ("adamw_torch_4bit", "adamw8bit", Some((TORCHAO_4BIT, Allowance::Fifth))),
+    ("ao_adamw_4bit", "adamw8bit", Some((TORCHAO_4BIT, Allowance::Fifth))),
+    ("muon", "muon", Some((MUON, Allowance::Fifth))),
 ];
 
 /// What an optimizer's word comes to.

@@ -4,6 +4,7 @@ use serde_json::Value;
 use tonnage_core::job::{Allowance, keys};
 
 use super::quantized;
+use super::target_pattern::read_pattern;
 use super::words::{HUB, NAME, SCALAR};
 use crate::facts::Facts;
 use crate::rule::Rule::{Free, Notes, Reads, Refuses, Sets};
@@ -89,10 +90,19 @@ pub(super) const ONLY_QUANTIZED: &str = "only quantized weights read it";
 pub fn targets(facts: &mut Facts, said: &Said<'_>) -> Became {
     match said.value {
         value if is_null(value) => Became::NoMemory("not said: peft's own targets of the model type"),
-        Value::String(text) if is_pattern(text) => {
-            let why = "a pattern of names is not read: name the layers (`--lora-targets q_proj,v_proj`)";
-            Became::Refused(why.to_owned())
-        }
+        Value::String(text) if is_pattern(text) => match read_pattern(text) {
+            Some(found) => {
+                facts.set_text(keys::LORA_TARGETS, found.names.join(","), said.place);
+                match found.is_everywhere {
+                    true => Became::Used(keys::LORA_TARGETS),
+                    false => Became::Noted(FEWER.to_owned(), Allowance::Less),
+                }
+            }
+            None => {
+                let why = "this pattern of names is not read: name the layers (`--lora-targets q_proj,v_proj`)";
+                Became::Refused(why.to_owned())
+            }
+        },
         Value::Array(items) if items.iter().any(|item| is_table_of_tokens(&plain_text(item))) => {
             facts.set_key(keys::LORA_TARGETS, said.value, said.place);
             Became::Used(keys::LORA_TARGETS)

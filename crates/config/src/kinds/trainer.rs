@@ -255,6 +255,10 @@ pub fn attention(facts: &mut Facts, said: &Said<'_>) -> Became {
     set_attention(facts, &said.word(), said.place)
 }
 
+const XFORMERS: &str = "xFormers' kernel is simulated as the one of PyTorch that came from it (mem_efficient); the range allows a fifth of the peak";
+const FLEX: &str =
+    "flex attention is compiled and was not measured: estimated is PyTorch's own kernel (sdpa), it may take more";
+
 /// Sets the attention that transformers' word names.
 pub fn set_attention(facts: &mut Facts, word: &str, place: Option<&Place>) -> Became {
     const OTHER: &str =
@@ -265,6 +269,14 @@ pub fn set_attention(facts: &mut Facts, word: &str, place: Option<&Place>) -> Be
         "sdpa" => ("sdpa", false),
         "flash_attention_2" | "fa2" => ("flash_attention_2", false),
         "flash_attention_3" | "flash_attention_4" | "fa3" => ("flash_attention_2", true),
+        "xformers" => {
+            facts.set_text(keys::ATTENTION, "mem_efficient", place);
+            return Became::Noted(XFORMERS.to_owned(), Allowance::Fifth);
+        }
+        "flex_attention" => {
+            facts.set_text(keys::ATTENTION, "sdpa", place);
+            return Became::Noted(FLEX.to_owned(), Allowance::Unknown);
+        }
         word if word.contains("flash-attn") || word.contains("flash_attn") => ("flash_attention_2", true),
         other => {
             return Became::Refused(format!("attention `{}` is not simulated", crate::text::brief_text(other)));
