@@ -57,17 +57,43 @@ class Boundaries(unittest.TestCase):
         self.assertEqual((self.trace.drain.call_count, self.stop.after_step.call_count), (2, 2))
         self.assertIn("test_hooks.py:", self.phases.backward_line)
 
-    def test_a_step_without_an_optimizer_is_over_when_gradients_are_gone(self):
+    def own_steps(self, update, drop_before=False, drop_between=False, batches=6):
+        """How many steps were seen of a loop of its own; gradients are dropped every second batch, before the pass or after it."""
         torch = self.torch
         model = torch.nn.Linear(4, 1)
-        for batch in range(6):
-            if batch % 2 == 0:
+        for batch in range(batches):
+            if drop_before and batch % 2 == 0:
                 model.zero_grad()
-            model(torch.randn(2, 4)).sum().backward()
+            loss = model(torch.randn(2, 4)).sum()
+            if drop_between and batch % 2 == 0:
+                model.zero_grad()
+            loss.backward()
             with torch.no_grad():
                 for parameter in model.parameters():
-                    parameter.sub_(0.1 * parameter.grad)
-        self.assertEqual((self.phases.steps_done, self.stop.after_step.call_count), (2, 2))
+                    update(parameter)
+        self.assertEqual(self.stop.after_step.call_count, self.phases.steps_done)
+        return self.phases.steps_done
+
+    def test_a_step_without_an_optimizer_is_over_when_gradients_are_gone(self):
+        def update(parameter):
+            parameter.data.sub_(0.1 * parameter.grad)
+
+        self.assertEqual(self.own_steps(update, drop_before=True), 2)
+
+    def test_gradients_may_go_between_the_two_passes(self):
+        def update(parameter):
+            parameter.data.sub_(0.1 * parameter.grad)
+
+        self.assertEqual(self.own_steps(update, drop_between=True), 2)
+
+    def test_without_an_optimizer_a_parameter_that_was_written_ends_the_step(self):
+        self.assertEqual(self.own_steps(lambda parameter: parameter.sub_(0.1 * parameter.grad)), 5)
+
+    def test_without_an_optimizer_a_gradient_that_was_zeroed_ends_the_step(self):
+        self.assertEqual(self.own_steps(lambda parameter: parameter.grad.zero_()), 5)
+
+    def test_without_an_optimizer_gradients_that_add_up_are_no_step(self):
+        self.assertEqual(self.own_steps(lambda parameter: None), 0)
 
     def test_only_outermost_modules_count_and_without_gradients_they_infer(self):
         torch = self.torch

@@ -102,6 +102,12 @@ class Ranges(unittest.TestCase):
         self.assertIn("`input_ids` of Ranges 8 x 5 to 10; by the shortest", self.told["shapes"]["text"])
         self.assertIn("one more there takes about 2.000 MiB", self.told["shapes"]["text"])
 
+    def test_inputs_of_two_models_of_one_kind_are_not_one_that_varies(self):
+        for module, width in ((self, 64), (SimpleNamespace(), 784), (type(self)(), 784)):
+            self.shapes.note(module, (SimpleNamespace(shape=(8, width), is_cuda=True),), {})
+        self.shapes.tell()
+        self.assertEqual(self.told, {})
+
     def test_batches_of_one_size_are_not_told(self):
         for _ in range(3):
             self.step(8, 4, peak=3)

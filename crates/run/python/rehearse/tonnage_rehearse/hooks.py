@@ -24,7 +24,9 @@ class Hooks:
         self.in_backward = False
         self.latest = self.trained = None
         """The outermost module with parameters that ran last with gradients, while no optimizer has stepped; a parameter of it that
-        has had a gradient, until the gradient is gone."""
+        has had a gradient, until a step is over."""
+        self.left = None
+        """How often that parameter and its gradient had been written when the last backward pass was over."""
 
     def install(self):
         """Sets every hook."""
@@ -57,7 +59,7 @@ class Hooks:
         self.trace.drain_if_many()
         self.roles.note_module(module)
         self.coverage.note_outermost(module)
-        self._note_own_step(module)
+        self._note_module(module)
         outer = self.phases.current.name
         if torch.is_grad_enabled():
             self.phases.begin("forward")
@@ -69,23 +71,31 @@ class Hooks:
         leave = functools.partial(self._leave, outer)
         self.after_forward = module.register_forward_hook(leave, with_kwargs=True, always_call=True)
 
-    def _note_own_step(self, module):
-        """Without an optimizer of PyTorch's a step is over where gradients were there and are gone."""
+    def _note_module(self, module):
         if self.phases.has_optimizer or not torch.is_grad_enabled():
             return
         if next(module.parameters(), None) is not None:  # a loss has none
             self.latest = weakref.ref(module)
-        if self.trained is not None and self.trained.grad is None:
-            self.trained = None
-            if self.phases.step_done(self):
-                self.trace.drain(is_step=True)
-                self.stop.after_step()
+        self._note_own_step()
+
+    def _note_own_step(self):
+        """Without an optimizer of PyTorch's a step is over where a gradient is gone, or it or its parameter was written since the
+        backward pass that left it."""
+        if self.trained is None or self.phases.has_optimizer or _versions(self.trained) == self.left:
+            return
+        self.trained = None
+        if self.phases.step_done(self):
+            self.trace.drain(is_step=True)
+            self.stop.after_step()
 
     def _note_own_gradients(self):
         module = self.latest() if self.latest is not None and not self.phases.has_optimizer else None
-        if module is not None and self.trained is None:
+        if module is None:
+            return
+        if self.trained is None:
             self.coverage.note_gradients()
             self.trained = next((p for p in module.parameters() if p.grad is not None), None)
+        self.left = _versions(self.trained)
 
     def _leave(self, outer, module, args, kwargs, _):
         self.after_forward.remove()
@@ -106,6 +116,9 @@ class Hooks:
             self.in_backward = True
             # Some models run backward passes inside their forward pass, which goes on afterwards.
             is_outermost, outer = self.before_forward is not None, self.phases.current.name
+            if is_outermost:
+                # Gradients that are dropped between the two passes.
+                self._note_own_step()
             self._ignore_forward()
             self.phases.backward_line = places.here()
             self.phases.begin("backward")
@@ -143,3 +156,9 @@ class Hooks:
             self.trace.emptied()
 
         torch._C._cuda_emptyCache = empty_cache
+
+
+def _versions(parameter):
+    """How often a parameter and its gradient were written in place; None without a gradient."""
+    grad = None if parameter is None else parameter.grad
+    return None if grad is None else (parameter._version, grad._version)

@@ -42,7 +42,7 @@ class Shapes:
         self.phases = phases
         self.how = "" if wanted.longest or wanted.row_length else HOW
         self.inputs = {}
-        """Kind of module and name of the input -> its sizes."""
+        """Kind of module, name of the input and identity of the module -> its sizes."""
         self.lengths = {}
         """Step -> the largest size of every dimension of each input in it."""
 
@@ -53,7 +53,8 @@ class Shapes:
             if shape is None or not len(shape) or not getattr(value, "is_cuda", False):
                 continue
             shape = tuple(int(size) for size in shape)
-            key = (type(module).__name__, str(name))
+            # Two models of one kind (a generator, a discriminator) have inputs of their own.
+            key = (type(module).__name__, str(name), id(module))
             self.inputs.setdefault(key, Input(shape)).note(shape)
             sizes = self.lengths.setdefault(self.phases.steps_done + 1, {})
             sizes[key] = tuple(map(max, zip(sizes.get(key, shape), shape, strict=False)))
@@ -64,7 +65,7 @@ class Shapes:
         if not varied:
             return
         key = max(varied, key=lambda key: (varied[key].times, key[1] in ("input_ids", "0")))
-        others = [name for (kind, name), one in varied.items() if kind == key[0] and name != key[1] and str(one) == str(varied[key])]
+        others = [name for (_, name, owner), one in varied.items() if owner == key[2] and name != key[1] and str(one) == str(varied[key])]
         named = " and ".join(f"input {int(name) + 1}" if name.isdigit() else f"`{name}`" for name in [key[1], *others][:2])
         text = f"batches had different sizes: {named} of {key[0]} {varied[key]}"
         caveats.tell_of_run("shapes", text + self._slope(key, varied[key]) + self.how)
