@@ -33,6 +33,7 @@ BEGIN, END = "<!-- rows -->", "<!-- /rows -->"
 FORCED = ("<!-- forced -->", "<!-- /forced -->")
 NOT_OF_VALUES = {"steady", "convolution", "recurrent", "unused", "longest"}
 """Caveats that do not say that a value or the sizes of batches decided something."""
+VERDICTS = ("fits", "tight", "does not fit")
 LIMIT = 900
 """Seconds after which a rehearsal is ended."""
 OFFLINE = dict(
@@ -145,10 +146,11 @@ def peak_of(answer):
 
 
 def forced_answer(tonnage, place, row, work, answer):
-    """The answer with true values; where it is another than the rehearsal's, beside one that is only looked at in the same way."""
+    """The answer with true values; where it is another than the rehearsal's, beside one that is only looked at in the same way (and is
+    by this very program: the kept answer may be of an older one)."""
     steps = max(steps_of(answer), 1)
     truth = rehearsed(tonnage, place, row, work, steps)
-    if truth["document"] and came(row, truth) and peak_of(truth) > peak_of(answer):
+    if truth["document"] and came(row, truth) and peak_of(truth) != peak_of(answer):
         control = rehearsed(tonnage, place, row, work, steps, "nothing")
         if control["document"] and came(row, control) and steps_of(control) == steps_of(truth):
             truth["control"] = control
@@ -157,6 +159,8 @@ def forced_answer(tonnage, place, row, work, answer):
 
 def compared(row, answer, forced):
     """What a rehearsal says beside the same script with true values: `equal`, `less`, `more, told` or `MORE, SILENT`, and by how much."""
+    if not answer["document"] or not came(row, answer):
+        return "not compared", f"the rehearsal itself: {last_line(answer['said'])}"
     codes = {caveat["code"] for process in answer["document"]["processes"] for caveat in process["caveats"]} - NOT_OF_VALUES
     reached = steps_of(forced)
     if not forced["document"] or not came(row, forced) or reached < steps_of(answer):
@@ -168,16 +172,32 @@ def compared(row, answer, forced):
     return ("more, told" if codes else "MORE, SILENT"), told
 
 
-def forced_table(rows, answers, forced):
-    """Every script that was run with true values beside its rehearsal, and how many came out how."""
+def told_before(page, marks):
+    """The lines that a table of the page had: first two cells -> all of them."""
+    lines = [line for line in page.split(marks[0])[1].split(marks[1])[0].splitlines() if line.startswith("| ")]
+    return {tuple(line.split(" | ")[:2]): line for line in lines}
+
+
+def shown_of(row):
+    """A row's folder and command."""
+    return f"{row['in']}: {row['run']}" if "in" in row else row["run"]
+
+
+def forced_table(rows, answers, forced, before):
+    """Every script that was run with true values beside its rehearsal, and how many came out how; those that were not run this
+    time keep their lines."""
     lines, counts = [], {}
     for row in rows:
-        if row["key"] not in forced:
+        shown = shown_of(row)
+        if row["key"] not in forced or row["key"] not in answers:
+            kept = before.get((f"| {row['repository']}", f"`{shown[:120]}`"))
+            if kept:
+                lines.append(kept)
+                counts[kept.split(" | ")[5]] = counts.get(kept.split(" | ")[5], 0) + 1
             continue
         answer, truth = answers[row["key"]], forced[row["key"]]
         what, why = compared(row, answer, truth)
         counts[what] = counts.get(what, 0) + 1
-        shown = f"{row['in']}: {row['run']}" if "in" in row else row["run"]
         why = " ".join(why.split()).replace("|", "\\|").replace(str(pathlib.Path.home()), "~")[:120]
         lines.append(f"| {row['repository']} | `{shown[:120]}` | {steps_of(answer)} | {peak_of(truth.get('control', answer)):,} | {peak_of(truth):,} | {what} | {why} |")
     told = ", ".join(f"{count} {what}" for what, count in sorted(counts.items()))
@@ -187,27 +207,32 @@ def forced_table(rows, answers, forced):
 
 def came(row, answer):
     """Whether a row that could start came to a verdict."""
-    return wording(row, answer)[0] in ("fits", "tight", "does not fit")
+    return wording(row, answer)[0] in VERDICTS
 
 
-def table(rows, answers, versions):
-    """The page's table and the counts above it."""
-    started = [row for row in rows if row["key"] in answers]
-    reached = [row for row in started if came(row, answers[row["key"]])]
-    repositories = {row["repository"] for row in started}
+def table(rows, answers, versions, before):
+    """The page's table and the counts above it; scripts that were not run this time keep their lines."""
+    lines = [table_line(row, answers.get(row["key"]), before) for row in rows]
+    verdicts = [(row["repository"], line.split(" | ")[2]) for row, line in zip(rows, lines)]
+    started = [repository for repository, verdict in verdicts if not verdict.startswith("not ") or verdict == "not known"]
+    reached = sum(verdict in VERDICTS for _, verdict in verdicts)
     counts = (
-        f"{len(started)} scripts of {len(repositories)} repositories were started; {len(reached)} came to a verdict. "
+        f"{len(started)} scripts of {len(set(started))} repositories were started; {reached} came to a verdict. "
         f"{sum('needs' in row for row in rows)} more need what cannot be had here. {versions}"
     )
-    lines = ["| repository at commit | folder: command | verdict | peak allocated (bytes) | caveats | seconds | remark |", "|---|---|---|---|---|---|---|"]
-    for row in rows:
-        answer = answers.get(row["key"])
-        verdict, peak, codes, remark = wording(row, answer)
-        seconds = f"{answer['seconds']:.0f}" if answer else ""
-        remark = " ".join(remark.split()).replace("|", "\\|").replace(str(pathlib.Path.home()), "~")[:160]
-        shown = f"{row['in']}: {row['run']}" if "in" in row else row["run"]
-        lines.append(f"| {row['repository']} {row['commit'][:8]} | `{shown}` | {verdict} | {peak} | {codes} | {seconds} | {remark} |")
-    return f"{counts}\n\n" + "\n".join(lines)
+    head = ["| repository at commit | folder: command | verdict | peak allocated (bytes) | caveats | seconds | remark |", "|---|---|---|---|---|---|---|"]
+    return f"{counts}\n\n" + "\n".join(head + lines)
+
+
+def table_line(row, answer, before):
+    """A script's line."""
+    kept = before.get((f"| {row['repository']} {row['commit'][:8]}", f"`{shown_of(row)}`"))
+    if answer is None and kept:
+        return kept
+    verdict, peak, codes, remark = wording(row, answer)
+    seconds = f"{answer['seconds']:.0f}" if answer else ""
+    remark = " ".join(remark.split()).replace("|", "\\|").replace(str(pathlib.Path.home()), "~")[:160]
+    return f"| {row['repository']} {row['commit'][:8]} | `{shown_of(row)}` | {verdict} | {peak} | {codes} | {seconds} | {remark} |"
 
 
 def listed():
@@ -269,9 +294,10 @@ def main():
 
         page = DOCUMENT.read_text()
         before, after = page.split(BEGIN)[0], page.split(END)[1]
+        rows_before, forced_before = told_before(page, (BEGIN, END)), told_before(page, FORCED)
         versions = f"PyTorch {torch.__version__}, transformers {transformers.__version__}."
-        after = after.split(FORCED[0])[0] + f"{FORCED[0]}\n{forced_table(rows, answers, forced)}\n{FORCED[1]}" + after.split(FORCED[1])[1]
-        DOCUMENT.write_text(f"{before}{BEGIN}\n{table(rows, answers, versions)}\n{END}{after}")
+        after = after.split(FORCED[0])[0] + f"{FORCED[0]}\n{forced_table(rows, answers, forced, forced_before)}\n{FORCED[1]}" + after.split(FORCED[1])[1]
+        DOCUMENT.write_text(f"{before}{BEGIN}\n{table(rows, answers, versions, rows_before)}\n{END}{after}")
 
 
 if __name__ == "__main__":

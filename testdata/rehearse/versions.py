@@ -4,6 +4,7 @@
     versions.py --release target/release --results results.json --versions 2.6.0 2.8.0         # installs, probes, removes
     versions.py --release target/release --results results.json --python ENV/bin/python        # an environment that is there
     versions.py --results results.json --write docs/phantom-versions.md --names imports.txt    # of all results
+    versions.py --results others.json --pythons docs/phantom-versions.md                       # another Python: that table alone
 
 `--release` is the folder with `tonnage` and `libtonnage_phantom.so`. An environment takes some gigabytes of disk and minutes
 of download; one exists at a time.
@@ -76,7 +77,10 @@ def shown(text):
     return re.sub(r"/[^ ']*/", "", text).replace("|", "/")
 
 
-def table(results):
+PYTHONS = ("<!-- pythons -->", "<!-- /pythons -->")
+
+
+def table(results, pythons):
     rows = sorted(results.values(), key=lambda row: [int(part) for part in row["torch"].split("+")[0].split(".")])
     lines = [
         "# PyTorch versions on the phantom",
@@ -104,8 +108,33 @@ def table(results):
         "PyTorch's own kernels, and the record says so), attention through cuDNN when it is demanded (PyTorch's own is chosen",
         "otherwise), tensors of the device sent to another process (`operation not supported`), semi-structured sparsity, GPUDirect",
         "Storage, symmetric memory, green contexts, and the profiler's device side.",
+        "",
+        "## Other versions of Python",
+        "",
+        "The same, whole, with the oldest and the newest Pythons that were at hand (`versions.py` run by them).",
+        "",
+        PYTHONS[0],
+        pythons,
+        PYTHONS[1],
     ]
     return "\n".join(lines) + "\n"
+
+
+def of_other_pythons(results):
+    """The table of versions that were tried with another Python than the page's first table."""
+    lines = ["| Python | PyTorch | transformers | areas that ran | what did not | `nanogpt.py` | `hf_trainer.py` |", "|---|---|---|---|---|---|---|"]
+    for row in sorted(results.values(), key=lambda row: [int(part) for part in row["python"].split(".")]):
+        ran = sum(row["areas"].get(area) == "ok" for area in probe.AREAS)
+        rest = "; ".join(f"{area}: {shown(row['areas'].get(area, 'not tried'))}" for area in probe.AREAS if row["areas"].get(area) != "ok")
+        peaks = " | ".join(shown(row["peaks"][script]) for script in SCRIPTS)
+        lines.append(f"| {row['python']} | {row['torch']} | {row['transformers']} | {ran} of {len(probe.AREAS)} | {rest or 'nothing'} | {peaks} |")
+    return "\n".join(lines)
+
+
+def kept_pythons(document):
+    """That table as the document has it."""
+    page = open(document).read() if os.path.exists(document) else ""
+    return page.split(PYTHONS[0])[1].split(PYTHONS[1])[0].strip() if PYTHONS[0] in page else ""
 
 
 def main():
@@ -115,6 +144,7 @@ def main():
     parser.add_argument("--versions", nargs="*", default=[])
     parser.add_argument("--python", nargs="*", default=[])
     parser.add_argument("--write", help="the document")
+    parser.add_argument("--pythons", help="the document, of which only the table of other Pythons is written")
     parser.add_argument("--names", help="the list of all versions' imports, which a test of the library reads")
     arguments = parser.parse_args()
     results = json.load(open(arguments.results)) if os.path.exists(arguments.results) else {}
@@ -133,8 +163,14 @@ def main():
         finally:
             shutil.rmtree(folder)
     if arguments.write:
+        page = table(results, kept_pythons(arguments.write))
         with open(arguments.write, "w") as file:
-            file.write(table(results))
+            file.write(page)
+    if arguments.pythons:
+        page = open(arguments.pythons).read()
+        before, after = page.split(PYTHONS[0])[0], page.split(PYTHONS[1])[1]
+        with open(arguments.pythons, "w") as file:
+            file.write(f"{before}{PYTHONS[0]}\n{of_other_pythons(results)}\n{PYTHONS[1]}{after}")
     if arguments.names:
         names = {name for row in results.values() for name in row["names"]}
         with open(arguments.names, "w") as file:

@@ -81,7 +81,9 @@ def twin_mode():
             needed, held = (last + 1) * size, self.twins.get(base)
             if held is None or held.numel() < needed:
                 self.unseen += held is None
-                memory = torch.zeros(needed, dtype=torch.uint8, device="cpu")
+                # Where nothing was seen of it the device's memory has what the host wrote.
+                there = torch.empty(0, dtype=torch.uint8, device=tensor.device).set_(tensor.untyped_storage(), 0, (needed,), (1,))
+                memory = there.cpu()
                 if held is not None:
                     memory[: held.numel()] = held
                     self.bytes -= held.numel()
@@ -104,6 +106,11 @@ def twin_mode():
             elif twin.is_floating_point():
                 twin.normal_()
 
+        def forget(self, tensor):
+            """`torch.tensor` has made and written it out of sight, where memory may be another's twin still."""
+            old = self.twins.pop(_base(tensor), None) if tensor.is_cuda else None
+            self.bytes -= 0 if old is None else old.numel()
+
         def drop(self):
             """Twins of memory that is no longer allocated go."""
             alive = {block["address"] for segment in torch.cuda.memory_snapshot() for block in segment["blocks"] if block["state"] != "inactive"}
@@ -120,6 +127,9 @@ def twin_mode():
         def computes(self, func, args, kwargs):
             """What the operator gives on the CPU, or None."""
             name = func.overloadpacket.__name__
+            if func.namespace == "c10d":
+                # Of the other ranks nothing is known here: as if they had the same.
+                return None
             state = torch.get_rng_state() if torch.Tag.nondeterministic_seeded in func.tags or "dropout" in name else None
             try:
                 if _products(name, args) > LARGEST:
@@ -144,6 +154,8 @@ def twin_mode():
             if not here and not any(isinstance(one, torch.device) and one.type == "cuda" for one in flat):
                 return func(*args, **kwargs)
             name = func.overloadpacket.__name__
+            if name == "lift_fresh":
+                self.forget(args[0])
             with torch.no_grad():
                 if name == "copy_" and not args[0].is_cuda:
                     func(*args, **kwargs)
@@ -207,6 +219,8 @@ def _size(torch, name, args, kwargs, truth, twin):
     if name in ("index", "index_put_", "index_put", "_index_put_impl_", "_unsafe_index", "_unsafe_index_put"):
         masks = [one for one in args[1] if one is not None and one.dtype in (torch.bool, torch.uint8) and one.is_cuda]
         return int(twin(masks[0]).count_nonzero()) if masks else None
+    if name == "masked_scatter_backward":
+        return int(twin(args[1]).count_nonzero())
     if truth is None:
         return None
     first = truth[0] if isinstance(truth, (tuple, list)) and truth else truth
