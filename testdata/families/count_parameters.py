@@ -10,14 +10,17 @@ import sys
 
 import torch
 import transformers
-from transformers import AutoConfig, AutoModelForCausalLM
+from transformers import AutoConfig, AutoModelForCausalLM, AutoModelForMaskedLM, AutoModelForSequenceClassification, AutoModelForTokenClassification
 
 ODD = dict(vocab_size=1009, hidden_size=144, intermediate_size=331, num_hidden_layers=3, num_attention_heads=6, max_position_embeddings=77)
 GROUPED = dict(ODD, num_key_value_heads=2)
 NEO = dict(ODD, rotary_pct=0.5)
 #: Rows of grouped products begin at multiples of 16 bytes.
 FEW = dict(intermediate_size=328, num_experts=7, num_experts_per_tok=3)
+ENCODERS = {"bert", "roberta", "xlm-roberta"}
+SEQUENCES, TOKENS = dict(architectures=["ForSequenceClassification"], num_labels=5), dict(architectures=["ForTokenClassification"], num_labels=11)
 FAMILIES = {
+    "bert": [ODD, dict(ODD, **SEQUENCES), dict(ODD, **TOKENS, type_vocab_size=3), dict(ODD, tie_word_embeddings=False)],
     "cohere": [GROUPED, dict(ODD, use_qk_norm=True), dict(GROUPED, attention_bias=True, tie_word_embeddings=False)],
     "cohere2": [GROUPED, dict(ODD, sliding_window=16), dict(GROUPED, attention_bias=True, tie_word_embeddings=False)],
     "glm": [dict(GROUPED, head_dim=24), dict(GROUPED, attention_bias=False), dict(ODD, num_key_value_heads=6, tie_word_embeddings=True)],
@@ -30,20 +33,33 @@ FAMILIES = {
     "opt": [dict(ODD, ffn_dim=331), dict(ODD, ffn_dim=64, do_layer_norm_before=False, word_embed_proj_dim=56),
             dict(ODD, enable_bias=False, tie_word_embeddings=False)],
     "phi": [GROUPED, dict(ODD, qk_layernorm=True), dict(GROUPED, partial_rotary_factor=0.75)],
+    "roberta": [ODD, dict(ODD, **SEQUENCES), dict(ODD, **TOKENS, type_vocab_size=1), dict(ODD, tie_word_embeddings=False)],
     "stablelm": [GROUPED, dict(GROUPED, use_qkv_bias=True), dict(GROUPED, use_parallel_residual=True, tie_word_embeddings=True)],
     "starcoder2": [GROUPED, dict(GROUPED, use_bias=False), dict(GROUPED, tie_word_embeddings=False, sliding_window=16)],
+    "xlm-roberta": [ODD, dict(ODD, **SEQUENCES), dict(ODD, **TOKENS)],
 }
+
+
+def kind(model_type, fields):
+    """What builds it: an encoder's head is that of the class that its config names."""
+    named = fields.get("architectures", [""])[0]
+    if named.endswith("SequenceClassification"):
+        return AutoModelForSequenceClassification
+    if named.endswith("TokenClassification"):
+        return AutoModelForTokenClassification
+    return AutoModelForMaskedLM if model_type in ENCODERS else AutoModelForCausalLM
 
 
 def count(model_type, fields):
     with torch.device("meta"):
-        model = AutoModelForCausalLM.from_config(AutoConfig.for_model(model_type, **fields))
+        model = kind(model_type, fields).from_config(AutoConfig.for_model(model_type, **fields))
     return sum(parameter.numel() for parameter in model.parameters())
 
 
 def rows():
     for model_type, odd in FAMILIES.items():
-        for fields in [{}, *[{**fields, "pad_token_id": None} for fields in odd]]:
+        padding = {} if model_type in ENCODERS else {"pad_token_id": None}
+        for fields in [{}, *[{**fields, **padding} for fields in odd]]:
             yield {"model_type": model_type, "config": fields, "parameters": count(model_type, fields)}
 
 

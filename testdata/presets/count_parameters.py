@@ -15,6 +15,7 @@ import torch
 import transformers
 from transformers import AutoConfig, AutoModelForCausalLM, AutoModelForMaskedLM
 
+ENCODERS = {"bert", "distilbert", "electra", "modernbert", "roberta", "xlm-roberta"}
 PRESETS = pathlib.Path(__file__).resolve().parents[2] / "crates/core/src/job/presets"
 
 
@@ -31,7 +32,7 @@ def count(path):
         return sum(parameter.numel() for parameter in hrm(fields).parameters())
     fields = fields.get("text_config", fields)
     config = AutoConfig.for_model(fields.pop("model_type"), **fields)
-    auto = AutoModelForMaskedLM if config.model_type == "bert" else AutoModelForCausalLM
+    auto = AutoModelForMaskedLM if config.model_type in ENCODERS else AutoModelForCausalLM
     with torch.device("meta"):
         model = auto.from_config(config)
     return sum(parameter.numel() for parameter in model.parameters())

@@ -89,6 +89,15 @@ impl Fields {
         self.bounded(key, default, MAX_LAYERS)
     }
 
+    /// The number of classes of a classification head: said, or those that are named (`id2label`), or two.
+    ///
+    /// # Errors
+    /// When it is no positive integer up to a million.
+    pub fn num_labels(&self) -> Result<u64, FieldError> {
+        let named = self.object("id2label")?.map_or(2, |names| names.0.len() as u64);
+        self.bounded("num_labels", named.max(1), 1_000_000)
+    }
+
     /// A list of strings (`layer_types`), `None` when the key is absent or `null`.
     ///
     /// # Errors

@@ -57,16 +57,19 @@ impl Framework {
             TaskName::Grpo | TaskName::Dpo => Self::Trl,
             TaskName::Swarm => Self::RlSwarm,
             TaskName::Hrm | TaskName::InferenceForward | TaskName::Generate => Self::Loop,
-            TaskName::CausalLm | TaskName::MaskedLm => Self::Trainer,
+            TaskName::CausalLm
+            | TaskName::MaskedLm
+            | TaskName::SequenceClassification
+            | TaskName::TokenClassification => Self::Trainer,
         }
     }
 
     /// Its defaults for a task without a trainer of its own.
     pub(super) const fn defaults(self, task: TaskName) -> &'static [Row] {
         match (task, self) {
-            (TaskName::CausalLm | TaskName::MaskedLm, Self::Trainer) => &TRAINER,
-            (TaskName::CausalLm | TaskName::MaskedLm, Self::Trl) => &SFT,
-            (TaskName::CausalLm | TaskName::MaskedLm, _) => &LOOP,
+            (task, Self::Trainer) if task.has_labels() => &TRAINER,
+            (task, Self::Trl) if task.has_labels() => &SFT,
+            (task, _) if task.has_labels() => &LOOP,
             _ => &[],
         }
     }

@@ -7,9 +7,9 @@ use serde_json::{Map, Value};
 
 use super::architecture::{Architecture, OuterTie, by_keys, find_architecture, refused_type, unknown_type};
 use super::error::REHEARSE;
-use super::{Beside, Fields, JobError, ModelSpec, Place};
+use super::{Beside, Fields, Head, JobError, ModelSpec, Place};
 use crate::limit::CONFIG_BYTES;
-use crate::model_type::{canonical_name, is_mirrored, known_model_types};
+use crate::model_type::{ModelKind, canonical_name, is_mirrored, known_model_types};
 use crate::printable::printable;
 
 /// A model as its config describes it, with what the config says beside the shapes.
@@ -72,7 +72,8 @@ pub fn read_model(name: &str, fields: Map<String, Value>) -> Result<HfModel, Job
 
 fn model_spec(name: &str, model_type: String, mut config: Fields) -> ModelSpec {
     config.0.remove("model_type");
-    ModelSpec { name: printable(name), model_type, config, beside: Beside::default() }
+    let beside = Beside { head: head_of(&config), ..Beside::default() };
+    ModelSpec { name: printable(name), model_type, config, beside }
 }
 
 /// The text model inside a multimodal config; its other towers are not simulated, and are noted as left out.
@@ -190,20 +191,30 @@ fn refuse_quantized(fields: &Fields) -> Result<(), JobError> {
     ))
 }
 
-/// What the names of classes with a simulated head end with.
-const SIMULATED_HEADS: [&str; 5] =
-    ["ForCausalLM", "LMHeadModel", "ForMaskedLM", "ForPreTraining", "ForConditionalGeneration"];
+/// What stands on the model by the class that its config names.
+pub(super) fn head_of(config: &Fields) -> Head {
+    named_class(config).and_then(Head::of_class).unwrap_or_default()
+}
 
-/// Refuses a model whose config names a class without a language-model head: logits that do not exist would be counted.
+/// Refuses a model whose config names a class without a simulated head: logits that do not exist would be counted.
 ///
 /// # Errors
 /// When it does.
 pub(super) fn refuse_other_head(model: &ModelSpec) -> Result<(), JobError> {
     let Some(class) = named_class(&model.config) else { return Ok(()) };
-    if !model.is_in_transformers() || SIMULATED_HEADS.iter().any(|head| class.ends_with(head)) {
+    let classifies = model.facts().kind == ModelKind::MaskedLm;
+    let is_simulated = Head::of_class(class).is_some_and(|head| head == Head::LanguageModel || classifies);
+    if !model.is_in_transformers() || is_simulated {
         return Ok(());
     }
     let class = clip_text(class);
+    if classifies {
+        let problem = format!("config key `architectures`: the head of `{class}` is not simulated");
+        return Err(JobError::of_kind(JobErrorKind::Model, problem).hint(format!(
+            "{REHEARSE}; if you train another head on it, take `architectures` out of the config, or set model.architectures to a \
+             ...ForMaskedLM, ...ForSequenceClassification or ...ForTokenClassification class"
+        )));
+    }
     Err(JobError::of_kind(
         JobErrorKind::Model,
         format!("config key `architectures`: `{class}` has no language-model head, the only one that is simulated"),
@@ -349,7 +360,7 @@ mod tests {
             ("t5", "an encoder-decoder"),
             ("phimoe", "a mixture of experts"),
             ("mistral4", "a mixture of experts"),
-            ("roberta", "an encoder"),
+            ("camembert", "an encoder"),
             ("albert", "an encoder"),
             ("distilbert", "an encoder"),
             ("clip", "a pair of towers"),

@@ -189,6 +189,39 @@ pub struct Beside {
     pub counted: Option<Counted>,
     /// The part of a multimodal model that is not simulated.
     pub left_out: Option<LeftOut>,
+    /// What stands on it.
+    pub head: Head,
+}
+
+/// What a model says at its end: the class of transformers that holds it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Head {
+    /// Tokens: `ForCausalLM`, `ForMaskedLM`.
+    #[default]
+    LanguageModel,
+    /// One of several classes of a row: `ForSequenceClassification`.
+    SequenceClassification,
+    /// One of several classes of each token: `ForTokenClassification`.
+    TokenClassification,
+}
+
+impl Head {
+    /// How the names of its classes end.
+    pub(crate) const fn class_endings(self) -> &'static [&'static str] {
+        match self {
+            Self::LanguageModel => {
+                &["ForCausalLM", "LMHeadModel", "ForMaskedLM", "ForPreTraining", "ForConditionalGeneration"]
+            }
+            Self::SequenceClassification => &["ForSequenceClassification"],
+            Self::TokenClassification => &["ForTokenClassification"],
+        }
+    }
+
+    /// The head of the class called `class`, if it is simulated.
+    pub(crate) fn of_class(class: &str) -> Option<Self> {
+        let all = [Self::LanguageModel, Self::SequenceClassification, Self::TokenClassification];
+        all.into_iter().find(|head| head.class_endings().iter().any(|ending| class.ends_with(ending)))
+    }
 }
 
 /// A parameter count that the config does not decide.
@@ -210,6 +243,14 @@ pub struct LeftOut {
 }
 
 impl ModelSpec {
+    /// Puts another head on it, which nobody has counted the parameters of.
+    pub(super) fn stand_head(&mut self, head: Option<Head>) {
+        self.beside.head = head.unwrap_or(self.beside.head);
+        if self.beside.head != Head::LanguageModel {
+            self.beside.counted = None;
+        }
+    }
+
     /// What is known of its model type.
     pub(crate) fn facts(&self) -> &'static ModelType {
         model_type::facts(&self.model_type)

@@ -49,7 +49,7 @@ pub use grpo_training::{AnswerIn, GrpoTraining, LossType, RewardBy, ScaleRewards
 pub use hrm_training::{HrmTraining, PuzzleKind};
 pub use hub::{is_full_name, published_type};
 pub use job_spec::{
-    Attention, Beside, CheckpointPolicy, ClipSpec, Counted, JobSpec, LeftOut, LogitsPath, LoraSpec, LossKernel,
+    Attention, Beside, CheckpointPolicy, ClipSpec, Counted, Head, JobSpec, LeftOut, LogitsPath, LoraSpec, LossKernel,
     ModelSpec, OptimizerKind, Precision,
 };
 pub use keys::{Default as KeyDefault, KEYS, Key};

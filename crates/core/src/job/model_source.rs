@@ -330,6 +330,7 @@ const CONFIG_FIELDS: &[&str] = &[
     "num_experts_per_tok",
     "num_hidden_layers",
     "num_key_value_heads",
+    "num_labels",
     "num_local_experts",
     "original_max_position_embeddings",
     "output_router_logits",

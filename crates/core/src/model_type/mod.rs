@@ -37,6 +37,8 @@ pub(crate) struct ModelType {
     /// Positions by its config class, where rows beyond them stop.
     pub default_positions: Option<u64>,
     pub beyond_positions: BeyondPositions,
+    /// Whether positions are counted from the one behind the padding token's, so that the table has as many fewer for rows.
+    pub padding_positions: bool,
     /// Key of the tokens of a row where the model was made for one length.
     pub row_key: Option<&'static str>,
     /// The dropout probabilities in its config class (transformers 5.17).
@@ -129,6 +131,7 @@ impl ModelType {
         positions_keys: &["n_positions", "max_position_embeddings"],
         default_positions: None,
         beyond_positions: BeyondPositions::Runs,
+        padding_positions: false,
         row_key: None,
         dropout_keys: &["attention_dropout"],
         lora_targets: &[],

@@ -29,6 +29,18 @@ const UNFUSED_EXPERTS: ModelType =
 /// Liger has kernels for its layers and its loss; the layers are not simulated with them.
 const FUSED: ModelType = ModelType { liger: Liger::LayersNotKnown { fuses_loss: true }, ..ModelType::DECODER };
 
+/// Encoders with BERT's config class.
+const BERT_LIKE: ModelType = ModelType {
+    kind: ModelKind::MaskedLm,
+    default_positions: Some(512),
+    beyond_positions: BeyondPositions::Stops,
+    dropout_keys: &["hidden_dropout_prob", "attention_probs_dropout_prob"],
+    lora_targets: &["query", "value"],
+    divides_heads: false,
+    has_begin_token: false,
+    ..ModelType::DECODER
+};
+
 const QUERY_VALUE: &[&str] = &["q_proj", "v_proj"];
 
 /// GPT-2's config class.
@@ -43,19 +55,7 @@ const GPT2_LIKE: ModelType = ModelType {
 
 /// All of them.
 pub(super) static ROWS: &[ModelType] = &[
-    ModelType {
-        name: "bert",
-        kind: ModelKind::MaskedLm,
-        default_positions: Some(512),
-        beyond_positions: BeyondPositions::Stops,
-        dropout_keys: &["hidden_dropout_prob", "attention_probs_dropout_prob"],
-        lora_targets: &["query", "value"],
-        divides_heads: false,
-        has_begin_token: false,
-        sdpa_since: Some((4, 41)),
-        layers_since: (4, 38),
-        ..ModelType::DECODER
-    },
+    ModelType { name: "bert", sdpa_since: Some((4, 41)), layers_since: (4, 38), ..BERT_LIKE },
     ModelType { name: "cohere", since: Some((4, 39)), ..ModelType::DECODER },
     ModelType { name: "cohere2", since: Some((4, 48)), ..ModelType::DECODER },
     ModelType { name: "gemma2", since: Some((4, 42)), ..LLAMA_LIKE },
@@ -119,6 +119,7 @@ pub(super) static ROWS: &[ModelType] = &[
     ModelType { name: QWEN2, has_begin_token: false, layers_since: (4, 38), ..LLAMA_LIKE },
     ModelType { name: "qwen3", has_begin_token: false, since: Some((4, 51)), layers_since: (4, 51), ..LLAMA_LIKE },
     ModelType { name: "qwen3_moe", has_begin_token: false, lora_targets: &[], ..EXPERTS },
+    ModelType { name: "roberta", padding_positions: true, ..BERT_LIKE },
     ModelType { name: "smollm3", since: Some((4, 53)), layers_since: (4, 53), ..LLAMA_LIKE },
     ModelType {
         name: "stablelm",
@@ -133,6 +134,7 @@ pub(super) static ROWS: &[ModelType] = &[
         since: Some((4, 39)),
         ..ModelType::DECODER
     },
+    ModelType { name: "xlm-roberta", padding_positions: true, ..BERT_LIKE },
     ModelType { name: AGI2, in_transformers: false, beyond_positions: BeyondPositions::FollowRows, ..GPT2_LIKE },
     ModelType {
         name: HRM,

@@ -14,6 +14,7 @@ use crate::tensor::{Context, Tensor};
 use crate::trace::{Category, PhaseKind};
 
 use super::fused_head::{FusedCall, RouterCall, fused_forward, log_router_loss};
+use super::inputs::labels;
 use super::liger::apply_liger_kernels;
 use super::prepared::{Prepared, convert_outputs_to_fp32};
 use super::repetition::Repetition;
@@ -37,14 +38,14 @@ pub(crate) enum TrainingLoop {
 
 /// The loop that a job of causal or masked language modelling is trained in.
 pub(crate) fn training_loop(job: &JobSpec) -> TrainingLoop {
-    let fine_tunes = matches!(job.task, Task::CausalLm | Task::MaskedLm) && job.model.is_in_transformers();
+    let fine_tunes = job.task.name().has_labels() && job.model.is_in_transformers();
     let is_trl = match job.framework {
         Framework::Trainer if fine_tunes => false,
         Framework::Trl if fine_tunes => true,
         _ => return TrainingLoop::Plain,
     };
-    if is_trl && job.task == Task::MaskedLm {
-        return TrainingLoop::PlainFor("SFTTrainer trains no masked language model");
+    if is_trl && job.task != Task::CausalLm {
+        return TrainingLoop::PlainFor("SFTTrainer trains next tokens alone");
     }
     if !job.train_mode {
         return TrainingLoop::PlainFor("a Trainer's model is always in training mode");
@@ -157,7 +158,7 @@ impl FineTune<'_> {
         let _category = self.context.enter_category(Category::Input);
         let sizes = [rows, self.job.seq_len];
         let ids = || full(self.context, "_to_copy.default", &sizes, DType::Int64);
-        Inputs { input_ids: ids(), attention_mask: ids(), labels: ids() }
+        Inputs { input_ids: ids(), attention_mask: ids(), labels: labels(self.context, &self.job.task, sizes) }
     }
 
     /// `sum(labels[..., 1:].ne(-100).sum() for ...)`, of all labels where none is shifted.
@@ -165,8 +166,8 @@ impl FineTune<'_> {
         let mut sum: Option<Tensor> = None;
         for batch in inputs {
             let labels = match self.job.task {
-                Task::MaskedLm => batch.labels.clone(),
-                _ => batch.labels.narrow_any(1, batch.labels.size(1).saturating_sub(1)),
+                Task::CausalLm => batch.labels.narrow_any(1, batch.labels.size(1).saturating_sub(1)),
+                _ => batch.labels.clone(),
             };
             let count = {
                 let counted = labels.map("ne.Scalar", DType::Bool);
@@ -239,7 +240,7 @@ impl FineTune<'_> {
         })?;
         let loss = match self.job.task {
             // Its own loss is a mean, whatever it is told.
-            Task::MaskedLm => outputs.loss.clone()?,
+            ref task if *task != Task::CausalLm => outputs.loss.clone()?,
             _ if in_model => outputs.loss.clone()?,
             _ => outputs.loss.as_ref()?.div_by(num_items),
         };

@@ -3,7 +3,7 @@
 use std::rc::Rc;
 
 use crate::dtype::DType;
-use crate::job::ModelSpec;
+use crate::job::{ModelSpec, Task};
 use crate::op::full;
 use crate::tensor::{Context, Tensor};
 use crate::trace::Category;
@@ -12,6 +12,13 @@ use crate::trace::Category;
 pub(super) fn input_ids(context: &Rc<Context>, rows: u64, tokens: u64) -> Tensor {
     let _category = context.enter_category(Category::Input);
     full(context, "_to_copy.default", &[rows, tokens], DType::Int64)
+}
+
+/// Labels that were moved to the device: one a row, or one a token of these rows.
+pub(super) fn labels(context: &Rc<Context>, task: &Task, sizes: [u64; 2]) -> Tensor {
+    let _category = context.enter_category(Category::Input);
+    let of_rows = *task == Task::SequenceClassification;
+    full(context, "_to_copy.default", if of_rows { &sizes[..1] } else { &sizes }, DType::Int64)
 }
 
 /// Whether the model's config, and so its generation config, names a begin token.

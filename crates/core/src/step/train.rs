@@ -10,7 +10,7 @@ use crate::parallel::Wrapper;
 use crate::tensor::{Context, Tensor};
 use crate::trace::PhaseKind;
 
-use super::inputs::input_ids;
+use super::inputs::{input_ids, labels};
 use super::repeat::{Pass, Passes};
 use super::repetition::Repetition;
 use super::settled::{Piece, Settled};
@@ -102,8 +102,8 @@ fn micro_step(
     context.phase(PhaseKind::Input);
     let ids = input_ids(context, wrapper.rows(job.micro_batch_size), job.seq_len);
     variables.ids = Some(ids.clone());
-    if job.own_labels {
-        variables.labels = Some(input_ids(context, wrapper.rows(job.micro_batch_size), job.seq_len));
+    if job.own_labels || matches!(job.task, Task::SequenceClassification | Task::TokenClassification) {
+        variables.labels = Some(labels(context, &job.task, [wrapper.rows(job.micro_batch_size), job.seq_len]));
     }
     let labels = variables.labels.clone().unwrap_or_else(|| ids.clone());
     context.phase(PhaseKind::Forward);

@@ -193,6 +193,11 @@ impl Builder {
         std::mem::take(&mut self.built.borrow_mut().buffers)
     }
 
+    /// A module that peft trains in full beside adapters.
+    pub(crate) fn saved<T>(&self, build: impl Fn(&Self) -> T) -> T {
+        build(self)
+    }
+
     /// The adapter of this linear layer, if LoRA targets it.
     pub(crate) fn adapter(&self) -> Option<Rc<LoraSpec>> {
         let lora = self.lora.as_ref()?;

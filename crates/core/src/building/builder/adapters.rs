@@ -11,10 +11,24 @@ use crate::trace::Category;
 use super::{Builder, Init, Quantization};
 
 impl Builder {
+    /// A module that peft trains in full beside adapters (`modules_to_save`, which its task types for classification set): a copy
+    /// does its work, and the original stays, frozen.
+    pub(crate) fn saved<T>(&self, build: impl Fn(&Self) -> T) -> T {
+        if self.lora.is_none() {
+            return build(self);
+        }
+        build(&Self { is_replaced: true, ..self.at("original_module") });
+        build(&Self { lora: None, ..self.at("modules_to_save").at("default") })
+    }
+
     /// The adapter of this linear layer, if LoRA targets it.
     pub(crate) fn adapter(&self) -> Option<Rc<LoraSpec>> {
         let lora = self.lora.as_ref()?;
         let wanted = lora.is_all_linear() || self.is_target(lora);
+        if wanted && self.is_replaced {
+            self.built.borrow_mut().unadapted.get_or_insert_with(|| self.path.clone());
+            return None;
+        }
         wanted.then(|| self.adapt(lora))
     }
 
@@ -56,7 +70,7 @@ impl Builder {
             let problem = format!("`lora.targets`: adapters on the parameters of `{path}` are not simulated");
             return Err(JobError::of_kind(JobErrorKind::Unsimulated, problem)
                 .about(&[keys::LORA_TARGETS])
-                .hint("name the linear layers of the attention alone: q_proj, k_proj, v_proj, o_proj")
+                .hint("name the linear layers of the attention alone")
                 .or_rehearse());
         }
         if let Some(path) = built.targeted.iter().find(|path| !built.adapted.contains(path)) {

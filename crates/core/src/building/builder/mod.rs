@@ -108,6 +108,8 @@ pub(crate) struct Builder {
     materialized: bool,
     loads_by_name: bool,
     lora: Option<Rc<LoraSpec>>,
+    /// A module that peft keeps beside the copy that it trains in full.
+    is_replaced: bool,
     sharding: Option<Sharding>,
     quantization: Option<Quantization>,
     /// Whether peft prepares the quantized model for training.
@@ -138,6 +140,7 @@ impl Builder {
             materialized: false,
             loads_by_name: false,
             lora: lora.map(Rc::new),
+            is_replaced: false,
             sharding: None,
             quantization: None,
             is_prepared: false,
@@ -222,7 +225,7 @@ impl Builder {
 
     /// This module as a place in the trace.
     pub(crate) fn module(&self) -> Module {
-        if self.lora.as_ref().is_some_and(|lora| self.is_target(lora)) {
+        if self.lora.as_ref().is_some_and(|lora| self.is_target(lora) && !self.is_replaced) {
             self.built.borrow_mut().targeted.push(self.path.clone());
         }
         Module::new(&self.context, self.module_id(), &self.hooks)

@@ -78,6 +78,8 @@ pub(super) fn job_of_case(case: Case) -> Result<JobSpec, JobError> {
     let task = match case.task {
         TaskName::CausalLm => Task::CausalLm,
         TaskName::MaskedLm => Task::MaskedLm,
+        TaskName::SequenceClassification => Task::SequenceClassification,
+        TaskName::TokenClassification => Task::TokenClassification,
         TaskName::InferenceForward => Task::InferenceForward,
         TaskName::Generate => Task::Generate,
         _ => return Err(JobError::new(format!("reference case `{}`: its task has a kind of its own", case.id))),

@@ -13,9 +13,10 @@ use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use serde_json::{Map, Value};
 
+use super::hf;
 use super::{
     Attention, Beside, CheckpointPolicy, ClipSpec, Fields, Framework, JobError, JobSpec, LogitsPath, LoraSpec,
-    LossKernel, ModelSpec, OptimizerKind, Parallel, Precision, RunSpec, Task, TaskName, TransformersVersion,
+    LossKernel, ModelSpec, OptimizerKind, Parallel, Precision, RunSpec, Task, TransformersVersion,
 };
 use crate::alloc::AllocatorConfig;
 use crate::gpu::Gpu;
@@ -135,13 +136,14 @@ fn model_of(name: &str, model_type: &str, fields: impl IntoIterator<Item = (&'st
 }
 
 /// A plain fp32 training job, for a kind of case to say what is different.
-fn plain_job(model: ModelSpec, task: Task) -> JobSpec {
+fn plain_job(mut model: ModelSpec, task: Task) -> JobSpec {
+    model.beside.head = task.head().unwrap_or_else(|| hf::head_of(&model.config));
     JobSpec {
         model,
         train_mode: task.trains(),
         // The measuring scripts' own loops, or the task's trainer.
         framework: match task.name() {
-            TaskName::CausalLm | TaskName::MaskedLm => Framework::Loop,
+            name if name.has_labels() => Framework::Loop,
             name => Framework::usual(name),
         },
         task,

@@ -111,7 +111,12 @@ impl Default for TrainerCase {
 
 pub(super) fn job_of_case(case: TrainerCase) -> Result<JobSpec, JobError> {
     let model = model_of_case(case.id, case.model)?;
-    let task = if case.task == TaskName::MaskedLm { Task::MaskedLm } else { Task::CausalLm };
+    let task = match case.task {
+        TaskName::MaskedLm => Task::MaskedLm,
+        TaskName::SequenceClassification => Task::SequenceClassification,
+        TaskName::TokenClassification => Task::TokenClassification,
+        _ => Task::CausalLm,
+    };
     let brings_loss = case.use_liger_kernel && case.framework == Framework::Trainer && model.facts().liger.fuses_loss();
     let loss = if brings_loss { LossKernel::Liger } else { case.loss };
     let find_unused_parameters = case.lora.is_some() || !case.gradient_checkpointing;

@@ -8,7 +8,9 @@ mod task;
 pub(super) mod trainer;
 
 pub(crate) use task::is_hrm;
-pub(super) use task::{has_logits_for_labels, has_masked_lm_head, is_decoder, leaves_logits_out};
+pub(super) use task::{
+    has_classification_head, has_logits_for_labels, has_masked_lm_head, is_decoder, leaves_logits_out,
+};
 
 use super::settings::{Origin, Settings};
 use super::{
@@ -27,7 +29,9 @@ const MAX_RANK: u64 = 1 << 16;
 pub(super) fn model_positions(model: &ModelSpec) -> Option<u64> {
     let facts = model.facts();
     let written = facts.positions_keys.iter().find_map(|key| model.config.get(key)?.as_u64());
-    written.filter(|positions| *positions > 0).or(facts.default_positions)
+    let positions = written.filter(|positions| *positions > 0).or(facts.default_positions);
+    let padding = model.config.token("pad_token_id", Some(1)).filter(|_| facts.padding_positions);
+    positions.map(|positions| positions.saturating_sub(padding.map_or(0, |padding| padding + 1)).max(1))
 }
 
 /// Tokens of the rows that the model was published for: one length, or its positions.

@@ -1,7 +1,9 @@
 //! What a task asks of a model and of a job's other keys; the tasks themselves say which of these hold for them.
 
 use crate::job::keys;
-use crate::job::{Attention, CheckpointPolicy, JobError, JobSpec, LossKernel, Precision, Spreading};
+use crate::job::{
+    Attention, CheckpointPolicy, JobError, JobErrorKind, JobSpec, LossKernel, Precision, Spreading, Task,
+};
 use crate::model_type::ModelKind;
 
 /// Refuses what the task's program does not do.
@@ -51,9 +53,9 @@ fn is_set(job: &JobSpec, key: &str) -> Option<bool> {
 /// Refuses a model that predicts no next token.
 pub(in crate::job) fn is_decoder(job: &JobSpec) -> Result<(), JobError> {
     if job.model.facts().kind == ModelKind::MaskedLm {
-        return Err(JobError::new(format!("`{}` is no decoder", job.model.model_type))
-            .about(&[keys::TASK])
-            .hint("set task = \"masked_lm\" or \"inference_forward\""));
+        return Err(JobError::new(format!("`{}` is no decoder", job.model.model_type)).about(&[keys::TASK]).hint(
+            "set task = \"masked_lm\", \"sequence_classification\", \"token_classification\" or \"inference_forward\"",
+        ));
     }
     Ok(())
 }
@@ -66,6 +68,32 @@ pub(in crate::job) fn has_masked_lm_head(job: &JobSpec) -> Result<(), JobError> 
             .hint("set task = \"causal_lm\""));
     }
     Ok(())
+}
+
+/// Refuses a model without a head for classes, and what is trained with another loss than cross-entropy.
+pub(in crate::job) fn has_classification_head(job: &JobSpec) -> Result<(), JobError> {
+    let model = &job.model;
+    if model.facts().kind != ModelKind::MaskedLm {
+        let problem = format!("the classification head of `{}` is not simulated", model.model_type);
+        return Err(JobError::of_kind(JobErrorKind::Unsimulated, problem)
+            .about(&[keys::TASK])
+            .hint("heads of encoders are: BERT, RoBERTa and XLM-RoBERTa")
+            .or_rehearse());
+    }
+    let labels = model.config.num_labels().map_err(|error| JobError::from(error).about(&[keys::MODEL]))?;
+    let problem_type = model.config.text("problem_type", "").unwrap_or_default();
+    let loss = match problem_type {
+        _ if job.task != Task::SequenceClassification => return Ok(()),
+        "" if labels == 1 => "regression",
+        "" | "single_label_classification" => return Ok(()),
+        other => other,
+    };
+    Err(JobError::of_kind(JobErrorKind::Unsimulated, format!("the loss of `{loss}` is not simulated"))
+        .about(&[keys::MODEL])
+        .hint(
+            "classes that exclude one another are: set model.num_labels to 2 or more, and leave out model.problem_type",
+        )
+        .or_rehearse())
 }
 
 /// Refuses another model in HRM's loop.

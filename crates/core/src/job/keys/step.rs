@@ -5,7 +5,9 @@ use super::{Default, Key, MAX_ROWS, MAX_TOKENS, MOST_NEW_TOKENS, names};
 
 pub(super) const TASKS: Kind = Kind::Choice(&[
     ("causal_lm", "next-token training with labels"),
-    ("masked_lm", "masked-token training with labels (BERT)"),
+    ("masked_lm", "masked-token training with labels (encoders)"),
+    ("sequence_classification", "training on a class of each row (encoders; model.num_labels says of how many)"),
+    ("token_classification", "training on a class of each token (encoders; model.num_labels says of how many)"),
     ("inference_forward", "one forward pass without gradients"),
     ("generate", "`generate` with a KV cache"),
     ("grpo", "TRL's GRPOTrainer: rollout, reward, log-probabilities and training in turn"),
@@ -74,7 +76,9 @@ pub(super) const KEYS: [Key; 26] = [
     Key {
         name: names::TASK,
         kind: TASKS,
-        default: Default::Rule("masked_lm for BERT, hrm for HRM, causal_lm for all others"),
+        default: Default::Rule(
+            "masked_lm for encoders (what `architectures` of its config names), hrm for HRM, causal_lm for all others",
+        ),
         doc: "what is run",
         example: "\"causal_lm\"",
     },

@@ -7,19 +7,16 @@ use crate::alloc::AllocatorConfig;
 use crate::job::keys;
 use crate::job::model_source::Model;
 use crate::job::{
-    CheckpointPolicy, ClipSpec, Framework, JobError, JobSource, JobSpec, LogitsPath, ModelSpec, Parallel, RunSpec,
-    Task, TaskName, TransformersVersion, check,
+    CheckpointPolicy, ClipSpec, Framework, Head, JobError, JobSource, JobSpec, LogitsPath, ModelSpec, Parallel,
+    RunSpec, Task, TaskName, TransformersVersion, check,
 };
 use crate::model_type::ModelKind;
 
 /// The job that the settings describe; its keys are decided in the order of the table.
 pub(super) fn resolve_job(choose: &mut Chooser<'_>, model: Model, source: &JobSource) -> Result<JobSpec, JobError> {
     let model_type = model.spec.model_type.clone();
-    let name: TaskName = choose.word_or(
-        keys::TASK,
-        default_task(model.spec.facts().kind),
-        &format!("what a {model_type} model is trained on"),
-    )?;
+    let name: TaskName =
+        choose.word_or(keys::TASK, default_task(&model.spec), &format!("what a {model_type} model is trained on"))?;
     let framework = resolve_framework(choose, name, model.spec.is_in_transformers())?;
     trainer::set_defaults(choose, name, framework, &model)?;
     let mut model = model.spec;
@@ -68,6 +65,7 @@ pub(super) fn resolve_job(choose: &mut Chooser<'_>, model: Model, source: &JobSo
         left_open: source.left_open.clone(),
         allocator: AllocatorConfig::default(),
     };
+    job.model.stand_head(job.task.head());
     resolve_rest(choose, &mut job, name, micro_batch_size)?;
     Ok(job)
 }
@@ -91,7 +89,7 @@ fn fuses_loss(name: TaskName, framework: Framework, model: &ModelSpec) -> bool {
 
 /// Whether the trainer applies Liger's kernels; where nothing does, a key that nothing reads is refused.
 fn liger_kernels(choose: &mut Chooser<'_>, task: TaskName) -> bool {
-    let applies = matches!(task, TaskName::CausalLm | TaskName::MaskedLm | TaskName::Grpo | TaskName::Dpo);
+    let applies = task.has_labels() || matches!(task, TaskName::Grpo | TaskName::Dpo);
     applies && choose.is_said(keys::USE_LIGER_KERNEL) && choose.take_switch(keys::USE_LIGER_KERNEL)
 }
 
@@ -130,6 +128,8 @@ fn resolve_task(
     Ok(match name {
         TaskName::CausalLm => Task::CausalLm,
         TaskName::MaskedLm => Task::MaskedLm,
+        TaskName::SequenceClassification => Task::SequenceClassification,
+        TaskName::TokenClassification => Task::TokenClassification,
         TaskName::InferenceForward => Task::InferenceForward,
         TaskName::Generate => Task::Generate,
         TaskName::Hrm => Task::Hrm,
@@ -139,11 +139,13 @@ fn resolve_task(
     })
 }
 
-const fn default_task(kind: ModelKind) -> &'static str {
-    match kind {
-        ModelKind::Decoder => "causal_lm",
-        ModelKind::MaskedLm => "masked_lm",
-        ModelKind::Puzzle => "hrm",
+fn default_task(model: &ModelSpec) -> &'static str {
+    match (model.facts().kind, model.beside.head) {
+        (ModelKind::Decoder, _) => "causal_lm",
+        (ModelKind::MaskedLm, Head::LanguageModel) => "masked_lm",
+        (ModelKind::MaskedLm, Head::SequenceClassification) => "sequence_classification",
+        (ModelKind::MaskedLm, Head::TokenClassification) => "token_classification",
+        (ModelKind::Puzzle, _) => "hrm",
     }
 }
 

@@ -55,7 +55,11 @@ pub(super) fn set_defaults(
         TaskName::Swarm => (GENRL.to_vec(), "GenRL's default".to_owned()),
         TaskName::Hrm => (HRM.to_vec(), "HRM's recipe: 768 rows on 8 GPUs".to_owned()),
         TaskName::Generate => (vec![(keys::USE_CACHE, "true")], "generate caches".to_owned()),
-        TaskName::CausalLm | TaskName::MaskedLm | TaskName::InferenceForward => (Vec::new(), String::new()),
+        TaskName::CausalLm
+        | TaskName::MaskedLm
+        | TaskName::SequenceClassification
+        | TaskName::TokenClassification
+        | TaskName::InferenceForward => (Vec::new(), String::new()),
     };
     let owned = |(key, json, why): (&'static str, &str, &str)| (key, json.to_owned(), why.to_owned());
     choose.trainer = rows.into_iter().map(|(key, json)| owned((key, json, &why))).collect();
@@ -71,9 +75,9 @@ pub(super) fn set_defaults(
 
 /// The precision of a model that `from_pretrained` loads; the other tasks' trainers convert it or came with older versions.
 fn loaded_dtype(task: TaskName, model: &Model) -> Option<(&'static str, String, String)> {
-    let loads = [TaskName::CausalLm, TaskName::MaskedLm, TaskName::InferenceForward, TaskName::Generate];
+    let loads = task.has_labels() || matches!(task, TaskName::InferenceForward | TaskName::Generate);
     let precision = match model.published_dtype.as_deref() {
-        _ if !loads.contains(&task) => return None,
+        _ if !loads => return None,
         Some("bfloat16") => "\"bf16\"",
         Some("float16") => "\"fp16\"",
         _ => return None,

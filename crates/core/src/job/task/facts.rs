@@ -48,6 +48,8 @@ pub enum LossOf {
     NextToken,
     /// The model's own, from labels of masked tokens.
     MaskedToken,
+    /// The model's own, from classes of rows or tokens.
+    Class,
     /// The trainer's, from logits or hidden states.
     Trainer,
     /// There is none.

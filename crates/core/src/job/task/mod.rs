@@ -1,6 +1,7 @@
 //! What is run: the tasks, and what each needs to know beyond the model and the sizes that all share.
 
 mod causal_lm;
+mod classification;
 mod dpo;
 mod facts;
 mod grpo;
@@ -12,6 +13,8 @@ mod swarm;
 mod trl;
 
 use serde::{Deserialize, Serialize};
+
+use super::Head;
 
 pub use dpo::DpoSpec;
 pub use facts::{LossOf, Passes, Spreading, TaskFacts};
@@ -27,6 +30,10 @@ pub enum Task {
     CausalLm,
     /// Masked-token training with labels (BERT).
     MaskedLm,
+    /// Training on a class of each row.
+    SequenceClassification,
+    /// Training on a class of each token.
+    TokenClassification,
     /// One forward pass without gradients.
     InferenceForward,
     /// `generate` with a KV cache.
@@ -47,6 +54,8 @@ impl Task {
         match self {
             Self::CausalLm => &causal_lm::CausalLm,
             Self::MaskedLm => &masked_lm::MaskedLm,
+            Self::SequenceClassification => &classification::OF_SEQUENCES,
+            Self::TokenClassification => &classification::OF_TOKENS,
             Self::InferenceForward => &inference::InferenceForward,
             Self::Generate => &inference::Generate,
             Self::Grpo(grpo) => grpo.as_ref(),
@@ -59,6 +68,16 @@ impl Task {
     /// Whether the task runs backward and an optimizer.
     pub fn trains(&self) -> bool {
         self.facts().loss() != LossOf::Nobody
+    }
+
+    /// What stands on the model that it is run with; `None` where the model's own config says it.
+    pub const fn head(&self) -> Option<Head> {
+        match self {
+            Self::SequenceClassification => Some(Head::SequenceClassification),
+            Self::TokenClassification => Some(Head::TokenClassification),
+            Self::InferenceForward => None,
+            _ => Some(Head::LanguageModel),
+        }
     }
 
     /// Its name in job files.
@@ -117,6 +136,10 @@ pub enum TaskName {
     CausalLm,
     /// [`Task::MaskedLm`]
     MaskedLm,
+    /// [`Task::SequenceClassification`]
+    SequenceClassification,
+    /// [`Task::TokenClassification`]
+    TokenClassification,
     /// [`Task::InferenceForward`]
     InferenceForward,
     /// [`Task::Generate`]
@@ -129,4 +152,11 @@ pub enum TaskName {
     Swarm,
     /// [`Task::Hrm`]
     Hrm,
+}
+
+impl TaskName {
+    /// Whether it is trained on labels with the model's own loss: what a Trainer does without help.
+    pub const fn has_labels(self) -> bool {
+        matches!(self, Self::CausalLm | Self::MaskedLm | Self::SequenceClassification | Self::TokenClassification)
+    }
 }

@@ -17,6 +17,7 @@ pub(crate) mod glm4;
 pub(crate) mod gpt2;
 pub(crate) mod gpt_neox;
 pub(crate) mod granite;
+pub(crate) mod heads;
 pub(crate) mod layer;
 pub(crate) mod llama;
 pub(crate) mod mistral;
@@ -30,6 +31,7 @@ pub(crate) mod phi;
 pub(crate) mod phi3;
 pub(crate) mod qwen2;
 pub(crate) mod qwen3_moe;
+pub(crate) mod roberta;
 pub(crate) mod smollm3;
 pub(crate) mod stablelm;
 pub(crate) mod starcoder2;
@@ -75,6 +77,7 @@ pub(crate) const LANGUAGE_MODELS: &[Family] = &[
     phi3::FAMILY,
     qwen2::FAMILY,
     qwen3_moe::FAMILY,
+    roberta::FAMILY,
     smollm3::FAMILY,
     stablelm::FAMILY,
     starcoder2::FAMILY,

@@ -21,7 +21,7 @@ pub(super) const SHORTER_ROWS: Remedy = Remedy {
     results: Results::Changed,
     caution: "",
     apply: |job| match job.task.facts().loss() {
-        LossOf::NextToken | LossOf::MaskedToken => halved_length(keys::SEQ_LEN, job.seq_len),
+        LossOf::NextToken | LossOf::MaskedToken | LossOf::Class => halved_length(keys::SEQ_LEN, job.seq_len),
         LossOf::Trainer | LossOf::Nobody => not_for("the length of rows is not free"),
     },
 };

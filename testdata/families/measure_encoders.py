@@ -1,0 +1,120 @@
+#!/usr/bin/env python3
+"""Steps of encoders with their heads, measured as testdata/rehearse/reference/measure_torch.py measures those of language models.
+
+    measure_encoders.py --stub --lib libtonnage_phantom.so --cases roberta_cases.json --out measured.json
+
+Two tasks more: sequence_classification (a label a row) and token_classification (a label a token), built by the Auto classes of
+these names with the labels that `num_labels` of the model says, each batch's labels a tensor of its own; adapters are made with
+peft's task types for them, which train the classifier in full. inference_forward builds the class whose name the model's
+`architectures` has.
+"""
+import contextlib
+import os
+import sys
+
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "rehearse", "reference"))
+import measure_torch as reference  # noqa: E402
+
+PEFT = {"sequence_classification": "SEQ_CLS", "token_classification": "TOKEN_CLS", "masked_lm": None}
+
+
+def auto_class(case):
+    import transformers
+    named = (case["model"].get("architectures") or [""])[0]
+    for task, ending in (("sequence_classification", "ForSequenceClassification"), ("token_classification", "ForTokenClassification")):
+        if case["task"] == task or (case["task"] == "inference_forward" and named.endswith(ending)):
+            return getattr(transformers, "AutoModel" + ending)
+    return transformers.AutoModelForMaskedLM
+
+
+def build(case):
+    import torch
+    from transformers import AutoConfig
+    from transformers.initialization import no_init_weights
+    fields = dict(case["model"])
+    config = AutoConfig.for_model(fields.pop("family"), **fields)
+    with no_init_weights():
+        model = auto_class(case).from_config(
+            config, dtype=getattr(torch, reference.DT[case["precision"]]), attn_implementation=case["attn"])
+    model.tie_weights()
+    if case["lora"]:
+        from peft import LoraConfig, get_peft_model
+        lora = case["lora"]
+        model = get_peft_model(model, LoraConfig(
+            r=lora["r"], lora_alpha=lora.get("alpha", 2 * lora["r"]), lora_dropout=lora.get("dropout", 0.0),
+            target_modules=lora["targets"], task_type=PEFT[case["task"]]))
+    if case["gradient_checkpointing"]:
+        if case["lora"]:
+            model.enable_input_require_grads()
+        model.gradient_checkpointing_enable(gradient_checkpointing_kwargs={"use_reentrant": False})
+    model.train(case["train_mode"] and case["task"] != "inference_forward")
+    return model, config
+
+
+def patch_data_dependence(max_new):
+    """No row is padded, which the mask of an encoder asks on the host."""
+    import transformers.masking_utils as masks
+    reset = real_patch(max_new)
+
+    def ignores(padding_mask, kv_length, local_attention_size=None):
+        if padding_mask is not None:
+            padding_mask.all()
+        return local_attention_size is None or kv_length < local_attention_size
+    masks._ignore_bidirectional_mask_sdpa = ignores
+    return reset
+
+
+def run_case(case, hooks, *arguments, **named):
+    """The labels of a batch come to the device behind its ids, and no encoder takes `use_cache`."""
+    import torch
+    if case["task"] in ("sequence_classification", "token_classification"):
+        real_build, asked = reference.build, case
+
+        def built(_case):
+            model, config = real_build(asked)
+            forward = model.forward
+            rows = (asked["micro_batch"], asked["seq_len"])[:1 if asked["task"].startswith("seq") else 2]
+            on_host = torch.zeros(rows, dtype=torch.int64)
+            kept = []
+
+            def with_labels(input_ids=None, labels=None, **options):
+                return forward(input_ids=input_ids, labels=kept[-1], **options)
+            model.forward = with_labels
+            hooks.labels = (on_host, kept)
+            return model, config
+
+        class Phases:
+            def __getattr__(self, name): return getattr(hooks, name)
+            def phase(self, name, step):
+                # The step's first statement behind the ids is `phase("forward")`: there the labels follow.
+                if name == "forward":
+                    on_host, kept = hooks.labels
+                    moved = on_host.to("cuda")
+                    kept[:] = [moved]
+                hooks.phase(name, step)
+        reference.build = built
+        try:
+            return real_run_case({**case, "task": "masked_lm"}, Phases(), *arguments, **named)
+        finally:
+            reference.build = real_build
+    if case["task"] == "inference_forward":
+        real_build = reference.build
+
+        def without_cache(case):
+            model, config = real_build(case)
+            forward = model.forward
+            model.forward = lambda use_cache=None, **options: forward(**options)
+            return model, config
+        reference.build = without_cache
+        try:
+            return real_run_case(case, hooks, *arguments, **named)
+        finally:
+            reference.build = real_build
+    return real_run_case(case, hooks, *arguments, **named)
+
+
+real_patch, real_run_case = reference.patch_data_dependence, reference.run_case
+reference.patch_data_dependence, reference.build, reference.run_case = patch_data_dependence, build, run_case
+
+if __name__ == "__main__":
+    reference.main()
