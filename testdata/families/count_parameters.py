@@ -16,6 +16,7 @@ ODD = dict(vocab_size=1009, hidden_size=144, intermediate_size=331, num_hidden_l
 GROUPED = dict(ODD, num_key_value_heads=2)
 NEO = dict(ODD, rotary_pct=0.5)
 #: Rows of grouped products begin at multiples of 16 bytes.
+ROUTED = dict(moe_intermediate_size=56, n_routed_experts=12, num_experts_per_tok=3, n_group=3, topk_group=2)
 FEW = dict(intermediate_size=328, num_experts=7, num_experts_per_tok=3)
 ENCODERS = {"bert", "roberta", "xlm-roberta"}
 SEQUENCES, TOKENS = dict(architectures=["ForSequenceClassification"], num_labels=5), dict(architectures=["ForTokenClassification"], num_labels=11)
@@ -25,7 +26,10 @@ FAMILIES = {
     "cohere2": [GROUPED, dict(ODD, sliding_window=16), dict(GROUPED, attention_bias=True, tie_word_embeddings=False)],
     "glm": [dict(GROUPED, head_dim=24), dict(GROUPED, attention_bias=False), dict(ODD, num_key_value_heads=6, tie_word_embeddings=True)],
     "glm4": [dict(GROUPED, head_dim=24), dict(GROUPED, attention_bias=False), dict(ODD, num_key_value_heads=6, tie_word_embeddings=True)],
+    "glm4_moe": [dict(GROUPED, head_dim=24, **ROUTED), dict(GROUPED, use_qk_norm=True, first_k_dense_replace=0, **ROUTED),
+                 dict(GROUPED, attention_bias=True, tie_word_embeddings=True, n_shared_experts=3, first_k_dense_replace=2, **ROUTED)],
     "gpt_neox": [NEO, dict(ODD, attention_bias=False), dict(ODD, use_parallel_residual=False, tie_word_embeddings=True)],
+    "gpt_oss": [dict(GROUPED, head_dim=24, **FEW), dict(GROUPED, attention_bias=False, **FEW), dict(GROUPED, tie_word_embeddings=True, sliding_window=9, **FEW)],
     "olmo": [GROUPED, dict(ODD, clip_qkv=8.0), dict(GROUPED, attention_bias=True, tie_word_embeddings=True)],
     "olmo2": [GROUPED, dict(ODD, num_hidden_layers=1), dict(GROUPED, attention_bias=True, tie_word_embeddings=True)],
     "olmo3": [GROUPED, dict(ODD, num_hidden_layers=5), dict(GROUPED, attention_bias=True, tie_word_embeddings=True)],

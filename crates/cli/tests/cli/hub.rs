@@ -114,7 +114,7 @@ fn well_known_names_get_an_answer() {
     let empty = Path::new("/nonexistent");
     for (name, what) in [
         ("deepseek-ai/DeepSeek-V3", "a mixture of experts"),
-        ("openai/gpt-oss-20b", "a mixture of experts"),
+        ("microsoft/Phi-3.5-MoE-instruct", "a mixture of experts"),
         ("meta-llama/Llama-4-Scout-17B-16E-Instruct", "a mixture of experts"),
         ("google/flan-t5-xl", "an encoder-decoder"),
     ] {

@@ -66,7 +66,7 @@ fn configs_that_are_not_modelled() {
 #[test]
 fn jobs_that_are_not_modelled() {
     let cases: [&[&str]; 19] = [
-        &["gpt-oss-20b"],
+        &["phi-3.5-moe-instruct"],
         &["mixtral-8x7b-v0.1", "--lora-r", "8", "--lora-targets", "all-linear"],
         &["mixtral-8x7b-v0.1", "--parallel", "tensor", "--world-size", "2"],
         &["gpt2", "--parallel", "tensor", "--world-size", "2"],

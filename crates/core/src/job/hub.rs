@@ -119,7 +119,6 @@ mod tests {
     #[test]
     fn what_is_no_dense_decoder_says_so_at_once() {
         for (name, what) in [
-            ("openai/gpt-oss-20b", "mixture of experts"),
             ("microsoft/Phi-3.5-MoE-instruct", "mixture of experts"),
             ("google/flan-t5-base", "encoder-decoder"),
             ("state-spaces/mamba-130m-hf", "state-space"),

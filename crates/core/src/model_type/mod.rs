@@ -17,6 +17,9 @@ pub(crate) use rows::{GPT2, QWEN2};
 /// A version of transformers, major and minor.
 pub(crate) type Version = (u16, u16);
 
+/// In place of a first version: none has it.
+pub(crate) const NEVER: Version = (u16::MAX, u16::MAX);
+
 /// What is known of one `model_type`.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct ModelType {

@@ -1,6 +1,6 @@
 //! The model types that families mirror, in the order in which they are listed.
 
-use super::{BeyondPositions, ConfigWords, Liger, ModelKind, ModelType};
+use super::{BeyondPositions, ConfigWords, Liger, ModelKind, ModelType, NEVER};
 
 /// The small GPT of the guide, whose configs have no `model_type`.
 pub const AGI2: &str = "agi2";
@@ -62,6 +62,7 @@ pub(super) static ROWS: &[ModelType] = &[
     ModelType { name: "gemma3_text", since: Some((4, 50)), ..LLAMA_LIKE },
     ModelType { name: "glm", has_begin_token: false, since: Some((4, 46)), ..ModelType::DECODER },
     ModelType { name: "glm4", has_begin_token: false, since: Some((4, 51)), ..FUSED },
+    ModelType { name: "glm4_moe", has_begin_token: false, ..UNFUSED_EXPERTS },
     ModelType {
         name: GPT2,
         aliases: &["gpt-sw3"],
@@ -78,6 +79,14 @@ pub(super) static ROWS: &[ModelType] = &[
         lora_targets: &["query_key_value"],
         divides_heads: false,
         ..ModelType::DECODER
+    },
+    ModelType {
+        name: "gpt_oss",
+        has_begin_token: false,
+        lora_targets: &[],
+        sdpa_since: Some(NEVER),
+        flash_attention: false,
+        ..EXPERTS
     },
     ModelType {
         name: "granite",

@@ -37,6 +37,17 @@ impl Tensor {
         })
     }
 
+    /// `sigmoid(self)`; saves its result.
+    pub(crate) fn sigmoid(&self) -> Tensor {
+        let node = NodeBuilder::new("SigmoidBackward0", [self]);
+        let out = self.unary("sigmoid.default", self.dtype());
+        let result = node.save(&out);
+        node.finish(out, move |grad| {
+            let result = result.unpack();
+            gradients![grad.binary("sigmoid_backward.default", &result, grad.dtype())]
+        })
+    }
+
     /// `relu(self)`; saves its result.
     pub fn relu(&self) -> Tensor {
         let node = NodeBuilder::new("ReluBackward0", [self]);

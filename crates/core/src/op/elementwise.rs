@@ -108,6 +108,32 @@ impl Tensor {
         })
     }
 
+    /// `self.clamp(-limit, limit)`
+    pub(crate) fn clamp_both(&self, _limit: f64) -> Tensor {
+        let node = NodeBuilder::new("ClampBackward1", [self]);
+        let saved = node.save(self);
+        let out = self.unary("clamp.default", self.dtype());
+        node.finish(out, move |grad| {
+            let this = saved.unpack();
+            let _zero = Tensor::empty(grad.context(), "scalar_tensor.default", Shape::new(&[]), grad.dtype());
+            let (_above, _below) = (this.map("ge.Scalar", DType::Bool), this.map("le.Scalar", DType::Bool));
+            gradients![grad.unary("where.self", grad.dtype())]
+        })
+    }
+
+    /// `self.clamp(max=limit)`
+    pub(crate) fn clamp_max(&self, _limit: f64) -> Tensor {
+        let node = NodeBuilder::new("ClampBackward1", [self]);
+        let saved = node.save(self);
+        let out = self.unary("clamp.default", self.dtype());
+        node.finish(out, move |grad| {
+            let this = saved.unpack();
+            let _zero = Tensor::empty(grad.context(), "scalar_tensor.default", Shape::new(&[]), grad.dtype());
+            let _below = this.map("le.Scalar", DType::Bool);
+            gradients![grad.unary("where.self", grad.dtype())]
+        })
+    }
+
     /// `self += other`
     pub(crate) fn add_in_place(&self, other: &Tensor) -> Tensor {
         let node = NodeBuilder::new("AddBackward0", [self, other]);

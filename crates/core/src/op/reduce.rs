@@ -26,9 +26,19 @@ impl Tensor {
     /// `self.sum(-1, keepdim=True)`
     pub(crate) fn sum_last(&self) -> Tensor {
         let node = NodeBuilder::new("SumBackward1", [self]);
-        let out = self.reduce("sum.dim_IntList", ReduceKind::Sum, &only(self.sizes().len() - 1));
-        let from = *self.sizes();
+        let (from, last) = (*self.sizes(), self.sizes().len() - 1);
+        let dtype = if is_autocast(self) { DType::Float32 } else { self.dtype() };
+        let out = self.reduce_into("sum.dim_IntList", ReduceKind::Sum, &only(last), from.with(last, 1), dtype);
         node.finish(out, move |grad| gradients![grad.expand(&from)])
+    }
+
+    /// `self.sum(-1)`
+    pub(crate) fn sum_each(&self) -> Tensor {
+        let node = NodeBuilder::new("SumBackward1", [self]);
+        let last = self.sizes().len() - 1;
+        let out = self.sum_along(last);
+        let from = *self.sizes();
+        node.finish(out, move |grad| gradients![grad.unsqueeze(last).expand(&from)])
     }
 
     /// `self.sum()`; integers are summed as int64, and autocast sums in fp32 without a copy.

@@ -28,6 +28,20 @@ impl Tensor {
         (values, places)
     }
 
+    /// `self.max(dim=-1, keepdim=True).values`
+    pub(crate) fn max_last(&self) -> Tensor {
+        let op = "max.dim";
+        let node = NodeBuilder::new("MaxBackward0", [self]);
+        let sizes = self.sizes().with(self.sizes().len() - 1, 1);
+        let values = Tensor::empty(self.context(), op, sizes, self.dtype());
+        let saved = node.save(&Tensor::empty(self.context(), op, sizes, DType::Int64));
+        let from = *self.sizes();
+        node.finish(values, move |grad| {
+            let _places = saved.unpack();
+            gradients![full(grad.context(), "zeros.default", &from, grad.dtype())]
+        })
+    }
+
     /// `self /= other`; the dividend is copied first where the divisor's gradient needs it.
     pub(crate) fn div_in_place(&self, other: &Tensor) -> Tensor {
         let node = NodeBuilder::new("DivBackward0", [self, other]);

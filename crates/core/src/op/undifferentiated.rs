@@ -123,11 +123,6 @@ impl Tensor {
         self.binary("maximum.default", other, self.dtype())
     }
 
-    /// `sigmoid(self)`
-    pub(crate) fn sigmoid(&self) -> Tensor {
-        self.map("sigmoid.default", self.dtype())
-    }
-
     /// `number ** self`; the number becomes a tensor on the way.
     pub(crate) fn power_of(&self, _number: f64) -> Tensor {
         let powers = self.map("pow.Scalar", self.dtype());
@@ -148,6 +143,10 @@ impl Tensor {
     /// `self.copy_(other)` of the same sizes and dtype
     #[expect(clippy::unused_self, reason = "a copy in place allocates nothing")]
     pub(crate) fn copy_from(&self, _other: &Tensor) {}
+
+    /// `self.scatter_(1, places, 1)`
+    #[expect(clippy::unused_self, reason = "numbers written in place allocate nothing")]
+    pub(crate) fn set_ones_at(&self, _places: &Tensor) {}
 
     /// `self.all()`
     pub(crate) fn all(&self) -> Tensor {

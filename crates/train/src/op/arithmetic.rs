@@ -58,6 +58,16 @@ impl Tensor {
         self.run(operator!("clamp_"), [(-limit).into(), limit.into()])
     }
 
+    /// `self.clamp(-limit, limit)`
+    pub(crate) fn clamp_both(&self, limit: f64) -> Tensor {
+        self.run(operator!("clamp"), [(-limit).into(), limit.into()])
+    }
+
+    /// `self.clamp(max=limit)`
+    pub(crate) fn clamp_max(&self, limit: f64) -> Tensor {
+        self.run(operator!("clamp_max"), [limit.into()])
+    }
+
     /// `self - number`
     pub(crate) fn sub_scalar(&self, number: f64) -> Tensor {
         self.run(operator!("sub", "Scalar"), [number.into()])
@@ -120,6 +130,11 @@ impl Tensor {
     /// `self.sum(-1, keepdim=True)`
     pub(crate) fn sum_last(&self) -> Tensor {
         self.run(operator!("sum", "dim_IntList"), [[-1].into(), true.into()])
+    }
+
+    /// `self.sum(-1)`
+    pub(crate) fn sum_each(&self) -> Tensor {
+        self.run(operator!("sum", "dim_IntList"), [[-1].into()])
     }
 
     /// `self.sum(dim=1)` of a matrix

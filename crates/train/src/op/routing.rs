@@ -20,6 +20,20 @@ impl Tensor {
         (Self::of(self.context(), values), Self::of(self.context(), places))
     }
 
+    /// `self.max(dim=-1, keepdim=True).values`
+    pub(crate) fn max_last(&self) -> Tensor {
+        let arguments = [self.into(), Argument::Int(-1), true.into()];
+        let made = self.context().torch.call(operator!("max", "dim"), &arguments);
+        let [values, _places] = or_stop(made.and_then(|made| made.into_array::<2>()));
+        Self::of(self.context(), values)
+    }
+
+    /// `self.scatter_(1, places, 1)`
+    pub(crate) fn set_ones_at(&self, places: &Tensor) {
+        let arguments = [self.into(), Argument::Int(1), places.into(), Argument::Int(1)];
+        or_stop(self.context().torch.call(operator!("scatter_", "value"), &arguments).map(drop));
+    }
+
     /// `self /= other`
     pub(crate) fn div_in_place(&self, other: &Tensor) -> Tensor {
         self.run(operator!("div_", "Tensor"), [other.into()])

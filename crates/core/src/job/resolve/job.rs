@@ -7,10 +7,10 @@ use crate::alloc::AllocatorConfig;
 use crate::job::keys;
 use crate::job::model_source::Model;
 use crate::job::{
-    CheckpointPolicy, ClipSpec, Framework, Head, JobError, JobSource, JobSpec, LogitsPath, ModelSpec, Parallel,
-    RunSpec, Task, TaskName, TransformersVersion, check,
+    Attention, CheckpointPolicy, ClipSpec, Framework, Head, JobError, JobSource, JobSpec, LogitsPath, ModelSpec,
+    Parallel, RunSpec, Task, TaskName, TransformersVersion, check,
 };
-use crate::model_type::ModelKind;
+use crate::model_type::{ModelKind, NEVER};
 
 /// The job that the settings describe; its keys are decided in the order of the table.
 pub(super) fn resolve_job(choose: &mut Chooser<'_>, model: Model, source: &JobSource) -> Result<JobSpec, JobError> {
@@ -36,7 +36,7 @@ pub(super) fn resolve_job(choose: &mut Chooser<'_>, model: Model, source: &JobSo
         materialized: false,
         places_first: false,
         precision: choose.take_word(keys::PRECISION)?,
-        attention: choose.take_word(keys::ATTENTION)?,
+        attention: resolve_attention(choose, &model)?,
         gradient_checkpointing: checkpoint_policy(choose.take_switch(keys::GRADIENT_CHECKPOINTING)),
         optimizer: choose.take_word(keys::OPTIMIZER)?,
         clip_grad_norm: Some(choose.take_number(keys::CLIP_GRAD_NORM))
@@ -68,6 +68,14 @@ pub(super) fn resolve_job(choose: &mut Chooser<'_>, model: Model, source: &JobSo
     job.model.stand_head(job.task.head());
     resolve_rest(choose, &mut job, name, micro_batch_size)?;
     Ok(job)
+}
+
+/// transformers' default, of a class that has no SDPA its own products and softmax.
+fn resolve_attention(choose: &mut Chooser, model: &ModelSpec) -> Result<Attention, JobError> {
+    if model.facts().sdpa_since == Some(NEVER) {
+        return choose.word_or(keys::ATTENTION, "eager", "the model has no SDPA");
+    }
+    choose.take_word(keys::ATTENTION)
 }
 
 /// What follows from values that are decided already.

@@ -4,7 +4,7 @@
 use crate::building::{BuildError, Builder, Init, Module};
 use crate::dtype::DType;
 use crate::job::{FieldError, Fields, ModelSpec, ModelingFile};
-use crate::model::nn::{AttentionOutput, Norm, rotate_pairs};
+use crate::model::nn::{AttentionOutput, Norm, RotaryTables, rotate_pairs};
 use crate::tensor::Tensor;
 
 use super::attention::{Projections, SelfAttention, attend};
@@ -42,7 +42,7 @@ fn build(model: &ModelSpec, at: &Builder, options: &RunOptions) -> Result<Box<dy
 /// What both read.
 fn read_config(fields: &Fields, defaults: &DecoderDefaults) -> Result<DecoderConfig, FieldError> {
     Ok(DecoderConfig {
-        interleaved_tables: true,
+        tables: RotaryTables::Interleaved,
         logit_scale: Some(fields.number("logit_scale", 0.0625)?),
         ..DecoderConfig::read(fields, defaults)?
     })

@@ -5,7 +5,7 @@ use std::rc::Rc;
 use serde_json::Value;
 
 use crate::job::{FieldError, Fields, ModelingFile};
-use crate::model::nn::{Activation, LayerType, Rope};
+use crate::model::nn::{Activation, LayerType, Rope, RotaryTables};
 
 use super::bounds::{bound_weights, check_divides, check_rotary};
 
@@ -119,8 +119,9 @@ pub(crate) struct DecoderConfig {
     pub embedding_dropout: f64,
     /// Whether queries and keys are turned by tables in fp32.
     pub float_tables: bool,
-    /// Whether tables hold every number twice in a row, in place of all numbers twice.
-    pub interleaved_tables: bool,
+    pub tables: RotaryTables,
+    /// Whether the functions that make masks are given positions, by which they find packed rows.
+    pub masks_read_positions: bool,
     /// What logits are multiplied by.
     pub logit_scale: Option<f64>,
     /// How each type of layer turns, where that is not `rope`.
@@ -178,7 +179,8 @@ impl DecoderConfig {
             multipliers: None,
             embedding_dropout: 0.0,
             float_tables: false,
-            interleaved_tables: false,
+            tables: RotaryTables::Twice,
+            masks_read_positions: true,
             logit_scale: None,
             layer_ropes: Rc::new([]),
         };
@@ -200,7 +202,14 @@ impl DecoderConfig {
     }
 
     /// The same with rotary embeddings on a part of each head: `key` in the rotary parameters, or in the config itself.
-    pub(crate) fn turning_a_part(mut self, fields: &Fields, key: &str, default: f64) -> Result<Self, FieldError> {
+    pub(crate) fn turning_a_part(self, fields: &Fields, key: &str, default: f64) -> Result<Self, FieldError> {
+        let config = self.turning_any_part(fields, key, default)?;
+        check_rotary(key, config.rotary_dim)?;
+        Ok(config)
+    }
+
+    /// The same, of which an odd part is turned with one more.
+    pub(crate) fn turning_any_part(mut self, fields: &Fields, key: &str, default: f64) -> Result<Self, FieldError> {
         let parameters = match fields.object("rope_parameters")? {
             Some(parameters) => Some(parameters),
             None => fields.object("rope_scaling")?,
@@ -212,7 +221,6 @@ impl DecoderConfig {
             Some(_) => return Err(FieldError::new(key, "must be a number above 0 and at most 1")),
         };
         self.rotary_dim = (self.head_dim as f64 * factor) as u64;
-        check_rotary(key, self.rotary_dim)?;
         Ok(self)
     }
 

@@ -240,8 +240,9 @@ impl<L: DecoderLayer, N: Norm> DecoderModel<L, N> {
     ) -> Self {
         let place = at.context().transformers().rotary(config.file);
         let is_the_models = matches!(place, RotaryPlace::Model | RotaryPlace::ModelBesideLayers);
-        let new_rotary = if config.interleaved_tables { RotaryEmbedding::interleaved } else { RotaryEmbedding::new };
-        let rotary = |rope: &Rope| new_rotary(&at.at("rotary_emb"), config.rotary_dim, rope);
+        let rotary = |rope: &Rope| {
+            RotaryEmbedding::new(&at.at("rotary_emb"), config.rotary_dim, rope).with_tables(config.tables)
+        };
         let layer = |layer: u64| Rc::new(new_layer(&at.at("layers").element(layer), layer as usize, &config));
         Self {
             module: at.module(),
@@ -266,7 +267,8 @@ impl<L: DecoderLayer, N: Norm> DecoderModel<L, N> {
             inputs_embeds = inputs_embeds.mul_scalar(multipliers.embedding);
         }
         let position_ids = call.position_ids_for(&inputs_embeds);
-        let inputs = call.mask_inputs(self.options.attention, &inputs_embeds, &position_ids);
+        let mut inputs = call.mask_inputs(self.options.attention, &inputs_embeds, &position_ids);
+        inputs.position_ids = inputs.position_ids.filter(|_| self.config.masks_read_positions);
         let masks = LayerMasks::create(inputs, self.config.mask_types, self.config.sliding_window);
         let mut hidden_states = inputs_embeds.dropout(self.config.embedding_dropout, self.options.drops_out());
         let dtype = if self.config.float_tables { DType::Float32 } else { inputs_embeds.dtype() };

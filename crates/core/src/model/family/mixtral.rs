@@ -5,7 +5,7 @@ use std::rc::Rc;
 use crate::building::{BuildError, Builder, Module};
 use crate::dtype::DType;
 use crate::job::{FieldError, Fields, ModelSpec, ModelingFile};
-use crate::model::nn::{Experts, ExpertsConfig, ExpertsForm, LayerType, RouterLoss, Scores, TopKRouter};
+use crate::model::nn::{Experts, ExpertsConfig, ExpertsForm, ExpertsKind, LayerType, RouterLoss, Scores, TopKRouter};
 use crate::tensor::Tensor;
 
 use super::bounds::bound_weights;
@@ -68,6 +68,7 @@ impl Config {
             activation: decoder.activation,
             scores: Scores { softmax_casts: false, normalized: true, cast_back: false },
             form: ExpertsForm::read(fields)?,
+            kind: ExpertsKind::Gated,
         };
         let inner = decoder.num_hidden_layers * 3 * experts.num_experts;
         bound_weights(&[("num_local_experts", [decoder.intermediate_size, decoder.hidden_size], inner)])?;

@@ -14,8 +14,10 @@ pub(crate) mod gemma3;
 pub(crate) mod gemma_config;
 pub(crate) mod glm;
 pub(crate) mod glm4;
+pub(crate) mod glm4_moe;
 pub(crate) mod gpt2;
 pub(crate) mod gpt_neox;
+pub(crate) mod gpt_oss;
 pub(crate) mod granite;
 pub(crate) mod heads;
 pub(crate) mod layer;
@@ -62,8 +64,10 @@ pub(crate) const LANGUAGE_MODELS: &[Family] = &[
     gemma3::FAMILY,
     glm::FAMILY,
     glm4::FAMILY,
+    glm4_moe::FAMILY,
     gpt2::FAMILY,
     gpt_neox::FAMILY,
+    gpt_oss::FAMILY,
     granite::FAMILY,
     llama::FAMILY,
     mistral::FAMILY,

@@ -31,7 +31,7 @@ pub(crate) fn new_model(at: &Builder, config: DecoderConfig, options: &RunOption
 }
 
 /// `Olmo2RMSNorm`: the product with the weight in fp32.
-struct Olmo2RmsNorm {
+pub(crate) struct Olmo2RmsNorm {
     module: Module,
     weight: Tensor,
     eps: f64,

@@ -7,7 +7,8 @@ use crate::building::{BuildError, Builder, Module};
 use crate::dtype::DType;
 use crate::job::{FieldError, Fields, ModelSpec};
 use crate::model::nn::{
-    AttentionOutput, Experts, ExpertsConfig, ExpertsForm, RmsNorm, RouterLoss, Scores, TopKRouter, apply_rotary_pos_emb,
+    AttentionOutput, Experts, ExpertsConfig, ExpertsForm, ExpertsKind, RmsNorm, RouterLoss, Scores, TopKRouter,
+    apply_rotary_pos_emb,
 };
 use crate::tensor::Tensor;
 
@@ -69,6 +70,7 @@ impl Config {
             activation: decoder.activation,
             scores: Scores { softmax_casts: true, normalized: fields.flag("norm_topk_prob", false)?, cast_back: true },
             form: ExpertsForm::read(fields)?,
+            kind: ExpertsKind::Gated,
         };
         let inner = decoder.num_hidden_layers * 3 * experts.num_experts;
         bound_weights(&[("num_experts", [decoder.intermediate_size, decoder.hidden_size], inner)])?;

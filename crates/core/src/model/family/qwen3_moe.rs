@@ -8,7 +8,7 @@ use serde_json::Value;
 use crate::building::{BuildError, Builder, Module};
 use crate::dtype::DType;
 use crate::job::{FieldError, Fields, ModelSpec, ModelingFile};
-use crate::model::nn::{Experts, ExpertsConfig, ExpertsForm, LayerType, RouterLoss, Scores, TopKRouter};
+use crate::model::nn::{Experts, ExpertsConfig, ExpertsForm, ExpertsKind, LayerType, RouterLoss, Scores, TopKRouter};
 use crate::tensor::Tensor;
 
 use super::bounds::bound_weights;
@@ -76,6 +76,7 @@ impl Config {
             activation: decoder.activation,
             scores: Scores { softmax_casts: true, normalized: fields.flag("norm_topk_prob", false)?, cast_back: true },
             form: ExpertsForm::read(fields)?,
+            kind: ExpertsKind::Gated,
         };
         let inner = decoder.num_hidden_layers * 3 * experts.num_experts;
         bound_weights(&[("num_experts", [experts.intermediate_size, decoder.hidden_size], inner)])?;

@@ -21,6 +21,16 @@ pub(crate) struct ExpertsConfig {
     pub activation: Activation,
     pub scores: Scores,
     pub form: ExpertsForm,
+    pub kind: ExpertsKind,
+}
+
+/// What `use_experts_implementation` is told of the class, and its `_apply_gate`.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) enum ExpertsKind {
+    /// Weights [experts, outputs, inputs] without biases, gates before what they gate.
+    Gated,
+    /// gpt-oss's: weights [experts, inputs, outputs] with biases, gates beside what they gate, both clamped.
+    ClampedWithBiases { alpha: f64, limit: f64 },
 }
 
 /// How a router makes weights of its logits.
@@ -124,8 +134,8 @@ impl TopKRouter {
 /// `MixtralExperts` and its relatives.
 pub(crate) struct Experts {
     module: Module,
-    gate_up_proj: Tensor,
-    down_proj: Tensor,
+    gate_up_proj: Projection,
+    down_proj: Projection,
     act_fn: Module,
     config: ExpertsConfig,
 }
@@ -136,8 +146,8 @@ impl Experts {
         at.lack_adapters(&["gate_up_proj", "down_proj", "gate_proj", "up_proj", "w1", "w2", "w3"]);
         Self {
             module: at.module(),
-            gate_up_proj: at.parameter("gate_up_proj", &[experts, 2 * inner, hidden], Init::Normal),
-            down_proj: at.parameter("down_proj", &[experts, hidden, inner], Init::Normal),
+            gate_up_proj: Projection::new(at, "gate_up_proj", [experts, hidden, 2 * inner], config.kind),
+            down_proj: Projection::new(at, "down_proj", [experts, inner, hidden], config.kind),
             act_fn: at.at("act_fn").module(),
             config: config.clone(),
         }
@@ -162,11 +172,13 @@ impl Experts {
         let [_histc_input, tokens_per_expert] = expert_ids_g.count_each(self.config.num_experts);
         let offsets = tokens_per_expert.running_sum();
         let sentinel_mask = expert_ids_g.ge_number(self.config.num_experts as f64).unsqueeze(1);
+        let mut selected_biases = self.gate_up_proj.select_biases(&expert_ids_g);
         let selected_hidden_states_g = selected_hidden_states_g.zero_where_in_place(&sentinel_mask);
-        let mut proj_out = grouped_linear(&selected_hidden_states_g, &self.gate_up_proj, &offsets);
+        let mut proj_out = self.gate_up_proj.grouped(&selected_hidden_states_g, &offsets, selected_biases.as_ref());
         proj_out = proj_out.zero_where(&sentinel_mask);
         proj_out = self.apply_gate(&proj_out);
-        proj_out = grouped_linear(&proj_out, &self.down_proj, &offsets);
+        selected_biases = self.down_proj.select_biases(&expert_ids_g);
+        proj_out = self.down_proj.grouped(&proj_out, &offsets, selected_biases.as_ref());
         proj_out = proj_out.zero_where(&sentinel_mask);
         let mut weighted_out = &proj_out * &sample_weights_g.unsqueeze(1);
         let inv_perm = perm.inverse_permutation();
@@ -182,18 +194,29 @@ impl Experts {
         let selected_hidden_states = selected_hidden_states.reshape(&[tokens * top_k, hidden_dim]);
         let sample_weights = weights.reshape(&[tokens * top_k]);
         let expert_ids = chosen.reshape(&[tokens * top_k]).clamp_places(self.config.num_experts);
-        let mut selected_weights = self.gate_up_proj.select_rows(&expert_ids);
-        let mut proj_out = batched_linear(&selected_hidden_states, &selected_weights);
+        let mut selected_weights = self.gate_up_proj.weight.select_rows(&expert_ids);
+        let mut selected_biases = self.gate_up_proj.select_biases(&expert_ids);
+        let selected = (&selected_weights, selected_biases.as_ref());
+        let mut proj_out = self.gate_up_proj.batched(&selected_hidden_states, selected);
         proj_out = self.apply_gate(&proj_out);
-        selected_weights = self.down_proj.select_rows(&expert_ids);
-        proj_out = batched_linear(&proj_out, &selected_weights);
+        selected_weights = self.down_proj.weight.select_rows(&expert_ids);
+        selected_biases = self.down_proj.select_biases(&expert_ids);
+        proj_out = self.down_proj.batched(&proj_out, (&selected_weights, selected_biases.as_ref()));
         let weighted_out = &proj_out * &sample_weights.unsqueeze(1);
         let final_hidden_states = weighted_out.view(&[tokens, top_k, hidden_dim]).sum_middle();
         final_hidden_states.to(hidden_states.dtype())
     }
 
-    /// `_default_apply_gate`
+    /// `_apply_gate`
     fn apply_gate(&self, gate_up_out: &Tensor) -> Tensor {
+        match self.config.kind {
+            ExpertsKind::Gated => self.apply_default_gate(gate_up_out),
+            ExpertsKind::ClampedWithBiases { alpha, limit } => apply_clamped_gate(gate_up_out, alpha, limit),
+        }
+    }
+
+    /// `_default_apply_gate`
+    fn apply_default_gate(&self, gate_up_out: &Tensor) -> Tensor {
         let [gate, up] = gate_up_out.split_last();
         let activated = {
             let _act_fn = self.act_fn.enter();
@@ -203,12 +226,61 @@ impl Experts {
     }
 }
 
-/// `_grouped_linear` of weights [experts, outputs, inputs]
-fn grouped_linear(input: &Tensor, weight: &Tensor, offsets: &Tensor) -> Tensor {
-    input.to(weight.dtype()).grouped_mm(&weight.transpose(1, 2), offsets)
+/// `GptOssExperts._apply_gate`
+fn apply_clamped_gate(gate_up: &Tensor, alpha: f64, limit: f64) -> Tensor {
+    let (mut gate, mut up) = (gate_up.every_other(0), gate_up.every_other(1));
+    gate = gate.clamp_max(limit);
+    up = up.clamp_both(limit);
+    let glu = {
+        let opened = gate.mul_scalar(alpha).sigmoid();
+        &gate * &opened
+    };
+    &up.add_scalar(1.0) * &glu
 }
 
-/// `_batched_linear`
-fn batched_linear(input: &Tensor, weight: &Tensor) -> Tensor {
-    weight.matmul(&input.unsqueeze(2)).squeeze(2)
+/// The weights of all experts, and their biases.
+struct Projection {
+    weight: Tensor,
+    bias: Option<Tensor>,
+    is_transposed: bool,
+}
+
+impl Projection {
+    fn new(at: &Builder, name: &str, [experts, inputs, outputs]: [u64; 3], kind: ExpertsKind) -> Self {
+        let is_transposed = kind != ExpertsKind::Gated;
+        let sizes = if is_transposed { [experts, inputs, outputs] } else { [experts, outputs, inputs] };
+        let weight = at.parameter(name, &sizes, Init::Normal);
+        let new_bias = || at.parameter(&format!("{name}_bias"), &[experts, outputs], Init::Zeros);
+        Self { weight, bias: is_transposed.then(new_bias), is_transposed }
+    }
+
+    fn select_biases(&self, expert_ids: &Tensor) -> Option<Tensor> {
+        self.bias.as_ref().map(|bias| bias.select_rows(expert_ids))
+    }
+
+    /// `_grouped_linear`
+    fn grouped(&self, input: &Tensor, offsets: &Tensor, bias: Option<&Tensor>) -> Tensor {
+        let input = input.to(self.weight.dtype());
+        let out = if self.is_transposed {
+            input.grouped_mm(&self.weight, offsets)
+        } else {
+            input.grouped_mm(&self.weight.transpose(1, 2), offsets)
+        };
+        add_biases(out, bias)
+    }
+
+    /// `_batched_linear` by the weights of each row's expert
+    fn batched(&self, input: &Tensor, (weight, bias): (&Tensor, Option<&Tensor>)) -> Tensor {
+        let out = if self.is_transposed {
+            input.unsqueeze(1).matmul(weight).squeeze(1)
+        } else {
+            weight.matmul(&input.unsqueeze(2)).squeeze(2)
+        };
+        add_biases(out, bias)
+    }
+}
+
+/// `out.add_(bias)`
+fn add_biases(out: Tensor, bias: Option<&Tensor>) -> Tensor {
+    bias.map_or_else(|| out.clone(), |bias| out.add_in_place(bias))
 }

@@ -3,6 +3,7 @@
 mod attention;
 mod cache;
 mod experts;
+mod group_router;
 mod head;
 mod layers;
 mod mask_inputs;
@@ -15,12 +16,15 @@ mod router_loss;
 
 pub(crate) use attention::{AttentionConfig, AttentionOutput, attention_forward, repeat_kv, sdpa_attention_forward};
 pub(crate) use cache::{CacheLayer, KvCache};
-pub(crate) use experts::{Experts, ExpertsConfig, ExpertsForm, Scores, TopKRouter};
+pub(crate) use experts::{Experts, ExpertsConfig, ExpertsForm, ExpertsKind, Routing, Scores, TopKRouter};
+pub(crate) use group_router::{GroupRouter, GroupScores};
 pub(crate) use head::{HeadCall, HeadOutput, LmHead, masked_lm_loss};
 pub(crate) use layers::{Activation, Conv1d, Embedding, LayerNorm, Linear, Norm, RmsNorm};
 pub(crate) use mask_inputs::MaskInputs;
 pub(crate) use masks::{LayerMasks, LayerType, create_bidirectional_mask, create_causal_mask};
-pub(crate) use positions::{RotaryEmbedding, apply_partial_rotary_pos_emb, apply_rotary_pos_emb, position_ids, rotate};
+pub(crate) use positions::{
+    RotaryEmbedding, RotaryTables, apply_partial_rotary_pos_emb, apply_rotary_pos_emb, position_ids, rotate,
+};
 pub(crate) use rope::{Rope, RopeKind};
 pub(crate) use rotary_versions::{LayerRotary, RotaryCall};
 pub(crate) use rotations::{repeat_interleave, rotate_pairs, split_rotary};

@@ -52,8 +52,17 @@ pub(crate) struct RotaryEmbedding {
     rope: Rope,
     /// Whether the tables are multiplied by the attention's scaling, which older ones did not have.
     scales: bool,
-    /// Whether the tables hold every number twice in a row, in place of all numbers twice.
-    interleaves: bool,
+    tables: RotaryTables,
+}
+
+/// How often rotary tables hold their numbers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum RotaryTables {
+    /// All numbers, then all again.
+    Twice,
+    /// Every number twice in a row.
+    Interleaved,
+    Once,
 }
 
 impl RotaryEmbedding {
@@ -62,16 +71,16 @@ impl RotaryEmbedding {
             at.lack_numbers("rope_parameters", || format!("frequencies of rope_type {unknown} are not computed here"));
         }
         let module = at.module();
-        let buffer = || at.buffer(&[rotary_dim / 2], DType::Float32, || rope.inverse_frequencies(rotary_dim));
+        let buffer = || at.buffer(&[rotary_dim.div_ceil(2)], DType::Float32, || rope.inverse_frequencies(rotary_dim));
         let inv_freq = RefCell::new(buffer());
         let keeps_original = at.context().transformers().keeps_original_frequencies();
         let original_inv_freq = keeps_original.then(buffer);
-        Self { module, inv_freq, original_inv_freq, rope: rope.clone(), scales: true, interleaves: false }
+        Self { module, inv_freq, original_inv_freq, rope: rope.clone(), scales: true, tables: RotaryTables::Twice }
     }
 
-    /// `CohereRotaryEmbedding`: one whose tables hold every number twice in a row.
-    pub(crate) fn interleaved(at: &Builder, rotary_dim: u64, rope: &Rope) -> Self {
-        Self { interleaves: true, ..Self::new(at, rotary_dim, rope) }
+    /// One with such tables.
+    pub(crate) fn with_tables(self, tables: RotaryTables) -> Self {
+        Self { tables, ..self }
     }
 
     /// One without a scaling of its tables.
@@ -94,7 +103,11 @@ impl RotaryEmbedding {
         let position_ids_expanded = position_ids.unsqueeze(1).float();
         let _float32 = context.disable_autocast();
         let freqs = inv_freq_expanded.matmul(&position_ids_expanded).transpose(1, 2);
-        let emb = if self.interleaves { repeat_interleave(&freqs) } else { cat(&[&freqs, &freqs], 2) };
+        let emb = match self.tables {
+            RotaryTables::Twice => cat(&[&freqs, &freqs], 2),
+            RotaryTables::Interleaved => repeat_interleave(&freqs),
+            RotaryTables::Once => freqs,
+        };
         if !self.scales {
             let (cos, sin) = (emb.cos(), emb.sin());
             return (cos.to(dtype), sin.to(dtype));

@@ -131,7 +131,7 @@ impl Rope {
     /// `1.0 / (base ** (arange(0, dim, 2) / dim))` and what is made of it, in fp32 as PyTorch computes it.
     pub(crate) fn inverse_frequencies(&self, dim: u64) -> Vec<f64> {
         let power = |at: u64| (self.theta as f32).powf((2 * at) as f32 / dim as f32);
-        (0..dim / 2).map(|at| f64::from(self.scaled(power(at), at, dim))).collect()
+        (0..dim.div_ceil(2)).map(|at| f64::from(self.scaled(power(at), at, dim))).collect()
     }
 
     fn scaled(&self, power: f32, at: u64, dim: u64) -> f32 {

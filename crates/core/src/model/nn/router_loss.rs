@@ -44,7 +44,7 @@ impl RouterLoss {
         self.collected.take().unwrap_or_default()
     }
 
-    pub(super) fn note(&self, logits: &Tensor) {
+    pub(crate) fn note(&self, logits: &Tensor) {
         if let Some(collected) = self.collected.borrow_mut().as_mut() {
             collected.push(logits.clone());
         }

@@ -70,7 +70,9 @@ fn sort_passes(n: u64, passes: u64, index: DType, device: Device) -> u64 {
     let portions = n.div_ceil(portion);
     let histograms = portions * passes * HISTOGRAM;
     let states = n.min(portion).div_ceil(tile) * SORT_TILE_STATE;
-    storage(&[histograms, states, index.size() * n, index.size() * n, portions * passes * 4])
+    // A single pass reads its input and writes its output.
+    let between = if passes > 1 { index.size() * n } else { 0 };
+    storage(&[histograms, states, between, between, portions * passes * 4])
 }
 
 /// Elements that one block adds up, without storage.
