@@ -223,11 +223,17 @@ fn what_only_a_live_model_shows_is_a_caveat() {
 
 #[test]
 fn deepspeed_as_a_table_is_read_in_its_place() {
-    let table = json!({"zero_optimization": {"stage": 2}, "bf16": {"enabled": true}, "made_up": 1});
+    let zero = json!({"stage": 2, "reduce_bucket_size": 2e8, "overlap_comm": true, "contiguous_gradients": true});
+    let table = json!({"zero_optimization": zero, "bf16": {"enabled": true}, "made_up": 1});
     let arguments = json!({"per_device_train_batch_size": 2, "bf16": true, "deepspeed": table, "world_size": 4});
     let resolved = of_objects(&[("TrainingArguments", arguments)]).unwrap();
     let keys = ["parallel", "deepspeed.stage", "world_size", "precision"].map(|key| said(&resolved, key));
     assert_eq!(keys, ["\"deepspeed\"", "2", "4", "\"bf16\""]);
+    let gradients = ["deepspeed.reduce_bucket_size", "deepspeed.overlap_comm"].map(|key| said(&resolved, key));
+    assert_eq!(gradients, ["200000000", "true"]);
+    let undivided = json!({"zero_optimization": {"stage": 0, "reduce_bucket_size": 2e8, "overlap_comm": false}});
+    let arguments = json!({"per_device_train_batch_size": 2, "deepspeed": undivided, "world_size": 4});
+    assert_eq!(said(&of_objects(&[("TrainingArguments", arguments)]).unwrap(), "parallel"), "\"ddp\"");
     assert!(resolved.job.left_open.iter().any(|left| left.text.contains("deepspeed.made_up")));
 }
 

@@ -193,6 +193,8 @@ const TRACES: &[(&str, &str, &[&str], &str)] = &[
     ("fsdp2.shard_root_only", RANKS, FSDP2, "fsdp2.shard_root_only=true"),
     ("fsdp2.init", RANKS, FSDP2, "fsdp2.init=full"),
     ("deepspeed.stage", RANKS, &["parallel=deepspeed"], "deepspeed.stage=3"),
+    ("deepspeed.reduce_bucket_size", RANKS, &["parallel=deepspeed"], "deepspeed.reduce_bucket_size=1000000"),
+    ("deepspeed.overlap_comm", RANKS, &["parallel=deepspeed"], "deepspeed.overlap_comm=true"),
     ("parallel", RANKS, &[], "parallel=tensor"),
     ("pipeline.schedule", RANKS, &["parallel=pipeline", "gradient_accumulation_steps=4"], "pipeline.schedule=gpipe"),
 ];

@@ -12,7 +12,8 @@ use crate::tree::{is_null, is_on, plain_text};
 
 /// What an offload's path says.
 pub(super) const OFFLOADED_TO: &str = "where it is offloaded to";
-const BUCKETS: &str = "sizes of buckets other than the default were not measured; the range allows a fifth of the peak";
+const BUCKETS: &str = "stage 3 with other than its defaults is in the range that the answer allows for stage 3";
+const WITHOUT_STAGE: &str = "without a stage of ZeRO nothing reads it";
 const TIMES: &str = "when ranks speak: no size";
 
 /// Every key of DeepSpeed's JSON, nested ones by dots.
@@ -112,12 +113,12 @@ const ZERO: &[Row] = &[
     ("cpu_offload", Notes(OFFLOAD, Allowance::Less)),
     ("cpu_offload_params", Notes(OFFLOAD, Allowance::Less)),
     ("cpu_offload_use_pin_memory", Free("how the host holds what is offloaded")),
-    ("allgather_bucket_size", Reads(bucket_size)),
-    ("reduce_bucket_size", Reads(bucket_size)),
+    ("allgather_bucket_size", Free("PyTorch gathers the flat weights where they lie")),
+    ("reduce_bucket_size", Reads(reduce_bucket_size)),
     ("allgather_partitions", Free(TIMES)),
-    ("reduce_scatter", Free(TIMES)),
-    ("overlap_comm", Free(TIMES)),
-    ("contiguous_gradients", Free("where gradients lie: as many bytes")),
+    ("reduce_scatter", Reads(other_gradients)),
+    ("overlap_comm", Reads(overlap_comm)),
+    ("contiguous_gradients", Reads(other_gradients)),
     ("round_robin_gradients", Free(TIMES)),
     ("sub_group_size", Reads(sub_group)),
     ("stage3_prefetch_bucket_size", Reads(bucket_size)),
@@ -276,6 +277,47 @@ fn bucket_size(_: &mut Facts, said: &Said<'_>) -> Became {
     Became::Noted(BUCKETS.to_owned(), Allowance::Fifth)
 }
 
+/// Whether the stage beside a key divides anything: without one its table would be read as ZeRO's.
+fn divides(said: &Said<'_>) -> bool {
+    let stage = said.other("stage").and_then(|stage| plain_text(&stage).parse::<u8>().ok());
+    stage.is_some_and(|stage| stage > 0)
+}
+
+/// Elements of the buffer that gradients are reduced from; `auto` is the hidden size squared.
+fn reduce_bucket_size(facts: &mut Facts, said: &Said<'_>) -> Became {
+    let elements = match said.word().as_str() {
+        _ if !divides(said) => return Became::NoMemory(WITHOUT_STAGE),
+        "auto" => 0,
+        _ if is_null(said.value) => return Became::NoMemory(OFF),
+        // JSON writes 5e8 as a number with a fraction.
+        _ => match said.value.as_u64().or_else(|| plain_text(said.value).parse::<f64>().ok().map(|size| size as u64)) {
+            Some(elements) => elements,
+            None => return Became::NotUnderstood,
+        },
+    };
+    facts.set_text(keys::DEEPSPEED_REDUCE_BUCKET_SIZE, elements, said.place);
+    Became::Used(keys::DEEPSPEED_REDUCE_BUCKET_SIZE)
+}
+
+fn overlap_comm(facts: &mut Facts, said: &Said<'_>) -> Became {
+    if is_null(said.value) || said.word() == "auto" {
+        return Became::NoMemory("DeepSpeed's default");
+    }
+    if !divides(said) {
+        return Became::NoMemory(WITHOUT_STAGE);
+    }
+    facts.set_text(keys::DEEPSPEED_OVERLAP_COMM, is_on(said.value), said.place);
+    Became::Used(keys::DEEPSPEED_OVERLAP_COMM)
+}
+
+/// `contiguous_gradients` and `reduce_scatter`, which are on unless a file turns them off.
+fn other_gradients(_: &mut Facts, said: &Said<'_>) -> Became {
+    if is_null(said.value) || is_on(said.value) {
+        return Became::NoMemory("DeepSpeed's default");
+    }
+    Became::Noted("gradients outside one buffer, or reduced in whole, are not simulated".to_owned(), Allowance::Fifth)
+}
+
 fn sub_group(_: &mut Facts, said: &Said<'_>) -> Became {
     let is_default = said.value.as_f64().is_some_and(|elements| elements >= 1e9);
     if is_default || is_null(said.value) || said.word() == "auto" { Became::NoMemory(TIMES) } else { bucket_noted() }
@@ -299,8 +341,10 @@ fn optimizer_type(facts: &mut Facts, said: &Said<'_>) -> Became {
         "adamw" | "adam" => {
             facts.set_text(keys::OPTIMIZER, "adamw_fused", said.place);
             Became::Noted(
-                "DeepSpeed's fused Adam is simulated as PyTorch's; the range allows a fifth of the peak".to_owned(),
-                Allowance::Fifth,
+                "DeepSpeed's fused Adam keeps what PyTorch's does by its source, and was not measured; the range allows a fiftieth of \
+                 the peak"
+                    .to_owned(),
+                Allowance::Fiftieth,
             )
         }
         _ => optimizer::read(facts, said),

@@ -139,6 +139,8 @@ names! {
     FSDP2_SHARD_ROOT_ONLY = "fsdp2.shard_root_only",
     FSDP2_INIT = "fsdp2.init",
     DEEPSPEED_STAGE = "deepspeed.stage",
+    DEEPSPEED_REDUCE_BUCKET_SIZE = "deepspeed.reduce_bucket_size",
+    DEEPSPEED_OVERLAP_COMM = "deepspeed.overlap_comm",
     PIPELINE_SCHEDULE = "pipeline.schedule",
     // keys/run.rs
     MAX_STEPS = "max_steps",

@@ -51,11 +51,8 @@ pub enum Strategy {
     },
     /// `fully_shard` (FSDP2) on every layer and on the model.
     Fsdp2(Fsdp2),
-    /// DeepSpeed's ZeRO with its default buckets.
-    DeepSpeed {
-        /// 1: optimizer state is divided, 2: gradients too, 3: weights too.
-        stage: u8,
-    },
+    /// DeepSpeed's ZeRO, version 0.19.
+    DeepSpeed(DeepSpeed),
     /// Megatron-LM's tensor parallelism: heads, inner widths and vocabulary divided.
     TensorParallel {
         /// Ranks that share a layer.
@@ -98,6 +95,27 @@ impl Default for Ddp {
     /// As `DistributedDataParallel` is called without options.
     fn default() -> Self {
         Self { bucket_cap_mb: None, gradient_as_bucket_view: false, static_graph: false, find_unused_parameters: false }
+    }
+}
+
+/// What DeepSpeed's `zero_optimization` says.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct DeepSpeed {
+    /// 1: optimizer state is divided, 2: gradients too, 3: weights too.
+    pub stage: u8,
+    /// Elements of the buffer that gradients are reduced from.
+    pub reduce_bucket_size: u64,
+    /// Whether gradients are reduced while backward runs, from two buffers; stages 1 and 2.
+    pub overlap_comm: bool,
+}
+
+impl DeepSpeed {
+    /// Elements of `reduce_bucket_size` where nothing says it (0.19, runtime/zero/config.py).
+    pub const REDUCE_BUCKET_SIZE: u64 = 500_000_000;
+
+    /// A stage as DeepSpeed runs it without further settings.
+    pub const fn stage(stage: u8) -> Self {
+        Self { stage, reduce_bucket_size: Self::REDUCE_BUCKET_SIZE, overlap_comm: false }
     }
 }
 

@@ -19,7 +19,7 @@ use std::rc::Rc;
 
 use crate::building::{BuildError, Builder, Placed, Sharding};
 use crate::dtype::DType;
-use crate::job::{Fsdp2, JobSpec, Parallel, Precision, ShardInit, Strategy};
+use crate::job::{DeepSpeed, Fsdp2, JobSpec, Parallel, Precision, ShardInit, Strategy};
 use crate::model::family::{ForwardCall, Model, ModelOutput};
 use crate::model::nn::KvCache;
 use crate::optimizer::{self, Optimizer};
@@ -31,7 +31,7 @@ pub(crate) use share::share_of_rank;
 
 use data_parallel::DataParallel;
 use ddp::DistributedDataParallel;
-use deepspeed::ZeroStage12;
+use deepspeed::{ZeroStage3, ZeroStage12};
 use pipeline::PipelineStage;
 use zero1::Zero1;
 
@@ -104,6 +104,11 @@ pub(crate) trait Wrapper {
         true
     }
 
+    /// What an engine makes of a loss that it is told to run backward from: what it returns, and what runs.
+    fn engine_loss(&self, _loss: &Tensor) -> Option<[Tensor; 2]> {
+        None
+    }
+
     /// What a training loop does to the loss that the wrapper returns.
     fn reduce_loss(&self, loss: Tensor) -> Tensor {
         loss
@@ -130,8 +135,7 @@ pub(crate) fn holds_model(parallel: Parallel) -> bool {
     parallel.strategy != Strategy::DataParallel || parallel.rank == 0
 }
 
-/// DeepSpeed's stage 3 is run as FSDP2 with fp32 shards, which stand for the master weights; what it keeps beside those is
-/// said with the answer.
+/// DeepSpeed's stage 3 is run as FSDP2 with fp32 shards, which stand for the master weights; `ZeroStage3` holds the rest.
 const STAGE_3: Fsdp2 = Fsdp2 {
     param_dtype: Some(DType::Bfloat16),
     reduce_dtype: Some(DType::Bfloat16),
@@ -144,18 +148,25 @@ const STAGE_3: Fsdp2 = Fsdp2 {
 /// keeps fp32 weights itself.
 pub(crate) fn as_run(job: &JobSpec) -> JobSpec {
     let precision = match (job.parallel.strategy, job.precision) {
-        (Strategy::DeepSpeed { stage: 3 }, _) => Precision::Fp32,
-        (Strategy::DeepSpeed { .. }, Precision::AmpBf16 | Precision::Bf16Amp) => Precision::Bf16,
-        (Strategy::DeepSpeed { .. }, Precision::AmpFp16) => Precision::Fp16,
+        (Strategy::DeepSpeed(DeepSpeed { stage: 3, .. }), _) => Precision::Fp32,
+        (Strategy::DeepSpeed(_), Precision::AmpBf16 | Precision::Bf16Amp) => Precision::Bf16,
+        (Strategy::DeepSpeed(_), Precision::AmpFp16) => Precision::Fp16,
         (_, precision) => precision,
     };
     JobSpec { precision, ..job.clone() }
 }
 
+/// Whether the wrapper's library casts every parameter before it comes to the device, adapters too.
+pub(crate) fn casts_all_weights(job: &JobSpec) -> bool {
+    matches!(job.parallel.strategy, Strategy::DeepSpeed(DeepSpeed { stage: 1 | 2, .. }))
+}
+
 /// How the model is loaded where a rank holds but a shard of it.
 pub(crate) fn sharding_of(job: &JobSpec) -> Option<Sharding> {
     match job.parallel.strategy {
-        Strategy::DeepSpeed { stage: 3 } => Some(Sharding { dtype: DType::Bfloat16, init: STAGE_3.init }),
+        Strategy::DeepSpeed(DeepSpeed { stage: 3, .. }) => {
+            Some(Sharding { dtype: DType::Bfloat16, init: STAGE_3.init })
+        }
         Strategy::Fsdp2(policy) => {
             let dtype = policy.param_dtype.unwrap_or(job.precision.weight_dtype());
             Some(Sharding { dtype, init: policy.init })
@@ -182,8 +193,11 @@ pub(crate) fn wrap_model(job: &JobSpec, context: &Rc<Context>, loaded: Loaded) -
             Box::new(Zero1::new(wrapper, context))
         }
         Strategy::Fsdp2(policy) => fsdp2::wrap_fsdp2(&policy, job, context, loaded),
-        Strategy::DeepSpeed { stage: 3 } => fsdp2::wrap_fsdp2(&STAGE_3, job, context, loaded),
-        Strategy::DeepSpeed { stage } => Box::new(ZeroStage12::new(job, context, loaded, stage == 2)),
+        Strategy::DeepSpeed(options @ DeepSpeed { stage: 3, .. }) => {
+            let sharded = fsdp2::wrap_fsdp2(&STAGE_3, job, context, loaded);
+            Box::new(ZeroStage3::new(context, sharded, options))
+        }
+        Strategy::DeepSpeed(options) => Box::new(ZeroStage12::new(job, context, loaded, options)),
     }
 }
 

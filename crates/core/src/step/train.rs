@@ -65,7 +65,7 @@ pub(super) fn train_loop(job: &JobSpec, context: &Rc<Context>, wrapper: &dyn Wra
             }
         }
         while let Some(loss) = variables.open.pop_front() {
-            backward_pass(&mut Pass::unrecorded(context), scaler.as_mut(), &loss);
+            backward_pass(&mut Pass::unrecorded(context), wrapper, scaler.as_mut(), &loss);
         }
         if job.clip_grad_norm.is_some() {
             context.phase(PhaseKind::Clip);
@@ -144,10 +144,10 @@ fn micro_step(
         variables.open.extend(variables.loss.take());
         let is_full = variables.open.len() as u64 >= wrapper.in_flight();
         if let Some(loss) = is_full.then(|| variables.open.pop_front()).flatten() {
-            backward_pass(running, scaler, &loss);
+            backward_pass(running, wrapper, scaler, &loss);
         }
     } else if let Some(loss) = &variables.loss {
-        backward_pass(running, scaler, loss);
+        backward_pass(running, wrapper, scaler, loss);
     }
 }
 
@@ -157,8 +157,12 @@ fn uses_cache(job: &JobSpec) -> bool {
     job.use_cache && job.task == Task::CausalLm && !recomputes
 }
 
-fn backward_pass(running: &mut Pass, scaler: Option<&mut GradScaler>, loss: &Tensor) {
+fn backward_pass(running: &mut Pass, wrapper: &dyn Wrapper, scaler: Option<&mut GradScaler>, loss: &Tensor) {
     running.context().phase(PhaseKind::Backward);
+    if let Some([_returned, scaled]) = wrapper.engine_loss(loss) {
+        running.run_part(|| scaled.backward());
+        return;
+    }
     match scaler {
         Some(scaler) => {
             let scaled = scaler.scale(loss);

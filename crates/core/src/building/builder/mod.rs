@@ -116,6 +116,7 @@ pub(crate) struct Builder {
     is_prepared: bool,
     /// What adapters are cast to once the model is there, where that is not fp32.
     adapter_dtype: Option<DType>,
+    adapters_as_weights: bool,
     unit: Option<u32>,
     mode: Rc<Mode>,
     hooks: Rc<ModuleHooks>,
@@ -145,6 +146,7 @@ impl Builder {
             quantization: None,
             is_prepared: false,
             adapter_dtype: None,
+            adapters_as_weights: false,
             unit: None,
             mode: Rc::new(mode),
             hooks: Rc::default(),

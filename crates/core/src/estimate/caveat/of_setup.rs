@@ -3,10 +3,10 @@
 use super::Caveat;
 use crate::estimate::engine::loaded_bytes;
 use crate::job::{
-    Allowance, Attention, CheckpointPolicy, Framework, JobSpec, JudgeWeights, QuantizedWeights, Rollout, Strategy,
-    TransformersVersion,
+    Allowance, Attention, CheckpointPolicy, DeepSpeed, Framework, JobSpec, JudgeWeights, QuantizedWeights, Rollout,
+    Strategy, Task, TransformersVersion,
 };
-use crate::step::{Repetition, WANDERING_ALLOWANCE};
+use crate::step::{Repetition, TrainingLoop, WANDERING_ALLOWANCE, training_loop};
 use crate::trace::{Category, Stride, Trace};
 use crate::units::{Bytes, MIB};
 
@@ -63,19 +63,31 @@ pub(super) fn split_caveat(job: &JobSpec, reserved: u64) -> Option<Caveat> {
             "the stage is a model with its layers, whose open micro-batches keep their activations; buffers between stages \
              were not measured, the range allows a fifth of the peak",
         ),
-        Strategy::DeepSpeed { stage: 3 } => (
-            "deepspeed_assumed",
-            "stage 3 is simulated as FSDP2 over fp32 shards; its own buckets and bf16 shards were not measured, the range \
-             allows a fifth of the peak",
-        ),
-        Strategy::DeepSpeed { .. } => (
-            "deepspeed_assumed",
-            "DeepSpeed's partitions and default buckets are simulated from its source and were not measured; the range allows \
-             a fifth of the peak",
-        ),
+        Strategy::DeepSpeed(DeepSpeed { stage, .. }) => return deepspeed_caveat(job, stage, reserved),
         _ => return None,
     };
     Some(Caveat::widening(code, text, reserved / 5))
+}
+
+/// What was not measured of DeepSpeed: of stages 1 and 2 a training by `deepspeed.initialize` was.
+fn deepspeed_caveat(job: &JobSpec, stage: u8, reserved: u64) -> Option<Caveat> {
+    if stage == 3 {
+        let text = "stage 3 is simulated as FSDP2 over fp32 shards, with its 16-bit shards and its reduce buffer beside; the range \
+                    allows a quarter of the peak";
+        return Some(Caveat::widening("deepspeed_assumed", text, reserved / 4));
+    }
+    if !matches!(job.task, Task::CausalLm | Task::MaskedLm) || job.quantization.is_some() {
+        let text = "DeepSpeed was measured training a language model in a plain loop: with this task or a quantized base the \
+                    range allows a fifth of the peak";
+        return Some(Caveat::widening("deepspeed_assumed", text, reserved / 5));
+    }
+    if training_loop(job) == TrainingLoop::Own {
+        let text = "DeepSpeed was measured in a plain loop: under the Trainer, which steps before it lets go of the batch, the \
+                    range allows a twentieth of the peak";
+        return Some(Caveat::widening("deepspeed_under_trainer", text, reserved / 20));
+    }
+    let text = "DeepSpeed is simulated as 0.19.8, the version that was measured";
+    Some(Caveat::remark("deepspeed_version", text))
 }
 
 /// Of the published totals of such runs that lie below their card (docs/published.md, `device-total`), the highest is this many

@@ -2,6 +2,7 @@
 //! Accuracy tests go through here, so a case's defaults are the script's, not those of a job file.
 
 mod agi2;
+mod deepspeed;
 mod dpo;
 mod hrm;
 mod lm;
@@ -37,6 +38,7 @@ pub fn from_case(value: &Value) -> Result<JobSpec, JobError> {
         Some("trl_dpo") => dpo::job_of_case(read_case(value)?),
         Some("trainer") => trainer::job_of_case(read_case(value)?),
         Some("swarm_node") => rl::swarm_job(read_case(value)?),
+        Some("deepspeed") => deepspeed::job_of_case(read_case(value)?),
         Some("parallel") => parallel::job_of_case(read_case(value)?),
         Some(HRM) => Ok(hrm::job_of_case(read_case(value)?)),
         Some(AGI2) => Ok(agi2::job_of_case(read_case(value)?)),

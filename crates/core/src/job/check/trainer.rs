@@ -3,8 +3,8 @@
 use super::MAX_TOKENS_PER_PASS;
 use crate::job::keys;
 use crate::job::{
-    DpoSpec, GrpoSpec, JobError, JobSpec, LogProbs, LossKernel, OptimizerKind, Spreading, Strategy, SwarmLogProbs,
-    SwarmSpec,
+    DeepSpeed, DpoSpec, GrpoSpec, JobError, JobSpec, LogProbs, LossKernel, OptimizerKind, Spreading, Strategy,
+    SwarmLogProbs, SwarmSpec,
 };
 use crate::model_type::ModelKind;
 
@@ -194,7 +194,7 @@ pub(super) fn fits_ranks(job: &JobSpec) -> Result<(), JobError> {
     if job.parallel.world_size == 0 {
         return Err(JobError::new("`world_size` must be at least 1, found 0").about(&[keys::WORLD_SIZE]));
     }
-    if let Strategy::DeepSpeed { stage } = job.parallel.strategy
+    if let Strategy::DeepSpeed(DeepSpeed { stage, .. }) = job.parallel.strategy
         && !(1..=3).contains(&stage)
     {
         return Err(JobError::new(format!("`deepspeed.stage` must be 1, 2 or 3, found {stage}"))

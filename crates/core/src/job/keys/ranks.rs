@@ -24,7 +24,7 @@ pub(super) const INITS: Kind = Kind::Choice(&[
     ("full", "materialised in full, sharded after"),
 ]);
 
-pub(super) const KEYS: [Key; 16] = [
+pub(super) const KEYS: [Key; 18] = [
     Key {
         name: names::WORLD_SIZE,
         kind: Kind::Size { min: 1, max: 1 << 20 },
@@ -131,6 +131,20 @@ pub(super) const KEYS: [Key; 16] = [
         default: Default::Fixed("2", "the stage most recipes use"),
         doc: "ZeRO's stage: 1 divides optimizer state, 2 gradients too, 3 weights too",
         example: "3",
+    },
+    Key {
+        name: names::DEEPSPEED_REDUCE_BUCKET_SIZE,
+        kind: Kind::Size { min: 0, max: 1 << 40 },
+        default: Default::Fixed("500000000", "DeepSpeed's default"),
+        doc: "elements of the buffer that gradients are reduced from; 0 is the hidden size squared, the Trainer's `auto`",
+        example: "200000000",
+    },
+    Key {
+        name: names::DEEPSPEED_OVERLAP_COMM,
+        kind: Kind::Switch,
+        default: Default::Fixed("false", "DeepSpeed's default at stages 1 and 2"),
+        doc: "gradients are reduced while backward runs, from two buffers, at stages 1 and 2",
+        example: "true",
     },
     Key {
         name: names::PIPELINE_SCHEDULE,

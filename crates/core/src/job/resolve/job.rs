@@ -83,7 +83,9 @@ fn resolve_rest(choose: &mut Chooser<'_>, job: &mut JobSpec, name: TaskName, row
     job.quantization = resolve_quantization(choose, job.framework, job.precision)?;
     // bitsandbytes' quantizer loads to the GPU whatever was asked for.
     job.device_map |= job.quantization.is_some();
-    job.parallel = ranks::resolve_parallel(choose, name, looks_for_unused(job))?;
+    let size = |key: &str| job.model.config.get(key).and_then(serde_json::Value::as_u64);
+    let hidden_size = ["hidden_size", "n_embd"].into_iter().find_map(size);
+    job.parallel = ranks::resolve_parallel(choose, name, looks_for_unused(job), hidden_size)?;
     job.run = choose.take_run()?;
     job.allocator = choose.take_allocator()?;
     job.micro_batch_size = job.task.swarm().map_or(rows, |swarm| swarm.train_rows);

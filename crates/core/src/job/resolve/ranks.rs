@@ -5,7 +5,7 @@ use serde_json::Value;
 
 use super::chooser::Chooser;
 use crate::dtype::DType;
-use crate::job::{Ddp, Fsdp2, JobError, Parallel, Strategy, TaskName};
+use crate::job::{Ddp, DeepSpeed, Fsdp2, JobError, Parallel, Strategy, TaskName};
 
 /// Rows of a rank's pass: said, or for HRM, whose step is one pass, what `global_batch_size` leaves to each rank
 /// (`config.global_batch_size // world_size`, pretrain.py).
@@ -59,11 +59,12 @@ pub(super) fn resolve_accumulation(choose: &mut Chooser<'_>, micro_batch_size: u
 }
 
 /// What is spread over the ranks; nothing when no key says so. `trainer_looks`: whether a trainer asks DDP to look for unused
-/// parameters.
+/// parameters; `hidden_size`: the model's width.
 pub(super) fn resolve_parallel(
     choose: &mut Chooser<'_>,
     task: TaskName,
     trainer_looks: bool,
+    hidden_size: Option<u64>,
 ) -> Result<Parallel, JobError> {
     let tables = ["ddp", "zero1", "fsdp2", "deepspeed", "pipeline"];
     let table = tables.into_iter().find(|table| choose.settings.has_table(table));
@@ -80,9 +81,7 @@ pub(super) fn resolve_parallel(
         "ddp" => Strategy::Ddp(resolve_ddp(choose, trainer_looks)),
         "zero1" => resolve_zero1(choose, trainer_looks),
         "fsdp2" => Strategy::Fsdp2(resolve_fsdp2(choose)?),
-        "deepspeed" => {
-            Strategy::DeepSpeed { stage: u8::try_from(choose.take_size(keys::DEEPSPEED_STAGE)).unwrap_or(u8::MAX) }
-        }
+        "deepspeed" => Strategy::DeepSpeed(resolve_deepspeed(choose, hidden_size)),
         "tensor" => Strategy::TensorParallel { size: world_size },
         "pipeline" => {
             Strategy::PipelineParallel { stages: world_size, schedule: choose.take_word(keys::PIPELINE_SCHEDULE)? }
@@ -110,6 +109,17 @@ fn resolve_ddp(choose: &mut Chooser<'_>, trainer_looks: bool) -> Ddp {
 fn resolve_zero1(choose: &mut Chooser<'_>, trainer_looks: bool) -> Strategy {
     let ddp = choose.take_switch(keys::ZERO1_DDP).then(|| resolve_ddp(choose, trainer_looks));
     Strategy::Zero1 { ddp, parameters_as_bucket_view: choose.take_switch(keys::ZERO1_PARAMETERS_AS_BUCKET_VIEW) }
+}
+
+fn resolve_deepspeed(choose: &mut Chooser<'_>, hidden_size: Option<u64>) -> DeepSpeed {
+    let stage = u8::try_from(choose.take_size(keys::DEEPSPEED_STAGE)).unwrap_or(u8::MAX);
+    let reduce_bucket_size = match choose.take_size(keys::DEEPSPEED_REDUCE_BUCKET_SIZE) {
+        // What the Trainer makes of `auto` (transformers 5.17, integrations/deepspeed.py).
+        0 => hidden_size.map_or(DeepSpeed::REDUCE_BUCKET_SIZE, |width| width.saturating_mul(width)),
+        elements => elements,
+    };
+    let overlap_comm = choose.take_switch(keys::DEEPSPEED_OVERLAP_COMM);
+    DeepSpeed { stage, reduce_bucket_size, overlap_comm }
 }
 
 fn resolve_fsdp2(choose: &mut Chooser<'_>) -> Result<Fsdp2, JobError> {

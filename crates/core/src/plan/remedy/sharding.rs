@@ -12,7 +12,7 @@ pub(super) const ZERO1: Remedy = Remedy {
     caution: "",
     apply: |job| match job.parallel.strategy {
         Strategy::Ddp(_) if job.parallel.world_size > 1 => change_one(keys::PARALLEL, "zero1"),
-        Strategy::Zero1 { .. } | Strategy::Fsdp2(_) | Strategy::DeepSpeed { .. } => {
+        Strategy::Zero1 { .. } | Strategy::Fsdp2(_) | Strategy::DeepSpeed(_) => {
             already_done("state is divided already")
         }
         _ => not_for("there are no ranks under DDP"),

@@ -2,7 +2,7 @@
 
 use crate::dtype::DType;
 use crate::gpu::Rates;
-use crate::job::{JobSpec, Strategy};
+use crate::job::{DeepSpeed, JobSpec, Strategy};
 
 use super::assumption::assumed_range;
 use super::{Range, seconds_at};
@@ -40,10 +40,10 @@ pub fn communication_of(job: &JobSpec, parameter_count: u64, trainable_count: u6
                 bytes_of(sizes.trainable, options.reduce_dtype.or(options.param_dtype).unwrap_or(sizes.weight));
             gathered.saturating_mul(gathers).saturating_mul(passes).saturating_add(reduced)
         }
-        Strategy::DeepSpeed { stage: 3 } => {
+        Strategy::DeepSpeed(DeepSpeed { stage: 3, .. }) => {
             sizes.all_bytes().saturating_mul(2).saturating_mul(passes).saturating_add(sizes.gradient_bytes())
         }
-        Strategy::DeepSpeed { .. } => all_reduce(sizes.gradient_bytes()),
+        Strategy::DeepSpeed(_) => all_reduce(sizes.gradient_bytes()),
         Strategy::TensorParallel { .. } | Strategy::PipelineParallel { .. } => return None,
     };
     Some(Communication { bytes_per_step: share_of_others(whole, world_size) })
@@ -102,7 +102,7 @@ mod tests {
         assert_eq!(sent(&job), Some(0));
         job.parallel = Parallel { world_size: 4, rank: 0, strategy: Strategy::Ddp(Ddp::default()) };
         assert_eq!(sent(&job), Some(2 * 80 * 4 * 3 / 4));
-        job.parallel.strategy = Strategy::DeepSpeed { stage: 3 };
+        job.parallel.strategy = Strategy::DeepSpeed(DeepSpeed::stage(3));
         job.gradient_accumulation_steps = 5;
         assert_eq!(sent(&job), Some((5 * 2 * 400 + 320) * 3 / 4));
         job.parallel.strategy = Strategy::TensorParallel { size: 4 };

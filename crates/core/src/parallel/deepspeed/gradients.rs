@@ -1,0 +1,221 @@
+//! Gradients on their way to a rank's partition, as hooks and the end of backward move them.
+
+use std::cell::{Cell, RefCell};
+use std::rc::Rc;
+
+use crate::dtype::DType;
+use crate::job::DeepSpeed;
+use crate::op::full;
+use crate::tensor::{Context, Layout, Shape, Tensor};
+use crate::trace::Category;
+
+use super::partition::Partition;
+
+/// `reduction_stream`, the only side stream.
+const REDUCTION_STREAM: u8 = 1;
+
+/// What hooks, wrapper and optimizer know of the gradients.
+pub(super) struct Gradients {
+    pub context: Rc<Context>,
+    parameters: Vec<Tensor>,
+    pub dtype: DType,
+    pub partition: Partition,
+    options: DeepSpeed,
+    pub is_boundary: Cell<bool>,
+    /// Whether the end of the pass that runs is asked for.
+    is_queued: Cell<bool>,
+    bucket: RefCell<Bucket>,
+    grads_in_partition: RefCell<Option<Tensor>>,
+    /// Of this rank's parameters, summed over passes.
+    all_grad_tensors: RefCell<Option<Vec<Tensor>>>,
+    /// What the step takes: this rank's parts, then what is padded.
+    pub averaged: RefCell<Averaged>,
+}
+
+/// `IPGBucket`
+#[derive(Default)]
+struct Bucket {
+    buffers: Vec<Tensor>,
+    index: usize,
+    elements: u64,
+    params: Vec<usize>,
+}
+
+/// `averaged_gradients`
+#[derive(Default)]
+pub(super) struct Averaged {
+    pub parts: Vec<Tensor>,
+    pub padding: Option<Tensor>,
+}
+
+impl Gradients {
+    pub(super) fn new(
+        context: &Rc<Context>,
+        parameters: Vec<Tensor>,
+        dtype: DType,
+        partition: Partition,
+        options: DeepSpeed,
+    ) -> Self {
+        Self {
+            context: Rc::clone(context),
+            parameters,
+            dtype,
+            partition,
+            options,
+            is_boundary: Cell::new(true),
+            is_queued: Cell::new(false),
+            bucket: RefCell::default(),
+            grads_in_partition: RefCell::default(),
+            all_grad_tensors: RefCell::default(),
+            averaged: RefCell::default(),
+        }
+    }
+
+    /// `process_gradients`: stage 2 moves each gradient as it comes, stage 1 in the last pass, at its end unless it overlaps.
+    pub(super) fn process(shared: &Rc<Self>, at: usize) {
+        shared.setup_buckets();
+        let partitions = shared.options.stage == 2;
+        if partitions || (shared.options.overlap_comm && shared.is_boundary.get()) {
+            shared.put_into_bucket(at);
+        }
+        if !shared.is_queued.replace(true) {
+            let gradients = Rc::clone(shared);
+            shared.context.queue_callback(move || gradients.allreduce_gradients());
+        }
+    }
+
+    fn setup_buckets(&self) {
+        let mut bucket = self.bucket.borrow_mut();
+        if bucket.buffers.is_empty() {
+            let _category = self.context.enter_category(Category::Communication);
+            let count = if self.options.overlap_comm { 2 } else { 1 };
+            let size = self.options.reduce_bucket_size;
+            bucket.buffers = (0..count).map(|_| self.empty(size)).collect();
+            bucket.index = 0;
+        }
+    }
+
+    fn empty(&self, elements: u64) -> Tensor {
+        full(&self.context, "empty.memory_format", &[elements], self.dtype)
+    }
+
+    /// `reduce_independent_p_g_buckets_and_remove_grads`: the gradient becomes a view of the buffer, if it fits one at all.
+    fn put_into_bucket(&self, at: usize) {
+        let Some(parameter) = self.parameters.get(at).filter(|parameter| parameter.has_grad()) else { return };
+        let size = self.options.reduce_bucket_size;
+        if self.bucket.borrow().elements + parameter.numel() > size {
+            self.reduce_ipg_grads();
+            if self.options.overlap_comm {
+                let mut bucket = self.bucket.borrow_mut();
+                bucket.index = 1 - bucket.index;
+            }
+        }
+        let mut bucket = self.bucket.borrow_mut();
+        if parameter.numel() <= size
+            && let Some(buffer) = bucket.buffers.get(bucket.index)
+        {
+            parameter.set_grad(Some(buffer.alias(Layout::contiguous(*parameter.sizes()))));
+        }
+        bucket.elements += parameter.numel();
+        bucket.params.push(at);
+    }
+
+    fn reduce_ipg_grads(&self) {
+        let params = {
+            let mut bucket = self.bucket.borrow_mut();
+            bucket.elements = 0;
+            std::mem::take(&mut bucket.params)
+        };
+        let _stream = self.options.overlap_comm.then(|| self.context.enter_stream(REDUCTION_STREAM));
+        self.average(&params);
+        for at in params {
+            if self.partition.own_part(at).is_some() {
+                self.copy_into_partition(at);
+            } else if self.options.stage == 2
+                && let Some(parameter) = self.parameters.get(at)
+            {
+                parameter.set_grad(None);
+            }
+        }
+    }
+
+    /// `allreduce_and_scatter`: slices of several ranks are put together for one all-reduce.
+    fn average(&self, params: &[usize]) {
+        let _category = self.context.enter_category(Category::Communication);
+        let (mut count, mut elements) = (0, 0);
+        for slice in self.partition.slices(params) {
+            count += 1;
+            elements += slice;
+            if elements > self.options.reduce_bucket_size {
+                self.all_reduce(count, elements);
+                (count, elements) = (0, 0);
+            }
+        }
+        self.all_reduce(count, elements);
+    }
+
+    fn all_reduce(&self, slices: u64, elements: u64) {
+        if slices > 1 {
+            drop(full(&self.context, "flatten_dense_tensors", &[elements], self.dtype));
+        }
+    }
+
+    fn copy_into_partition(&self, at: usize) {
+        let Some(parameter) = self.parameters.get(at) else { return };
+        let _category = self.context.enter_category(Category::Gradient);
+        let whole = || self.own().map(|(_, parameter, _)| parameter.numel()).sum();
+        let mut buffer = self.grads_in_partition.borrow_mut();
+        let buffer = buffer.get_or_insert_with(|| self.empty(whole()));
+        parameter.set_grad(Some(buffer.alias(Layout::contiguous(*parameter.sizes()))));
+    }
+
+    /// This rank's parameters, and how many elements of each it updates.
+    fn own(&self) -> impl Iterator<Item = (usize, &Tensor, u64)> {
+        let parameters = self.parameters.iter().enumerate();
+        parameters.filter_map(|(at, parameter)| Some((at, parameter, self.partition.own_part(at)?)))
+    }
+
+    fn allreduce_gradients(&self) {
+        self.is_queued.set(false);
+        if self.options.stage == 1 {
+            if !self.is_boundary.get() {
+                return;
+            }
+            if !self.options.overlap_comm {
+                (0..self.parameters.len()).for_each(|at| self.put_into_bucket(at));
+            }
+        }
+        self.epilogue();
+    }
+
+    /// `independent_gradient_partition_epilogue`
+    fn epilogue(&self) {
+        self.reduce_ipg_grads();
+        let latest: Vec<Tensor> = self.own().filter_map(|(_, parameter, _)| parameter.grad()).collect();
+        // Later passes are added in place.
+        let summed = self.all_grad_tensors.borrow().clone().unwrap_or_else(|| latest.clone());
+        let summed = if self.is_boundary.get() {
+            self.all_grad_tensors.replace(None);
+            self.average_parts(&summed);
+            None
+        } else {
+            Some(summed)
+        };
+        self.all_grad_tensors.replace(summed);
+        let buffers = std::mem::take(&mut self.bucket.borrow_mut().buffers);
+        drop(buffers);
+        self.grads_in_partition.replace(None);
+        self.parameters.iter().for_each(|parameter| parameter.set_grad(None));
+    }
+
+    /// `get_flat_partition(return_tensor_list=True)`
+    fn average_parts(&self, gradients: &[Tensor]) {
+        let elements = self.own().map(|(_, _, part)| part);
+        let narrow = |(gradient, part): (&Tensor, u64)| gradient.alias(Layout::contiguous(Shape::new(&[part])));
+        let parts = gradients.iter().zip(elements).map(narrow).collect();
+        let padding = self.partition.own_padding();
+        let _category = self.context.enter_category(Category::Gradient);
+        let padding = (padding > 0).then(|| full(&self.context, "zeros.default", &[padding], self.dtype));
+        self.averaged.replace(Averaged { parts, padding });
+    }
+}
