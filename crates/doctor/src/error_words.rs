@@ -122,6 +122,10 @@ pub(crate) fn is_error(text: &str) -> bool {
         "OMP: Error #",
         "Exception in thread \"main\"",
         "luajit: ",
+        "Error(s) in loading state_dict for ",
+        "CUresult error",
+        "cuda error ",
+        "CUDA error ",
     ];
     const ANSWERS: &[&str] = &[
         "0 errors", "no error", "No error", "ignored", "gnoring", "kipped ", "retry", "etrying", "Warning", ", using ",
@@ -268,6 +272,11 @@ pub(crate) fn may_be_error(text: &str) -> bool {
         "early",
         "arly stop",
         "not improve",
+        // People who ask.
+        " I ",
+        "nybody",
+        "nyone",
+        "omeone",
         // What is left behind does not end a job.
         "to delete",
         "to remove",
@@ -284,4 +293,15 @@ pub(crate) fn may_be_error(text: &str) -> bool {
         && !text.ends_with(':')
         && WORDS.iter().any(|word| has_phrase(text, word))
         && !ANSWERS.iter().any(|answer| has_phrase(text, answer))
+}
+
+/// An exception as Python shows the object: `ValueError('no such column')`.
+pub(crate) fn shown_exception(text: &str) -> Option<(&str, &str)> {
+    let (name, inside) = text.trim_end_matches(',').strip_suffix(')')?.split_once('(')?;
+    let quote = inside.chars().next().filter(|first| matches!(first, '\'' | '"'))?;
+    let message = inside.get(1..)?.strip_suffix(quote)?;
+    let is_one = !message.is_empty() && !has_phrase(message, "', ") && !has_phrase(message, "\", ");
+    let is_name = name.ends_with("Error") || name.ends_with("Exception");
+    let whole = name.chars().all(|c| c.is_alphanumeric() || c == '_' || c == '.');
+    (is_one && is_name && whole && text.len() <= LONGEST).then_some((name, message))
 }

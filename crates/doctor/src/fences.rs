@@ -70,16 +70,21 @@ pub(crate) fn is_only_chat(head: &[u8]) -> bool {
     };
     let said = lines.iter().filter(is_said).count();
     let heads = lines.iter().filter(is_head).count();
-    (said >= SAID && said * 2 >= lines.len()) || (heads >= SAID && heads * 4 >= lines.len())
+    let bracketed = lines.iter().filter(|line| is_bracketed(line)).count();
+    (bracketed >= SAID && bracketed * 4 >= lines.len() * 3)
+        || (said >= SAID && said * 2 >= lines.len())
+        || (heads >= SAID && heads * 4 >= lines.len())
+}
+
+/// `[14:02] ann: text`
+fn is_bracketed(line: &str) -> bool {
+    let (time, rest) = line.strip_prefix('[').and_then(|line| line.split_once("] ")).unwrap_or_default();
+    let name = rest.split_once(": ").map_or("", |(name, _)| name);
+    time.len() == 5 && time.contains(':') && !name.is_empty() && name.chars().all(char::is_alphanumeric)
 }
 
 fn is_chat(head: &str) -> bool {
-    let is_said = |line: &&str| {
-        let (time, rest) = line.strip_prefix('[').and_then(|line| line.split_once("] ")).unwrap_or_default();
-        let name = rest.split_once(": ").map_or("", |(name, _)| name);
-        time.len() == 5 && time.contains(':') && !name.is_empty() && name.chars().all(char::is_alphanumeric)
-    };
-    head.lines().filter(is_said).count() >= SAID
+    head.lines().filter(|line| is_bracketed(line)).count() >= SAID
 }
 
 /// Whether a text is a document rather than a log: a chat, or it begins with a heading of Markdown.

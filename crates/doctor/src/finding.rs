@@ -309,6 +309,11 @@ impl Kept {
         self.findings.retain(|finding| matches!(finding.tone, Tone::Raised { .. }));
     }
 
+    /// Of a text about failures nothing that stands in such lines was a log's.
+    pub(crate) fn drop_lines(&mut self, lines: &[u64]) {
+        self.findings.retain(|finding| !lines.contains(&finding.line));
+    }
+
     /// Of people who talk nothing is a log's.
     pub(crate) fn drop_all(&mut self) {
         self.findings.clear();

@@ -3,11 +3,10 @@
 //!
 //! They are common words: in the middle of a log they are talk, as its last words they are what ended it.
 
-use tonnage_core::failure::Class;
-
 use crate::cause::FailureCause;
 use crate::error_words::{LONGEST, is_error, is_setting};
 use crate::exception::exception_stated as exception;
+use crate::last_rows::{LINES, ROWS, Row};
 use crate::text::has_phrase;
 use crate::wording;
 
@@ -47,116 +46,11 @@ const TALKS: &[&str] = &[
     " ok,",
     " OK",
     "ealthy",
-];
-
-/// The words of a line: how it begins, what it has, how it ends; each may be empty.
-struct Row {
-    class: Class,
-    starts: &'static str,
-    has: &'static str,
-    ends: &'static str,
-}
-
-const fn row(class: Class, starts: &'static str, has: &'static str, ends: &'static str) -> Row {
-    Row { class, starts, has, ends }
-}
-
-const ROWS: &[Row] = &[
-    // PBS (src/resmom), LSF (its reports' TERM_ words), Kaggle, Colab.
-    row(Class::HostMemory, "=>> PBS: job killed: mem ", "", ""),
-    row(Class::HostMemory, "=>> PBS: job killed: vmem ", "", ""),
-    row(Class::HostMemory, "TERM_MEMLIMIT: job killed", "", ""),
-    row(Class::HostMemory, "Your notebook tried to allocate more memory than is available", "", ""),
-    row(Class::HostMemory, "Your session crashed after using all available RAM", "", ""),
-    row(Class::HostMemory, "terminate called after throwing an instance of 'std::bad_alloc'", "", ""),
-    row(Class::HostMemory, "", "Memory cgroup out of memory: Kill", ""),
-    // HTCondor (src/condor_starter), its sites' policies; SageMaker.
-    row(Class::HostMemory, "", "Job has gone over cgroup memory limit of ", ""),
-    row(Class::HostMemory, "", "memory usage exceeded request_memory", ""),
-    row(Class::TimeLimit, "", "MaxRuntimeExceeded - Training job runtime exceeded MaxRuntimeInSeconds", ""),
-    // SLURM's seff.
-    row(Class::HostMemory, "State: OUT_OF_MEMORY", "", ""),
-    row(Class::TimeLimit, "State: TIMEOUT", "", ""),
-    row(Class::Cancelled, "State: CANCELLED", "", ""),
-    row(Class::Preempted, "State: PREEMPTED", "", ""),
-    row(Class::NodeFailure, "State: NODE_FAIL", "", ""),
-    row(Class::DiskFull, "", ": No space left on device (28)", ""),
-    row(Class::DiskFull, "", "[errno 28] No space left on device", ""),
-    row(Class::IoError, "", "", ": Stale file handle"),
-    row(Class::IoError, "", "", ": Transport endpoint is not connected"),
-    row(Class::IoError, "", "", ": Read-only file system"),
-    row(Class::Evicted, "Pod ephemeral local storage usage exceeds", "", ""),
-    row(Class::Evicted, "Usage of EmptyDir volume", "exceeds the limit", ""),
-    row(Class::GpuMemory, "", "ernel failed : out of memory", ""),
-    row(Class::NoGpu, "No devices were found", "", ""),
-    row(Class::Unreachable, "", "The client socket has failed to connect to any network address of ", ""),
-    row(Class::Unreachable, "ssh: connect to host ", " port ", ""),
-    row(Class::Unreachable, "Host key verification failed.", "", ""),
-    row(Class::Interrupted, "^C", "", "^C"),
-    row(Class::Terminated, "[", "+  Terminated  ", ""),
-    row(Class::Terminated, "User defined signal ", "", ""),
-    // glibc's malloc and stack protector.
-    row(Class::Crash, "free(): ", "", ""),
-    row(Class::Crash, "malloc(): ", "", ""),
-    row(Class::Crash, "realloc(): ", "", ""),
-    row(Class::Crash, "munmap_chunk(): ", "", ""),
-    row(Class::Crash, "malloc_consolidate(): ", "", ""),
-    row(Class::Crash, "double free or corruption", "", ""),
-    row(Class::Crash, "corrupted double-linked list", "", ""),
-    row(Class::Crash, "corrupted size vs. prev_size", "", ""),
-    row(Class::Crash, "*** stack smashing detected ***", "", ""),
-    row(Class::Crash, "", "Signal: Segmentation fault (11)", ""),
-    // mpirun's closing words, where it names no signal.
-    row(Class::WorkerFailed, "Primary job", "process returned", ""),
-    // Shells: cmd in English and Chinese, PowerShell, zsh, dash, bash; Python's own; SLURM's commands.
-    row(Class::Usage, "'", "is not recognized as an internal or external command", ""),
-    row(Class::Usage, "'", "不是内部或外部命令", ""),
-    row(Class::Usage, "", "is not recognized as the name of a cmdlet", ""),
-    row(Class::Usage, "zsh: command not found: ", "", ""),
-    row(Class::Usage, "sh: ", "", ": not found"),
-    row(Class::Usage, "/bin/sh: ", "", ": not found"),
-    row(Class::Usage, "bash: ", "", ": No such file or directory"),
-    row(Class::Usage, "-bash: ", "", ": No such file or directory"),
-    row(Class::Usage, "/bin/bash: ", "", ": No such file or directory"),
-    row(Class::Usage, "bash: ", "", ": Permission denied"),
-    row(Class::Usage, "-bash: ", "", ": Permission denied"),
-    row(Class::Usage, "/bin/bash: ", "", ": Permission denied"),
-    row(Class::Usage, "", ": executable file not found in $PATH", ""),
-    row(Class::Usage, "/", "python: No module named ", ""),
-    row(Class::Usage, "/", "python3: No module named ", ""),
-    row(Class::Usage, "", ": can't find '__main__' module in ", ""),
-    row(Class::Usage, "Error: Invalid value for '", "", ""),
-    row(Class::Usage, "sbatch: error: ", "", ""),
-    row(Class::Usage, "salloc: error: ", "", ""),
-    row(Class::Usage, "srun: error: Unable to allocate resources: ", "", ""),
-    row(Class::Usage, "srun: error: Unable to create step for job ", ": Invalid ", ""),
-    row(Class::Usage, "srun: fatal: ", "", ""),
-    row(Class::Usage, "slurmstepd: error: execve(): ", "", ""),
-    // bash on a script that it cannot read or run, Linux on a program for another machine.
-    row(Class::Usage, "", ": syntax error near unexpected token ", ""),
-    row(Class::Usage, "", ": syntax error: unexpected end of file", ""),
-    row(Class::Usage, "", ": line ", ": unbound variable"),
-    row(Class::Usage, "", ": line ", ": No such file or directory"),
-    row(Class::Usage, "", ": line ", ": Permission denied"),
-    row(Class::Usage, "", "exec format error", ""),
-    // Hydra, which leaves its traceback out.
-    row(Class::Usage, "Could not override '", "", ""),
-    row(Class::Usage, "Key '", "' is not in struct", ""),
-    row(Class::Usage, "", ": cannot execute binary file", ""),
-];
-
-/// Whole lines of shells in other languages, and in Markdown's stars.
-const LINES: &[(Class, &str)] = &[
-    (Class::Killed, "**Killed**"),
-    (Class::Killed, "已杀死"),
-    (Class::Killed, "已殺死"),
-    (Class::Killed, "Getötet"),
-    (Class::Killed, "Processus arrêté"),
-    (Class::Killed, "Tué"),
-    (Class::Killed, "Terminado (killed)"),
-    (Class::Killed, "強制終了"),
-    (Class::Terminated, "已终止"),
-    (Class::Terminated, "Beendet"),
+    // Somebody writes of himself, or of what is over.
+    " I ",
+    " fixed",
+    " solved",
+    " resolved",
 ];
 
 /// What a line says if it is among a log's last words.

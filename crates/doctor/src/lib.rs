@@ -32,6 +32,7 @@ mod exception;
 mod fences;
 mod finding;
 mod history;
+mod last_rows;
 mod last_words;
 mod life;
 mod line;

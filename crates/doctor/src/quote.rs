@@ -117,6 +117,7 @@ pub(crate) fn by_itself(line: &Line) -> bool {
         || is_settings(text)
         || is_templated(text)
         || is_blame(text)
+        || is_change(text)
         || is_grep(text)
 }
 
@@ -239,6 +240,15 @@ fn is_blame(text: &str) -> bool {
         && (has_phrase(rest, " +0") || has_phrase(rest, " -0") || has_phrase(rest, " +1"))
 }
 
+/// `- fixed: RuntimeError: text`: a list of changes.
+fn is_change(text: &str) -> bool {
+    let item = text.trim_start_matches(['-', '*', '\u{2022}', ' ']);
+    item.len() < text.len()
+        && ["fixed", "Fixed", "fixes", "Fixes", "fix ", "Fix ", "fix:", "Fix:"]
+            .iter()
+            .any(|word| item.starts_with(word))
+}
+
 /// `docs/faq.md:12:text`
 fn is_grep(text: &str) -> bool {
     let Some((file, rest)) = text.split_once(':') else { return false };
@@ -283,7 +293,9 @@ pub(crate) fn in_advice(before: &str) -> bool {
     let sentence = above.next().unwrap_or_default().trim();
     let small = sentence.to_lowercase();
     let own = OWN.iter().any(|word| sentence.starts_with(word) || sentence.contains(&format!(" {word}")));
-    sentence.ends_with([':', '.']) && !own && MAY.iter().any(|words| small.contains(words))
+    (sentence.ends_with([':', '.']) || sentence.ends_with(" like"))
+        && !own
+        && MAY.iter().any(|words| small.contains(words))
 }
 
 /// A block of Markdown that is indented, below a sentence that ends with a colon or a heading.
@@ -293,7 +305,8 @@ fn in_document(before: &str) -> bool {
     let Some(above) = lines.next() else { return false };
     let blank = before.lines().rev().take_while(|line| line.starts_with("    ") || line.trim().is_empty());
     let apart = blank.into_iter().any(|line| line.trim().is_empty());
-    let sentence = above.split_whitespace().count() >= 4 && above.ends_with([':', '.']) && !above.contains("Traceback");
+    let stops = above.ends_with([':', '.']) || above.ends_with(" like");
+    let sentence = above.split_whitespace().count() >= 4 && stops && !above.contains("Traceback");
     apart && (above.starts_with("# ") || above.starts_with("## ") || above.starts_with("### ") || sentence)
 }
 
@@ -326,6 +339,7 @@ mod tests {
             "{'text': 'RuntimeError: CUDA error: out of memory', 'label': 1}",
             "a1b2c3d4 (Ann 2024-05-05 10:11:13 +0000 12) RuntimeError: CUDA error: out of memory",
             "docs/faq.md:12:RuntimeError: CUDA error: out of memory",
+            "- fixed: RuntimeError: CUDA error: out of memory",
         ];
         for text in quoted {
             assert!(by_itself(&Line::new(text.as_bytes())), "{text}");
@@ -343,6 +357,7 @@ mod tests {
         assert!(by_context("commit a\nAuthor: A\nDate:   Mon\n\n    Fix it\n\n", 4, "RuntimeError: x"));
         assert!(by_context("diff --git a b\n@@ -1 +1 @@\n x\n", 0, "+RuntimeError: x"));
         assert!(by_context("# Help\n\nThe job may print:\n\n", 4, "Killed"));
+        assert!(by_context("# Help\n\nIt may print something like\n\n", 4, "Killed"));
         assert!(!by_context("Traceback (most recent call last):\n", 4, "Killed"));
     }
 }

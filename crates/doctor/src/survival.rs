@@ -69,7 +69,14 @@ impl Located<'_> {
         if self.finding.line == 0 {
             return false;
         }
-        let ended_well = scan.successes.iter().any(|success| *success > line);
+        // What a script says below a program that could not begin is of the script.
+        let never_began = |success: &u64| {
+            self.class() == Class::Usage
+                && *success <= line + PROMPT
+                && scan.lines <= *success + PROMPT
+                && scan.steps.is_empty()
+        };
+        let ended_well = scan.successes.iter().any(|success| *success > line && !never_began(success));
         let same = |step: &&Progress| {
             step.line > line && (step.rank == self.rank() || step.rank.is_none() || self.rank().is_none())
         };

@@ -117,11 +117,16 @@ impl Scanner {
             if *number <= known || is_good_end(line) {
                 return false;
             }
-            if line.indent > 1 || quote::by_itself(line) || code::is_code(&line.text) {
+            // scontrol's, in the middle of what it knows of a job.
+            let is_state = line.text.starts_with("JobState=");
+            if (line.indent > 1 && !is_state && !is_output(closing, at))
+                || quote::by_itself(line)
+                || code::is_code(&line.text)
+            {
                 continue;
             }
             // LSF writes a page of figures behind what it did.
-            let is_sure = line.text.starts_with("TERM_");
+            let is_sure = is_state || line.text.starts_with("TERM_");
             let stated = (at < last_words::READ || is_sure).then(|| last_words::stated_cause(&line.text)).flatten();
             // Who goes on to say something did without the command.
             let stated = stated.filter(|cause| !(cause.class() == Class::Usage && goes_on(closing, at)));
@@ -134,6 +139,7 @@ impl Scanner {
                 // `Error: exit status 1` is of who waited for the command.
                 .filter(|(name, _)| *name != "Error" || !error_words::is_empty_error(&line.text))
                 .or_else(|| last_words::logged_words(&line.text))
+                .or_else(|| error_words::shown_exception(&line.text))
             else {
                 continue;
             };
@@ -144,6 +150,7 @@ impl Scanner {
             if self.kept.findings().iter().any(|it| it.text == line.text && near(it)) {
                 return true;
             }
+            let message = if message.is_empty() { said_below(closing, at).unwrap_or(message) } else { message };
             let exception = Exception::new(name, cut_text(message, 400), &Files::default());
             // What was written long before another error did not end it.
             if last_error.is_some_and(|error| error > *number + APART) {
@@ -235,6 +242,19 @@ fn is_good_end(line: &Line) -> bool {
     // nbconvert's last words.
     let written = has_phrase(&line.text, "[NbConvertApp] Writing ");
     is_tests_end(&line.text) || is_success(line) || written
+}
+
+/// What stands indented below the exception in closing line `at` that says nothing in its own line.
+fn said_below(closing: &[(Line, u64)], at: usize) -> Option<&str> {
+    let (below, number) = closing.get(at.checked_sub(1)?)?;
+    let near = closing.get(at).is_some_and(|(_, own)| *number <= own + ECHO);
+    (near && below.indent > 1 && !is_frame(&below.text)).then_some(below.text.as_str())
+}
+
+/// Whether closing line `at` is of what a program wrote that pip started, which pip indents.
+fn is_output(closing: &[(Line, u64)], at: usize) -> bool {
+    let marks = |(line, _): &&(Line, u64)| line.text.ends_with("lines of output]") || line.text == "[end of output]";
+    closing.iter().take(at).rev().find(marks).is_some_and(|(line, _)| line.text == "[end of output]")
 }
 
 /// The rank that torch.multiprocessing.spawn names above the exception in closing line `at`.

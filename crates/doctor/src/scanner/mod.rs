@@ -160,6 +160,9 @@ impl Scanner {
         if prose::is_document(&tail, self.lines) {
             self.kept.drop_said();
         }
+        if let Some(lines) = prose::talked_of(&tail, self.lines) {
+            self.kept.drop_lines(&lines);
+        }
         if is_chat {
             self.kept.drop_all();
         }

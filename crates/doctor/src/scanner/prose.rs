@@ -48,6 +48,97 @@ pub(super) fn is_document(text: &str, lines: u64) -> bool {
     ends && paragraphs >= PARAGRAPHS && sentences >= SENTENCES && sentences * 2 >= said.len() && !of_oneself && !raised
 }
 
+/// A longer text is no page of a thread.
+const LONGEST_PAGE: u64 = 80;
+
+/// The lines in which a text that advises, proposes or tells of what is mended quotes what logs say: all within its
+/// blocks, and its sentences. It begins and ends with sentences, and what is no sentence is in blocks.
+pub(super) fn talked_of(text: &str, lines: u64) -> Option<Vec<u64>> {
+    const ADVISES: &[&str] = &[
+        "the error you get",
+        "try a smaller",
+        "if you",
+        "if any",
+        "when you",
+        "you can",
+        "you should",
+        "you need",
+        "to fix",
+        "to avoid",
+        "to solve",
+        "workaround",
+        "this pr",
+        "this patch",
+        "this change",
+        "pull request",
+        "adds ",
+        "added ",
+        "add `",
+        "add '",
+        "set `",
+        "instead of",
+        "retries ",
+        "would be",
+        "should be",
+        "we should",
+        "feature",
+        "propos",
+    ];
+    const OVER: &[&str] = &["fixed", "solved", "resolved", "no longer", "worked for me", "works now", "works fine now"];
+    if lines > LONGEST_PAGE || text.lines().count() as u64 + 1 < lines {
+        return None;
+    }
+    let mut is_open = false;
+    let mut places: Vec<(bool, &str)> = Vec::new();
+    for line in text.lines().map(str::trim) {
+        let is_fence = line.starts_with("```");
+        is_open ^= is_fence;
+        places.push((is_open || is_fence, line));
+    }
+    let said = || places.iter().filter(|(inside, line)| !inside && !line.is_empty()).map(|(_, line)| *line);
+    let small = said().collect::<Vec<&str>>().join("\n").to_lowercase();
+    let has = |words: &[&str]| words.iter().any(|words| has_phrase(&small, words));
+    let of_oneself = said().any(|line| {
+        line.starts_with("I ") || has_phrase(line, " I ") || OF_ONESELF.iter().any(|words| has_phrase(line, words))
+    });
+    let ends = places.iter().rev().find(|(_, line)| !line.is_empty()).is_some_and(|(inside, _)| !inside);
+    let opens = places.iter().find(|(_, line)| !line.is_empty()).is_some_and(|(inside, _)| !inside);
+    // An exception that stands between blank lines is shown as a block is.
+    let is_apart = |at: usize| {
+        let blank = |at: Option<usize>| at.and_then(|at| places.get(at)).is_some_and(|(_, line)| line.is_empty());
+        blank(at.checked_sub(1)) && blank(at.checked_add(1)) && !of_oneself
+    };
+    let is_shown = |at: usize, line: &str| is_talk(line) || (is_apart(at) && exception_stated(line, true).is_some());
+    let outside = || places.iter().enumerate().filter(|(_, (inside, line))| !inside && !line.is_empty());
+    let is_prose = said().next().is_some_and(is_talk)
+        && said().next_back().is_some_and(is_talk)
+        && outside().all(|(at, (_, line))| is_shown(at, line));
+    let is_of_others = has(OVER) || (has(ADVISES) && !of_oneself && !has_phrase(&small, "?"));
+    let quoted = (1..).zip(&places).filter(|(_, (_, line))| !line.is_empty()).map(|(number, _)| number);
+    (!is_open && opens && ends && is_prose && is_of_others).then(|| quoted.collect())
+}
+
+/// Words as people write them, with or without a stop; no line of a log.
+fn is_talk(line: &str) -> bool {
+    let line = line.trim_start_matches(['\u{2022}', '-', '*', '#', '>', ' ']);
+    let is_word = |word: &&str| {
+        let word = word.trim_matches(|c: char| ",.;:'()!?\u{2019}\"`*".contains(c));
+        word.is_empty() || word.chars().all(|c| c.is_alphabetic() || "-'\u{2019}/_".contains(c))
+    };
+    let words: Vec<&str> = line.split_whitespace().collect();
+    let plain = words.iter().filter(|word| is_word(word)).count();
+    let level = ["ERROR", "INFO", "WARN", "FATAL", "CRITICAL", "[rank"].iter().any(|level| has_phrase(line, level));
+    let is_head = line.starts_with(char::is_alphabetic) || line.starts_with('`') || line.starts_with('@');
+    let states = exception_stated(line, true).is_some_and(|(_, message)| !message.is_empty());
+    let short = words.len() <= 3 && line.ends_with([':', '.', '!']);
+    (words.len() >= 4 || short)
+        && plain * 10 >= words.len() * 7
+        && is_head
+        && !level
+        && !states
+        && Stamp::of_line(line).is_none()
+}
+
 /// Takes the backticks off the last line of a text in which somebody writes of himself: that is what his log said.
 pub(super) fn unquote_last(text: &str, closing: &mut [(Line, u64)]) {
     let Some((line, _)) = closing.first_mut() else { return };
@@ -58,6 +149,23 @@ pub(super) fn unquote_last(text: &str, closing: &mut [(Line, u64)]) {
         line.text = stated.to_owned();
     }
 }
+
+/// How a question begins that is not about what happened.
+const ASKS: &[&str] = &["what ", "why ", "how ", "does ", "do ", "is ", "has ", "have "];
+/// What is said behind a quotation of what is expected, wished for or over.
+const OVER_NOW: &[&str] = &[
+    "would be",
+    "feature",
+    "workaround",
+    "expected",
+    "normal",
+    "fine",
+    "fixed",
+    "solved",
+    "gone",
+    "resolved",
+    "usually",
+];
 
 /// What stands in quotation marks in a sentence about how a job ended: not in one about what may happen, or happened once.
 pub(super) fn told_error(line: &str) -> Option<&str> {
@@ -108,7 +216,10 @@ pub(super) fn told_error(line: &str) -> Option<&str> {
     let last = small.trim_end_matches([':', ',', ' ']).rsplit(' ').next().unwrap_or_default();
     let ended = small.split(' ').any(|word| ENDED.iter().any(|start| word.starts_with(start)));
     let is_told = small.split_whitespace().count() >= 3 && ended && BEFORE.contains(&last);
-    let is_now = !NOT_NOW.iter().any(|words| has_phrase(&small, words)) && !line.trim_end().ends_with('?');
+    let behind = line.rsplit_once(['"', '\u{201d}', '`', '\u{bb}']).map_or("", |(_, behind)| behind).to_lowercase();
+    let is_asked = ASKS.iter().any(|word| small.starts_with(word));
+    let is_over = OVER_NOW.iter().any(|words| has_phrase(&behind, words));
+    let is_now = !NOT_NOW.iter().any(|words| has_phrase(&small, words)) && !is_asked && !is_over;
     (is_told && is_now).then_some(said)
 }
 
@@ -138,12 +249,31 @@ mod tests {
     const LINE: &str = "slurmstepd: error: Detected 1 oom-kill event(s) in step 7.batch cgroup\n";
 
     #[test]
+    fn a_page_that_advises_or_tells_of_what_is_over_is_no_log() {
+        let quiet = [
+            "If any of you meets this in the second stage\n\n```\nValueError: the scale is too small\n```\n\nadd '--scale 2' to the script.\n",
+            "I had this error on two nodes too. After setting `NCCL_SOCKET_IFNAME` as the page says the NCCL error got fixed.\n",
+            "This PR retries the download of the weights\n```\nrequests.exceptions.ConnectionError: read timed out\n```\nand adds a test for it.\n",
+        ];
+        for text in quiet {
+            assert_eq!(class(text), None, "{text}");
+        }
+        let own =
+            "My training ends like this:\n```\nValueError: the scale is too small\n```\nWhat should I do about it?\n";
+        assert_eq!(class(own), Some("raised"));
+    }
+
+    #[test]
     fn an_error_told_in_a_sentence_is_what_ended_the_job() {
         let said = [
             ("My job died with the error \"RuntimeError: rows of 3 and 4 cannot be stacked\"", Some("raised")),
             (
                 "It ends each night with \"slurmstepd: error: *** JOB 7 ON n1 CANCELLED AT 2026-01-02T03:04:05 DUE TO TIME LIMIT ***\".",
                 Some("time_limit"),
+            ),
+            (
+                "The jobs are ended with \"slurmstepd: error: *** JOB 7 ON n1 CANCELLED AT 2026-01-02T03:04:05 DUE TO TIME LIMIT ***\". A hook would be nice.",
+                None,
             ),
             ("If the job died with the error \"RuntimeError: rows of 3\"", None),
             ("The job no longer fails with the error \"RuntimeError: rows of 3\"", None),

@@ -2,7 +2,7 @@
 
 use super::{Reading, Signature};
 use crate::cause::FailureCause;
-use crate::text::has_phrase;
+use crate::text::{has_phrase, text_before};
 use tonnage_core::failure::Class;
 
 pub(super) const USAGE: Signature = Signature {
@@ -16,6 +16,7 @@ pub(super) const USAGE: Signature = Signature {
         "can't open file '",
         "Error: No such option: ",
         "Error: Missing option ",
+        "Error while finding module specification for '",
     ],
     also: &[],
     follow: 0,
@@ -32,7 +33,10 @@ pub(super) const USAGE: Signature = Signature {
         let script = has_phrase(text, "can't open file '") && has_phrase(text, "[Errno ");
         let shell = text.ends_with(": command not found");
         let click = text.starts_with("Error: No such option: ") || text.starts_with("Error: Missing option ");
-        let said = parser || argument || script || shell || click;
+        // Python's, of `-m`; a whole line.
+        let module = text_before(text, "Error while finding module specification for '")
+            .is_some_and(|program| program.ends_with(": ") && has_phrase(program, "ython"));
+        let said = module || parser || argument || script || shell || click;
         let detail = (said && text.len() < 300).then(|| text.to_owned());
         let cause = FailureCause::Stated { class: Class::Usage, detail };
         if said && !super::is_talk(text) { Reading::whole(cause) } else { None }

@@ -143,6 +143,8 @@ pub(super) const ROWS: &[Row] = &[
             "no nvidia driver",
             "no cuda device",
             "no gpu found",
+            "no supported gpu",
+            "your machine only has: []",
             "no gpu detected",
             "no gpu available",
             "no gpus available",
