@@ -42,6 +42,21 @@ class Followed(unittest.TestCase):
         self.assertEqual((unknown.tolist(), list(self.told)), ([3, 4], ["size"]))
         self.assertEqual(lengths._target_lengths(self.torch.zeros(2, 5), 2), [5, 5])
 
+    def test_whole_numbers_that_a_model_takes_to_the_host_are_told(self):
+        from tonnage_rehearse.values import births
+
+        places, written = self.torch.zeros(3, dtype=self.torch.long), self.torch.zeros(3, dtype=self.torch.long)
+        self.known.give(places, self.torch.arange(3), self.known.Certainty.CHOSEN)
+        self.known.give(written, self.torch.arange(3), self.known.Certainty.WRITTEN)
+        births.told_of_table(places)
+        self.assertEqual(self.told, {})
+        with mock.patch.object(self.known.Values, "in_model", True):
+            for quiet in (written, self.torch.zeros(3)):
+                births.told_of_table(quiet)
+            self.assertEqual(self.told, {})
+            births.told_of_table(places)
+        self.assertEqual(list(self.told), ["chosen"])
+
     def test_a_value_goes_with_its_tensor(self):
         tensor = self.torch.zeros(3)
         self.known.give(tensor, self.torch.ones(3), self.known.Certainty.WRITTEN)

@@ -1,9 +1,9 @@
 """Where values begin: what the host copies to a device, and what it asks a device to be filled with."""
 
-from . import known
+from . import choices, known
 from .follow import Computing, Spent, _compiling, change, follow, replace
 from .known import Certainty
-from .numbers import host_numbers
+from .numbers import host_numbers, is_printed
 
 SMALL = 1 << 16
 """Elements of a filled tensor whose values are kept one by one."""
@@ -121,6 +121,7 @@ def _moved(original, name):
                 follow(lambda value: value.to(out.dtype), "to", out, (self,), {})
         elif self.is_cuda and out.device.type == "cpu":
             read_into(out, self)
+            told_of_table(self)
         return out
 
     return moved
@@ -137,6 +138,19 @@ def read_into(out, source):
             out.data.copy_(found.value)
         elif known.Values.is_on and 0 < out.numel() * out.element_size() <= SMALL:
             out.data.zero_()
+
+
+def told_of_table(source):
+    """Whole numbers that a model takes to the host decide a size, a place or what runs, also where numpy goes on with them."""
+    torch = known._torch()
+    if not known.Values.in_model or source.dtype.is_floating_point or source.dtype.is_complex or type(source) is not torch.Tensor or is_printed():
+        return
+    found = known.of(source)
+    if found is None and not known.Values.is_on:
+        return
+    certainty = Certainty.UNKNOWN if found is None else found.certainty
+    if certainty >= Certainty.CHOSEN:
+        choices.told_of_size(certainty)
 
 
 def _copied(original, name):

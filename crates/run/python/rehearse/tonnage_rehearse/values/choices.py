@@ -5,6 +5,7 @@ from .. import caveats
 from . import known
 from .follow import Computing, Spent, _compiling, follow, replace
 from .known import Certainty
+from .numbers import size_told
 
 FEW = 512
 """Kinds to choose among that are experts or actions; more are tokens, of which the first is chosen: no model has as many
@@ -22,6 +23,14 @@ def told(name):
     """A choice decided a size or a branch."""
     how = "all tokens to the same experts, as far as that goes" if Experts.worst else "an even share for each (--experts worst for the other end)"
     caveats.tell_of_value("chosen", f"what the model chose (experts, tokens, actions) decided a size or what runs (`{name}`); it was answered by {how}")
+
+
+def told_of_size(certainty):
+    """The host has read a size or a place that is as uncertain as this."""
+    if certainty is Certainty.CHOSEN:
+        told("read")
+    else:
+        size_told()
 
 
 def install(torch):

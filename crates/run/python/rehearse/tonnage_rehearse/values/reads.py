@@ -1,10 +1,10 @@
 """Where values reach the host: what is known is handed over; what is not is zero, never what the memory held before."""
 
 from . import choices, known
-from .births import read_into
+from .births import read_into, told_of_table
 from .follow import Computing, Spent, _compiling, replace
 from .known import Answered, Certainty
-from .numbers import DeviceInt, is_printed, number, size_told, told
+from .numbers import DeviceInt, is_printed, number, told
 
 
 def install(torch):
@@ -49,7 +49,7 @@ def _one(original, name):
         if name == "item":
             return _in_model(number(made), certainty)
         if type(made) is int and not is_printed():
-            _told_of_size(certainty)
+            choices.told_of_size(certainty)
         return made
 
     return one
@@ -91,15 +91,8 @@ def _in_model(made, certainty):
     if not known.Values.in_model or isinstance(made, float):
         return made
     if not is_printed():
-        _told_of_size(certainty)
+        choices.told_of_size(certainty)
     return _plain(made)
-
-
-def _told_of_size(certainty):
-    if certainty is Certainty.CHOSEN:
-        choices.told("read")
-    else:
-        size_told()
 
 
 def _plain(made):
@@ -119,6 +112,7 @@ def _cpu(original, name):
         out = original(self, *args, **kwargs)
         if not _compiling() and not Spent.depth and self.is_cuda and out.device.type == "cpu":
             read_into(out, self)
+            told_of_table(self)
         return out
 
     return cpu
