@@ -117,16 +117,12 @@ impl Scanner {
             if *number <= known || is_good_end(line) {
                 return false;
             }
-            // scontrol's, in the middle of what it knows of a job.
-            let is_state = line.text.starts_with("JobState=");
-            if (line.indent > 1 && !is_state && !is_output(closing, at))
-                || quote::by_itself(line)
-                || code::is_code(&line.text)
-            {
+            // LSF writes a page of figures behind what it did, scontrol within what it knows of a job.
+            let is_sure = ["JobState=", "TERM_"].iter().any(|start| line.text.starts_with(start));
+            let is_inside = line.indent > 1 && !is_sure && !is_output(closing, at);
+            if is_inside || quote::by_itself(line) || code::is_code(&line.text) {
                 continue;
             }
-            // LSF writes a page of figures behind what it did.
-            let is_sure = is_state || line.text.starts_with("TERM_");
             let stated = (at < last_words::READ || is_sure).then(|| last_words::stated_cause(&line.text)).flatten();
             // Who goes on to say something did without the command.
             let stated = stated.filter(|cause| !(cause.class() == Class::Usage && goes_on(closing, at)));
@@ -134,15 +130,7 @@ impl Scanner {
                 self.keep_last_words(line, *number, cause);
                 return true;
             }
-            let Some((name, message)) = stated_exception(line.text.trim_start_matches('*'), true)
-                .filter(|(name, _)| line.text.contains(':') || (at == 0 && name.ends_with("Error")))
-                // `Error: exit status 1` is of who waited for the command.
-                .filter(|(name, _)| *name != "Error" || !error_words::is_empty_error(&line.text))
-                .or_else(|| last_words::logged_words(&line.text))
-                .or_else(|| error_words::shown_exception(&line.text))
-            else {
-                continue;
-            };
+            let Some((name, message)) = exception_of(&line.text, at == 0) else { continue };
             if is_passed_over(closing, at) || is_long_past(closing, at) {
                 return false;
             }
@@ -242,6 +230,16 @@ fn is_good_end(line: &Line) -> bool {
     // nbconvert's last words.
     let written = has_phrase(&line.text, "[NbConvertApp] Writing ");
     is_tests_end(&line.text) || is_success(line) || written
+}
+
+/// The exception that a closing line states, in any of the forms in which programs do.
+fn exception_of(text: &str, is_last: bool) -> Option<(&str, &str)> {
+    stated_exception(text.trim_start_matches('*'), true)
+        .filter(|(name, _)| text.contains(':') || (is_last && name.ends_with("Error")))
+        // `Error: exit status 1` is of who waited for the command.
+        .filter(|(name, _)| *name != "Error" || !error_words::is_empty_error(text))
+        .or_else(|| last_words::logged_words(text))
+        .or_else(|| error_words::shown_exception(text))
 }
 
 /// What stands indented below the exception in closing line `at` that says nothing in its own line.

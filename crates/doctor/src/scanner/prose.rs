@@ -51,40 +51,43 @@ pub(super) fn is_document(text: &str, lines: u64) -> bool {
 /// A longer text is no page of a thread.
 const LONGEST_PAGE: u64 = 80;
 
+/// What says that a text advises or proposes.
+const ADVISES: &[&str] = &[
+    "the error you get",
+    "try a smaller",
+    "if you",
+    "if any",
+    "when you",
+    "you can",
+    "you should",
+    "you need",
+    "to fix",
+    "to avoid",
+    "to solve",
+    "workaround",
+    "this pr",
+    "this patch",
+    "this change",
+    "pull request",
+    "adds ",
+    "added ",
+    "add `",
+    "add '",
+    "set `",
+    "instead of",
+    "retries ",
+    "would be",
+    "should be",
+    "we should",
+    "feature",
+    "propos",
+];
+/// What says that it is over.
+const OVER: &[&str] = &["fixed", "solved", "resolved", "no longer", "worked for me", "works now", "works fine now"];
+
 /// The lines in which a text that advises, proposes or tells of what is mended quotes what logs say: all within its
 /// blocks, and its sentences. It begins and ends with sentences, and what is no sentence is in blocks.
 pub(super) fn talked_of(text: &str, lines: u64) -> Option<Vec<u64>> {
-    const ADVISES: &[&str] = &[
-        "the error you get",
-        "try a smaller",
-        "if you",
-        "if any",
-        "when you",
-        "you can",
-        "you should",
-        "you need",
-        "to fix",
-        "to avoid",
-        "to solve",
-        "workaround",
-        "this pr",
-        "this patch",
-        "this change",
-        "pull request",
-        "adds ",
-        "added ",
-        "add `",
-        "add '",
-        "set `",
-        "instead of",
-        "retries ",
-        "would be",
-        "should be",
-        "we should",
-        "feature",
-        "propos",
-    ];
-    const OVER: &[&str] = &["fixed", "solved", "resolved", "no longer", "worked for me", "works now", "works fine now"];
     if lines > LONGEST_PAGE || text.lines().count() as u64 + 1 < lines {
         return None;
     }
