@@ -13,7 +13,7 @@ import types
 
 import torch
 import transformers
-from transformers import AutoConfig, AutoModelForCausalLM, AutoModelForMaskedLM
+from transformers import AutoConfig, AutoModelForCausalLM, AutoModelForImageTextToText, AutoModelForMaskedLM
 
 ENCODERS = {"bert", "distilbert", "electra", "modernbert", "roberta", "xlm-roberta"}
 PRESETS = pathlib.Path(__file__).resolve().parents[2] / "crates/core/src/job/presets"
@@ -26,10 +26,20 @@ def hrm(fields):
     return HierarchicalReasoningModel_ACTV1(dict(fields, batch_size=1, num_puzzle_identifiers=1))
 
 
+def beside_tower(fields):
+    """Of a model whose text model has no class of its own with a head."""
+    config = AutoConfig.for_model(fields.pop("model_type"), **fields)
+    with torch.device("meta"):
+        model = AutoModelForImageTextToText.from_config(config)
+    return sum(parameter.numel() for name, parameter in model.named_parameters() if ".visual." not in name)
+
+
 def count(path):
     fields = json.loads(path.read_text())
     if fields["model_type"] == "hrm":
         return sum(parameter.numel() for parameter in hrm(fields).parameters())
+    if fields["model_type"] in ("qwen2_vl", "qwen2_5_vl", "qwen3_vl"):
+        return beside_tower(fields)
     fields = fields.get("text_config", fields)
     config = AutoConfig.for_model(fields.pop("model_type"), **fields)
     auto = AutoModelForMaskedLM if config.model_type in ENCODERS else AutoModelForCausalLM

@@ -381,3 +381,29 @@ fn optimizers_that_save_an_unknown_part_are_bounded_on_neither_side() {
     let muon = job(&[("recipe.yaml", &format!("{begin}use_muon: true\n"))]).unwrap();
     assert_eq!(said(&muon, "optimizer"), "\"muon\"");
 }
+
+/// A config of LLaMA-Factory v1's form.
+fn second_form(more: &str) -> String {
+    format!("model: Qwen/Qwen3-0.6B\nmodel_class: llm\nmicro_batch_size: 2\ncutoff_len: 512\n{more}")
+}
+
+#[test]
+fn the_second_form_of_llama_factory_is_read_by_its_tables() {
+    let full = job(&[("v1.yaml", &second_form("dist_config:\n  name: fsdp2\n"))]).unwrap();
+    let keys = ["parallel", "precision", "fsdp2.param_dtype", "gradient_checkpointing", "framework", "lora.r"];
+    let said_by = |resolved: &Resolved| keys.map(|key| said(resolved, key));
+    let expected = ["\"fsdp2\"", "\"fp32\"", "\"bf16\"", "true", "\"loop\"", ""];
+    assert_eq!(said_by(&full), expected.map(str::to_owned));
+    let lora = job(&[("v1.yaml", &second_form("peft_config:\n  name: lora\n  target_modules: all\n"))]).unwrap();
+    assert_eq!(["lora.r", "precision"].map(|key| said(&lora, key)), ["8".to_owned(), "\"bf16\"".to_owned()]);
+    let deepspeed =
+        r#"{"zero_optimization": {"stage": 3}, "bf16": {"enabled": "auto"}, "train_micro_batch_size_per_gpu": "auto"}"#;
+    let named = second_form("dist_config:\n  name: deepspeed\n  config_file: ds.json\n");
+    let zero = job(&[("v1.yaml", &named), ("ds.json", deepspeed)]).unwrap();
+    assert_eq!(said(&zero, "deepspeed.stage"), "3");
+    // Its own loop was never measured: no figure of it surely fits.
+    let source = reading(&[("v1.yaml", &second_form(""))]).unwrap().as_source(JobSource::new()).unwrap();
+    assert!(source.left_open.iter().any(|left| left.allowance == Allowance::Unknown && left.text.contains("own loop")));
+    let other = job(&[("v1.yaml", &second_form("dist_config:\n  name: fsdpturbo\n"))]).unwrap_err();
+    assert!(other.problem.contains("fsdpturbo"), "{other}");
+}

@@ -3,6 +3,7 @@
 use serde_json::Value;
 use tonnage_core::job::{Allowance, LeftOpen, keys};
 
+use super::llama_factory_v1 as v1;
 use super::peft::{self, ONLY_QUANTIZED};
 use super::quantized;
 use super::trainer::set_attention;
@@ -10,7 +11,7 @@ use super::words::{
     CODE, DATA, EVAL, HUB, LAUNCH, LOGS, LOSS, NAME, OFFLOAD, PACKING, QUANTIZED, SAMPLING, SAVES, SCALAR, TOKENS,
 };
 use crate::facts::{Dtype, Facts, Weights};
-use crate::rule::Rule::{Notes, Reads, Refuses, Sets};
+use crate::rule::Rule::{Inside, Notes, Reads, Refuses, Sets};
 use crate::rule::{Became, Free, OFF, Row, Rule, Said, Table};
 use crate::tree::{Entry, find_entry, is_null, is_on, plain_text};
 
@@ -25,8 +26,8 @@ const MUON: &str =
     "LLaMA-Factory's Muon is simulated as Muon for matrices beside AdamW; the range allows a fifth of the peak";
 const KTRANSFORMERS: &str = "KTransformers' experts on the host are not simulated";
 const MEGATRON: &str = "Megatron is not simulated";
+const MESH: &str = "a mesh of ranks is not simulated: a rank may hold more or less";
 const OTHER_LOSS: &str = "another loss was not measured: it may keep more";
-const SECOND_FORM: &str = "the form of LLaMA-Factory v1's configs is not read";
 
 /// Its own keys; those of `TrainingArguments` follow.
 pub const ROWS: Table = Table { rows: ROWS_ROWS, free: ROWS_FREE };
@@ -38,7 +39,7 @@ const ROWS_FREE: &[Free] = &[
         "use_rslora loraplus_lr_ratio loraplus_lr_embedding galore_rank galore_update_interval galore_scale apollo_rank \
         apollo_update_interval apollo_scale apollo_scale_front",
     ),
-    (SAVES, "pissa_convert export_hf_on_finish ray_storage_path export_dir"),
+    (SAVES, "save_epochs save_ckpt_as_hf pissa_convert export_hf_on_finish ray_storage_path export_dir"),
     (NAME, "galore_target galore_proj_type apollo_target apollo_proj apollo_proj_type apollo_scale_type model_class"),
     (
         LOGS,
@@ -63,17 +64,20 @@ const ROWS_FREE: &[Free] = &[
     ),
     (
         TOKENS,
-        "template tool_format default_system enable_thinking preserve_thinking skip_special_tokens use_fast_tokenizer \
+        "template custom_chat_template tool_format default_system enable_thinking preserve_thinking skip_special_tokens use_fast_tokenizer \
         split_special_tokens",
     ),
     (
         DATA,
         "dataset eval_dataset dataset_dir media_dir streaming buffer_size mix_strategy interleave_probs overwrite_cache \
         preprocessing_batch_size preprocessing_num_workers max_samples ignore_pad_token_for_loss val_size tokenized_path \
-        data_shared_file_system disable_shuffling train_dataset batching_strategy",
+        data_shared_file_system disable_shuffling train_dataset batching_workers",
     ),
     (SAMPLING, "do_sample temperature top_p top_k num_beams repetition_penalty length_penalty"),
-    (LAUNCH, "ray_init_kwargs ray_run_name resources_per_worker placement_strategy master_addr master_port"),
+    (
+        LAUNCH,
+        "dist_timeout ray_init_kwargs ray_run_name resources_per_worker placement_strategy master_addr master_port",
+    ),
     (HUB, "cache_dir model_revision hf_hub_token ms_hub_token om_hub_token"),
     (CODE, "trust_remote_code"),
 ];
@@ -99,7 +103,7 @@ const ROWS_ROWS: &[Row] = &[
     ("quantization_type", Rule::Free("`quantization_bit` reads it")),
     ("double_quantization", Rule::Free("`quantization_bit` reads it")),
     ("quantization_device_map", Rule::Free(ONLY_QUANTIZED)),
-    ("quant_config", Refuses(SECOND_FORM)),
+    ("quant_config", Inside(v1::QUANTIZED)),
     ("pure_bf16", Reads(pure_bf16)),
     ("flash_attn", Reads(flash_attention)),
     ("disable_gradient_checkpointing", Reads(no_checkpointing)),
@@ -199,13 +203,19 @@ const ROWS_ROWS: &[Row] = &[
     ("mask_history", Rule::Free("which tokens have labels; all positions are taken to have one")),
     ("compute_accuracy", Notes("an evaluation that keeps its predictions is not simulated", Allowance::Unknown)),
     ("ray_num_workers", Sets(keys::WORLD_SIZE)),
-    ("dist_config", Refuses(SECOND_FORM)),
-    ("kernel_config", Refuses(SECOND_FORM)),
-    ("peft_config", Refuses(SECOND_FORM)),
-    ("init_config", Refuses(SECOND_FORM)),
-    ("optim_config", Refuses(SECOND_FORM)),
+    ("dist_config", Inside(v1::RANKS)),
+    ("kernel_config", Inside(v1::KERNEL)),
+    ("peft_config", Inside(v1::PEFT)),
+    ("init_config", Inside(v1::INIT)),
+    ("optim_config", Inside(v1::OPTIMIZER)),
     ("model", Sets(keys::MODEL)),
     ("micro_batch_size", Sets(keys::MICRO_BATCH_SIZE)),
+    ("enable_activation_checkpointing", Sets(keys::GRADIENT_CHECKPOINTING)),
+    ("global_batch_size", Rule::Free("rows of a step: what `micro_batch_size` and the passes come to")),
+    ("batching_strategy", Reads(batching)),
+    ("dp_size", Rule::Free("how ranks are dealt: `--world-size` says how many")),
+    ("mp_replicate_size", Notes(MESH, Allowance::Unknown)),
+    ("mp_shard_size", Notes(MESH, Allowance::Unknown)),
 ];
 
 fn training_stage(facts: &mut Facts, said: &Said<'_>) -> Became {
@@ -266,6 +276,14 @@ fn saving_optimizer(facts: &mut Facts, said: &Said<'_>, what: &'static str) -> B
     Became::Noted(what.to_owned(), Allowance::Unknown)
 }
 
+/// Which rows come together (v1/config/arg_utils.py).
+fn batching(_: &mut Facts, said: &Said<'_>) -> Became {
+    match said.word().as_str() {
+        "" | "null" | "normal" => Became::NoMemory("rows side by side, each at its full length"),
+        _ => Became::Noted(PACKING.to_owned(), Allowance::Fifth),
+    }
+}
+
 fn use_muon(facts: &mut Facts, said: &Said<'_>) -> Became {
     if !is_on(said.value) {
         return Became::NoMemory(OFF);
@@ -313,6 +331,9 @@ fn preference_loss(_: &mut Facts, said: &Said<'_>) -> Became {
 
 /// LLaMA-Factory's own defaults (hparams/parser.py, model/adapter.py).
 pub fn finish_factory(facts: &mut Facts, file: &[Entry]) {
+    if v1::is_second_form(file) {
+        return v1::finish_second_form(facts);
+    }
     facts.imply_key(keys::TASK, "causal_lm", "LLaMA-Factory's stage: sft");
     let is_dpo = facts.value_of(keys::TASK) == Some("dpo");
     facts.imply_key(

@@ -8,6 +8,7 @@ pub mod fsdp;
 pub mod grpo;
 pub mod launch;
 pub mod llama_factory;
+pub mod llama_factory_v1;
 pub mod openrlhf;
 pub mod optimizer;
 pub mod peft;

@@ -37,6 +37,8 @@ static PRESETS: &[Preset] = &[
     preset("Qwen/Qwen2.5-14B", 14_770_033_664, include_str!("presets/qwen2.5-14b.json")),
     preset("Qwen/Qwen2.5-32B", 32_763_876_352, include_str!("presets/qwen2.5-32b.json")),
     preset("Qwen/Qwen2.5-72B", 72_706_203_648, include_str!("presets/qwen2.5-72b.json")),
+    preset("Qwen/Qwen2.5-VL-7B-Instruct", 7_615_616_512, include_str!("presets/qwen2.5-vl-7b-instruct.json")),
+    preset("Qwen/Qwen2-VL-7B-Instruct", 7_615_616_512, include_str!("presets/qwen2-vl-7b-instruct.json")),
     preset("Qwen/Qwen3-0.6B", 596_049_920, include_str!("presets/qwen3-0.6b.json")),
     preset("Qwen/Qwen3-1.7B", 1_720_574_976, include_str!("presets/qwen3-1.7b.json")),
     preset("Qwen/Qwen3-4B", 4_022_468_096, include_str!("presets/qwen3-4b.json")),
@@ -45,6 +47,8 @@ static PRESETS: &[Preset] = &[
     preset("Qwen/Qwen3-32B", 32_762_123_264, include_str!("presets/qwen3-32b.json")),
     preset("Qwen/Qwen3-30B-A3B", 30_532_122_624, include_str!("presets/qwen3-30b-a3b.json")),
     preset("Qwen/Qwen3-235B-A22B", 235_093_634_560, include_str!("presets/qwen3-235b-a22b.json")),
+    preset("Qwen/Qwen3-VL-4B-Instruct", 4_022_468_096, include_str!("presets/qwen3-vl-4b-instruct.json")),
+    preset("OpenGVLab/InternVL3_5-8B-HF", 8_190_735_360, include_str!("presets/internvl3_5-8b-hf.json")),
     preset("ibm-granite/granite-3.3-8b-instruct", 8_170_864_640, include_str!("presets/granite-3.3-8b-instruct.json")),
     preset("HuggingFaceTB/SmolLM3-3B", 3_075_098_624, include_str!("presets/smollm3-3b.json")),
     preset("meta-llama/Llama-3.2-1B", 1_235_814_400, include_str!("presets/llama-3.2-1b.json")),
@@ -56,6 +60,7 @@ static PRESETS: &[Preset] = &[
     preset("meta-llama/Llama-3.3-70B-Instruct", 70_553_706_496, include_str!("presets/llama-3.3-70b-instruct.json")),
     preset("meta-llama/Llama-2-7b-hf", 6_738_415_616, include_str!("presets/llama-2-7b-hf.json")),
     preset("meta-llama/Llama-2-13b-hf", 13_015_864_320, include_str!("presets/llama-2-13b-hf.json")),
+    preset("llava-hf/llava-1.5-7b-hf", 6_738_939_904, include_str!("presets/llava-1.5-7b-hf.json")),
     preset("codellama/CodeLlama-7b-hf", 6_738_546_688, include_str!("presets/codellama-7b-hf.json")),
     preset("codellama/CodeLlama-13b-hf", 13_016_028_160, include_str!("presets/codellama-13b-hf.json")),
     preset("codellama/CodeLlama-34b-hf", 33_743_970_304, include_str!("presets/codellama-34b-hf.json")),
@@ -80,9 +85,15 @@ static PRESETS: &[Preset] = &[
         23_572_403_200,
         include_str!("presets/mistral-small-24b-base-2501.json"),
     ),
+    preset(
+        "mistralai/Mistral-Small-3.1-24B-Instruct-2503",
+        23_572_403_200,
+        include_str!("presets/mistral-small-3.1-24b-instruct-2503.json"),
+    ),
     preset("google/gemma-2-2b", 2_614_341_888, include_str!("presets/gemma-2-2b.json")),
     preset("google/gemma-2-9b", 9_241_705_984, include_str!("presets/gemma-2-9b.json")),
     preset("google/gemma-2-27b", 27_227_128_320, include_str!("presets/gemma-2-27b.json")),
+    preset("google/gemma-7b", 8_537_680_896, include_str!("presets/gemma-7b.json")),
     preset("google/gemma-3-270m", 268_098_176, include_str!("presets/gemma-3-270m.json")),
     preset("google/gemma-3-1b-pt", 999_885_952, include_str!("presets/gemma-3-1b-pt.json")),
     preset("google/gemma-3-4b-pt", 3_880_263_168, include_str!("presets/gemma-3-4b-pt.json")),
@@ -115,6 +126,7 @@ static PRESETS: &[Preset] = &[
     preset("EleutherAI/pythia-1.4b", 1_414_647_808, include_str!("presets/pythia-1.4b.json")),
     preset("EleutherAI/pythia-6.9b", 6_857_302_016, include_str!("presets/pythia-6.9b.json")),
     preset("EleutherAI/pythia-12b", 11_846_072_320, include_str!("presets/pythia-12b.json")),
+    preset("EleutherAI/gpt-j-6b", 6_050_882_784, include_str!("presets/gpt-j-6b.json")),
     preset(
         "togethercomputer/RedPajama-INCITE-Chat-3B-v1",
         2_775_864_320,
@@ -128,6 +140,7 @@ static PRESETS: &[Preset] = &[
     preset("microsoft/phi-2", 2_779_683_840, include_str!("presets/phi-2.json")),
     preset("bigcode/starcoder2-3b", 3_030_371_328, include_str!("presets/starcoder2-3b.json")),
     preset("bigcode/starcoder2-7b", 7_173_923_840, include_str!("presets/starcoder2-7b.json")),
+    preset("tiiuae/falcon-7b", 6_921_720_704, include_str!("presets/falcon-7b.json")),
     preset("stabilityai/stablelm-3b-4e1t", 2_795_443_200, include_str!("presets/stablelm-3b-4e1t.json")),
     preset("stabilityai/stablelm-2-1_6b", 1_644_515_328, include_str!("presets/stablelm-2-1_6b.json")),
     preset("CohereForAI/c4ai-command-r-v01", 34_980_831_232, include_str!("presets/c4ai-command-r-v01.json")),
@@ -140,6 +153,7 @@ static PRESETS: &[Preset] = &[
     preset("THUDM/glm-4-9b-chat-hf", 9_399_951_360, include_str!("presets/glm-4-9b-chat-hf.json")),
     preset("THUDM/GLM-4-9B-0414", 9_400_279_040, include_str!("presets/glm-4-9b-0414.json")),
     preset("THUDM/GLM-4-32B-0414", 32_566_081_536, include_str!("presets/glm-4-32b-0414.json")),
+    preset("ByteDance-Seed/Seed-OSS-36B-Instruct", 36_151_104_512, include_str!("presets/seed-oss-36b-instruct.json")),
     preset(
         "sapientinc/HRM-checkpoint-sudoku-extreme",
         27_275_266,
@@ -155,7 +169,7 @@ static PRESETS: &[Preset] = &[
 
 /// Names whose config has the same shapes as a preset's. Context lengths may differ, which costs no memory: `seq_len` is
 /// the job's.
-static ALIASES: [(&str, &str); 78] = [
+static ALIASES: [(&str, &str); 84] = [
     ("Qwen/Qwen2.5-0.5B-Instruct", "Qwen/Qwen2.5-0.5B"),
     ("Qwen/Qwen2.5-1.5B-Instruct", "Qwen/Qwen2.5-1.5B"),
     ("Qwen/Qwen2.5-3B-Instruct", "Qwen/Qwen2.5-3B"),
@@ -234,6 +248,12 @@ static ALIASES: [(&str, &str); 78] = [
     ("EleutherAI/pythia-12b-deduped", "EleutherAI/pythia-12b"),
     ("allenai/Olmo-3-7B-Instruct-SFT", "allenai/Olmo-3-1025-7B"),
     ("allenai/Olmo-3-7B-Instruct", "allenai/Olmo-3-1025-7B"),
+    ("google/gemma-7b-it", "google/gemma-7b"),
+    ("mhenrichsen/gemma-7b", "google/gemma-7b"),
+    ("ByteDance-Seed/Seed-OSS-36B-Base", "ByteDance-Seed/Seed-OSS-36B-Instruct"),
+    ("tiiuae/falcon-7b-instruct", "tiiuae/falcon-7b"),
+    ("mistralai/Mistral-Small-3.1-24B-Base-2503", "mistralai/Mistral-Small-3.1-24B-Instruct-2503"),
+    ("mistralai/Magistral-Small-2509", "mistralai/Mistral-Small-3.1-24B-Instruct-2503"),
 ];
 
 impl Preset {
@@ -282,6 +302,8 @@ fn short_name(full: &str) -> &str {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::job::architecture::{Architecture, find_architecture};
+    use crate::model_type::is_mirrored;
 
     #[test]
     fn every_preset_parses_with_its_counted_parameters() {
@@ -291,7 +313,9 @@ mod tests {
             let stem = short_name(preset.name).to_lowercase();
             assert_eq!(counted["parameters"][&stem], preset.parameters, "{}", preset.name);
             let model = preset.model().unwrap();
-            assert!(crate::model_type::is_mirrored(&model.spec.model_type), "{}", preset.name);
+            let model_type = &model.spec.model_type;
+            let stood_for = matches!(find_architecture(model_type), Some(Architecture::Decoder));
+            assert!(is_mirrored(model_type) || stood_for, "{}", preset.name);
         }
         assert_eq!(counted["parameters"].as_object().unwrap().len(), Preset::all().len());
     }
