@@ -67,6 +67,7 @@ pub(crate) fn is_empty_error(text: &str) -> bool {
         "containerExitType",
         "Execution halted",
         "make: *** [",
+        "build stopped: subcommand failed",
     ];
     // What stands behind the code is what was wrong.
     let ends = |words: &&str| text_after(text, words).is_some_and(|rest| !has_phrase(rest, ": "));
@@ -122,6 +123,7 @@ pub(crate) fn is_error(text: &str) -> bool {
         "OMP: Error #",
         "Exception in thread \"main\"",
         "luajit: ",
+        "/ld: cannot find ",
         "Error(s) in loading state_dict for ",
         "CUresult error",
         "cuda error ",
@@ -146,6 +148,7 @@ pub(crate) fn is_error(text: &str) -> bool {
         && (stated
             || named
             || (text.starts_with("Error ") && has_phrase(text, " at line "))
+            || text.starts_with("error in setup command: ")
             || (text.starts_with("Error in ") && has_phrase(text, " : "))
             || has_level(text)
             || is_status(text)
@@ -241,8 +244,17 @@ fn has_level(text: &str) -> bool {
 
 /// Whether a log's very last line says what could not be had: nothing follows that did without.
 pub(crate) fn lacks(text: &str) -> bool {
-    const WORDS: &[&str] =
-        &["o such file", "ermission denied", "annot find ", "annot open ", "nable to ", "Execution halted"];
+    const WORDS: &[&str] = &[
+        "ould not find a version",
+        "' not found (required by ",
+        "nput/output error",
+        "o such file",
+        "ermission denied",
+        "annot find ",
+        "annot open ",
+        "nable to ",
+        "Execution halted",
+    ];
     const ANSWERS: &[&str] = &["using", "default", "skip", "gnor", "arning", "WARN", "INFO", "etry"];
     text.len() <= LONGEST
         && WORDS.iter().any(|words| has_phrase(text, words))

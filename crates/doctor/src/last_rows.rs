@@ -81,6 +81,8 @@ pub(crate) const ROWS: &[Row] = &[
     row(Class::Crash, "", "The kernel appears to have died. It will restart automatically", ""),
     row(Class::Crash, "", " Python kernel has crashed", ""),
     row(Class::Crash, "zsh: illegal hardware instruction  ", "", ""),
+    // PyTorch's, where it says no more.
+    row(Class::NcclError, "", "we are taking the entire process down", ""),
     // mpirun's closing words, where it names no signal.
     row(Class::WorkerFailed, "Primary job", "process returned", ""),
     // Shells: cmd in English and Chinese, PowerShell, zsh, dash, bash; Python's own; SLURM's commands.

@@ -181,6 +181,9 @@ mod tests {
     }
 
     const SAID: &[(&str, &str)] = &[
+        ("To avoid data inconsistency, we are taking the entire process down.", "nccl_error"),
+        ("/lib64/libc.so.6: version `GLIBC_2.28' not found (required by /x/y.so)", "reported"),
+        ("/usr/bin/ld: cannot find -lcuda\ncollect2: error: ld returned 1 exit status", "reported"),
         ("=>> PBS: job killed: mem 67112345kb exceeded limit 67108864kb", "host_memory"),
         ("rsync: write failed on \"/out/x\": No space left on device (28)", "disk_full"),
         ("ssh: connect to host worker-1 port 22: Connection refused", "unreachable"),

@@ -153,7 +153,8 @@ fn host_prefix(text: &str) -> Option<(Option<u32>, &str)> {
     let is_byte = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || b"-.".contains(&byte);
     let is_name = name.len() <= 63 && name.bytes().all(is_byte);
     let is_host = name.bytes().any(|byte| byte.is_ascii_digit()) && name.contains(['-', '.']);
-    let is_file = [".py", ".sh", ".c", ".cc", ".cpp", ".cu", ".out"].iter().any(|end| name.ends_with(end));
+    let is_file = find_phrase(name, ".so.").is_some()
+        || [".py", ".sh", ".c", ".cc", ".cpp", ".cu", ".out"].iter().any(|end| name.ends_with(end));
     (is_name && is_host && !is_file).then_some((None, after.strip_prefix(": ")?))
 }
 
@@ -309,6 +310,7 @@ mod tests {
             ("12.5s 31   File", None, 2, "File"),
             ("sqlite3.OperationalError: text", None, 0, "sqlite3.OperationalError: text"),
             ("train2.py: error: text", None, 0, "train2.py: error: text"),
+            ("libx-1.so.11.0: text", None, 0, "libx-1.so.11.0: text"),
             ("[2025-02-03 04:05:06]   File \"a\"", None, 2, "File \"a\""),
             ("Feb 03 04:05:06 n7 train[4711]:   File \"a\"", None, 2, "File \"a\""),
             ("Feb 03 04:05:06 n7 kernel: text", None, 0, "Feb 03 04:05:06 n7 kernel: text"),
