@@ -87,6 +87,11 @@ impl Builder {
         &self.context
     }
 
+    /// PyTorch's default dtype while the model is made.
+    pub(crate) fn default_dtype(&self) -> DType {
+        self.dtype
+    }
+
     /// The dtype that the model is loaded in.
     pub(crate) fn dtype(&self) -> DType {
         self.dtype

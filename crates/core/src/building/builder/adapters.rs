@@ -89,18 +89,13 @@ impl Builder {
         Ok(())
     }
 
-    /// The same model, whose adapters come to the device in the dtype of its weights.
-    pub(crate) fn adapters_as_weights(self, as_weights: bool) -> Self {
-        Self { adapters_as_weights: as_weights, ..self }
-    }
-
     /// A trained adapter weight, fp32 whatever the model's dtype (peft's `autocast_adapter_dtype`).
     pub(crate) fn adapter_parameter(&self, _name: &str, sizes: &[u64], _init: Init) -> Tensor {
         if let Some(tensor) = self.replicated_parameter() {
             return tensor;
         }
         self.begin_adapter();
-        let dtype = if self.adapters_as_weights { self.dtype } else { DType::Float32 };
+        let dtype = if self.made_in_fp32 { self.dtype } else { DType::Float32 };
         let mut tensor = self.load(sizes, dtype, Category::Parameter);
         if let Some(dtype) = self.adapter_dtype {
             let cast_later = Tensor::nowhere(&self.context, Shape::new(sizes), dtype);

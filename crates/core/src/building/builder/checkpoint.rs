@@ -2,10 +2,29 @@
 //! checkpoint's weights by their names, then buffers (modeling_utils.py, `_move_missing_keys_from_meta_to_device`).
 
 use super::Builder;
+use crate::dtype::DType;
 use crate::tensor::Tensor;
-use crate::trace::AllocationId;
+use crate::trace::{AllocationId, Category};
 
 impl Builder {
+    /// Gives the buffers of a materialized model their memory.
+    pub(crate) fn materialize_buffers(&self) {
+        let _category = self.context.enter_category(Category::Buffer);
+        for buffer in self.built.borrow().buffers.iter().filter(|_| self.materialized) {
+            buffer.materialize("zeros.default");
+        }
+    }
+
+    /// The same model, which is made in fp32 before its parameters are cast, those of adapters too.
+    pub(crate) fn made_in_fp32(self, made_in_fp32: bool) -> Self {
+        Self { made_in_fp32, ..self }
+    }
+
+    /// PyTorch's default dtype while the model is made.
+    pub(crate) fn default_dtype(&self) -> DType {
+        if self.made_in_fp32 { DType::Float32 } else { self.dtype }
+    }
+
     /// The same model, whose weights come to the device in the order of their names, once [`Self::load_by_name`] says so.
     pub(crate) fn loading_by_name(self, loads_by_name: bool) -> Self {
         Self { loads_by_name, ..self }

@@ -116,7 +116,8 @@ pub(crate) struct Builder {
     is_prepared: bool,
     /// What adapters are cast to once the model is there, where that is not fp32.
     adapter_dtype: Option<DType>,
-    adapters_as_weights: bool,
+    /// Whether the model is made in fp32, on the host, and its parameters alone are cast there.
+    made_in_fp32: bool,
     unit: Option<u32>,
     mode: Rc<Mode>,
     hooks: Rc<ModuleHooks>,
@@ -146,7 +147,7 @@ impl Builder {
             quantization: None,
             is_prepared: false,
             adapter_dtype: None,
-            adapters_as_weights: false,
+            made_in_fp32: false,
             unit: None,
             mode: Rc::new(mode),
             hooks: Rc::default(),
@@ -170,14 +171,6 @@ impl Builder {
     /// Buffers get their memory from [`Self::materialize_buffers`], after all parameters.
     pub(crate) fn materialized(self, materialized: bool) -> Self {
         Self { materialized, ..self }
-    }
-
-    /// Gives the buffers of a materialized model their memory.
-    pub(crate) fn materialize_buffers(&self) {
-        let _category = self.context.enter_category(Category::Buffer);
-        for buffer in self.built.borrow().buffers.iter().filter(|_| self.materialized) {
-            buffer.materialize("zeros.default");
-        }
     }
 
     /// The same, where weights begin with this deviation (`initializer_range`).

@@ -98,7 +98,7 @@ impl ScaledEmbedding {
     fn new(at: &Builder, count: u64, width: u64, padding_idx: Option<u64>) -> Self {
         let embedding = Embedding::new(at, count, width, padding_idx);
         // Made while the model's dtype is the default one.
-        let embed_scale = at.buffer(&[], at.dtype(), || vec![(width as f64).sqrt()]);
+        let embed_scale = at.buffer(&[], at.default_dtype(), || vec![(width as f64).sqrt()]);
         Self { module: at.module(), embedding, embed_scale }
     }
 

@@ -45,15 +45,14 @@ impl ZeroOptimizer {
     }
 
     /// `get_grad_norm_direct`: each gradient is cast to double for it.
-    fn global_norm(&self, averaged: &Averaged) -> Option<Tensor> {
+    fn global_norm(&self, averaged: &Averaged) -> Tensor {
         let norms: Vec<Tensor> = averaged.parts.iter().map(|gradient| gradient.to(DType::Float64).norm()).collect();
         let stacked = match stack_scalars(&norms) {
             Some(stacked) => stacked,
             None => full(&self.gradients.context, "zeros.default", &[1], DType::Float32),
         };
         let sum = stacked.sum();
-        let total = sum.to(DType::Float32).unary("pow.Tensor_Scalar", DType::Float32);
-        Some(total.div_scalar(UNTOLD))
+        sum.to(DType::Float32).unary("pow.Tensor_Scalar", DType::Float32)
     }
 
     /// `flatten(averaged_gradients[i]).to(float32)`; one tensor is flat as it is.
@@ -72,11 +71,12 @@ impl Optimizer for ZeroOptimizer {
     fn step(&mut self) {
         let averaged = self.gradients.averaged.take();
         self.check_overflow(&averaged);
-        let norm = self.global_norm(&averaged);
-        self.norm = norm;
+        let scaled = self.global_norm(&averaged);
+        // The engine keeps the last step's until this one is done.
+        let _of_engine = self.norm.replace(scaled.div_scalar(UNTOLD));
         let gradient = self.flat_gradient(averaged);
-        if let Some(norm) = self.norm.as_ref().filter(|_| self.clips) {
-            let sum = norm.div_scalar(UNTOLD).add_scalar(UNTOLD);
+        if self.clips {
+            let sum = scaled.div_scalar(UNTOLD).add_scalar(UNTOLD);
             let clamped = sum.div_scalar(UNTOLD).unary("clamp.default", sum.dtype());
             let _factor = clamped.mul_scalar(UNTOLD).unary("reciprocal.default", clamped.dtype());
         }
