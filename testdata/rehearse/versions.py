@@ -111,7 +111,7 @@ def table(results, pythons):
         "",
         "## Other versions of Python",
         "",
-        "The same, whole, with the oldest and the newest Pythons that were at hand (`versions.py` run by them).",
+        "The same, whole, with other Pythons that were at hand (`versions.py` run by them; 3.14 was not).",
         "",
         PYTHONS[0],
         pythons,
