@@ -271,14 +271,13 @@ pub(crate) fn named_rank(text: &str) -> Option<u32> {
     }
     let text = text.get(find_phrase(text, "ank")?.saturating_sub(6)..).unwrap_or(text);
     let number = |phrase| integer_after(text, phrase);
-    // Who reached the barrier reports who did not.
-    if find_phrase(text, "monitoredBarrier, but received errors").is_some() {
-        return u32::try_from(number("from rank ")?).ok();
-    }
     let rank = number("[rank").or_else(|| number("[Rank ")).or_else(|| number(" Rank "));
     // A logger's own words: `[root, rank=0]`.
     let rank = rank.or_else(|| number(", rank=").filter(|_| find_phrase(text, "] ").is_some()));
-    u32::try_from(rank.or_else(|| number(" on rank "))?).ok()
+    let rank = rank.or_else(|| number(" on rank "))?;
+    // Who reached the barrier reports who did not.
+    let is_report = find_phrase(text, "monitoredBarrier, but received errors").is_some();
+    u32::try_from(if is_report { number("from rank ")? } else { rank }).ok()
 }
 
 #[cfg(test)]
