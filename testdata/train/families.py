@@ -141,6 +141,12 @@ def cases():
     yield case("glm4_moe", "glm4_moe", DECODER, **routed, n_group=4, topk_group=2, routed_scaling_factor=1.5)
     switches = dict(use_qk_norm=True, attention_bias=True, norm_topk_prob=False, n_shared_experts=2, first_k_dense_replace=2)
     yield case("glm4_moe_eager", "glm4_moe", DECODER, "eager", **routed, **switches, experts_implementation="batched_mm")
+    latent = {**DECODER, "num_key_value_heads": 6} | dict(q_lora_rank=20, kv_lora_rank=16, qk_nope_head_dim=8, qk_rope_head_dim=4, v_head_dim=6)
+    del routed["head_dim"]
+    groups = dict(n_group=4, topk_group=2, first_k_dense_replace=1)
+    yield case("deepseek_v3", "deepseek_v3", latent, **routed, **groups)
+    more = dict(q_lora_rank=None, rope_interleave=False, attention_bias=True, norm_topk_prob=False, **rope("yarn", mscale=1.0, mscale_all_dim=0.7, **YARN))
+    yield case("deepseek_v3_eager", "deepseek_v3", latent, "eager", **routed, **groups, **more)
     yield case("mistral", "mistral", DECODER, sliding_window=5)
     yield case("mistral_eager", "mistral", DECODER, "eager", sliding_window=5)
     yield case("mistral_no_window", "mistral", DECODER, sliding_window=None)

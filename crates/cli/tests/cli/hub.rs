@@ -113,7 +113,7 @@ fn what_is_broken_is_said_and_nothing_is_followed_out() {
 fn well_known_names_get_an_answer() {
     let empty = Path::new("/nonexistent");
     for (name, what) in [
-        ("deepseek-ai/DeepSeek-V3", "a mixture of experts"),
+        ("deepseek-ai/DeepSeek-V3.2-Exp", "a mixture of experts"),
         ("microsoft/Phi-3.5-MoE-instruct", "a mixture of experts"),
         ("meta-llama/Llama-4-Scout-17B-16E-Instruct", "a mixture of experts"),
         ("google/flan-t5-xl", "an encoder-decoder"),

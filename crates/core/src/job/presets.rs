@@ -122,6 +122,8 @@ static PRESETS: &[Preset] = &[
     preset("unsloth/gpt-oss-120b-BF16", 116_829_156_672, include_str!("presets/gpt-oss-120b-bf16.json")),
     preset("zai-org/GLM-4.5-Air", 106_852_245_504, include_str!("presets/glm-4.5-air.json")),
     preset("zai-org/GLM-4.5", 352_797_814_784, include_str!("presets/glm-4.5.json")),
+    preset("unsloth/DeepSeek-V3-bf16", 671_026_404_352, include_str!("presets/deepseek-v3-bf16.json")),
+    preset("moonshotai/Moonlight-16B-A3B", 15_960_108_544, include_str!("presets/moonlight-16b-a3b.json")),
     preset("EleutherAI/pythia-160m", 162_322_944, include_str!("presets/pythia-160m.json")),
     preset("EleutherAI/pythia-1.4b", 1_414_647_808, include_str!("presets/pythia-1.4b.json")),
     preset("EleutherAI/pythia-6.9b", 6_857_302_016, include_str!("presets/pythia-6.9b.json")),

@@ -58,6 +58,7 @@ pub(super) static ROWS: &[ModelType] = &[
     ModelType { name: "bert", sdpa_since: Some((4, 41)), layers_since: (4, 38), ..BERT_LIKE },
     ModelType { name: "cohere", since: Some((4, 39)), ..ModelType::DECODER },
     ModelType { name: "cohere2", since: Some((4, 48)), ..ModelType::DECODER },
+    ModelType { name: "deepseek_v3", lora_targets: &[], flash_attention: false, divides_heads: false, ..EXPERTS },
     ModelType { name: "gemma2", since: Some((4, 42)), ..LLAMA_LIKE },
     ModelType { name: "gemma3_text", since: Some((4, 50)), ..LLAMA_LIKE },
     ModelType { name: "glm", has_begin_token: false, since: Some((4, 46)), ..ModelType::DECODER },

@@ -18,6 +18,30 @@ pub(crate) fn cat(tensors: &[&Tensor], at: usize) -> Tensor {
     })
 }
 
+/// Both beside each other in the last dimension, copied into a tensor of the first's dtype that was there before: what
+/// `out = first.new_empty(...)`, `out[..., :n].copy_(first)` and `out[..., n:].copy_(second)` make.
+pub(crate) fn copied_beside(first: &Tensor, second: &Tensor) -> Tensor {
+    let last = first.sizes().len() - 1;
+    let sizes = first.sizes().with(last, first.size(-1) + second.size(-1));
+    let out = Tensor::empty(first.context(), "new_empty.default", sizes, first.dtype());
+    copy_into_part(&copy_into_part(&out, first), second)
+}
+
+/// `out[part].copy_(source)` (autograd/custom_function.cpp, `CopySlices`): the gradient is copied, and that of the part again.
+fn copy_into_part(out: &Tensor, source: &Tensor) -> Tensor {
+    let node = NodeBuilder::new("CopySlices", [out, source]);
+    let is_part_of_more = node.needs(0);
+    let (whole, part, dtype) = (*out.sizes(), *source.sizes(), source.dtype());
+    node.finish(out.detach(), move |grad| {
+        let new = |op, sizes| Tensor::empty(grad.context(), op, sizes, grad.dtype());
+        let result = new("new_empty_strided.default", whole);
+        let of_part = new("clone.default", part);
+        let _zeros = is_part_of_more.then(|| new("zeros.default", part));
+        let of_source = of_part.to(dtype);
+        gradients![is_part_of_more.then_some(result), of_source]
+    })
+}
+
 /// `stack(scalars)`: a vector of tensors without dimensions, in the dtype that all are promoted to.
 pub(crate) fn stack_scalars(scalars: &[Tensor]) -> Option<Tensor> {
     let first = scalars.first()?;

@@ -41,7 +41,7 @@ pub(crate) use create::{
 };
 pub(crate) use elementwise::UNTOLD;
 pub(crate) use foreach::{foreach_norm, foreach_sqrt, group_by_dtype};
-pub(crate) use join::{cat, stack, stack_last, stack_scalars};
+pub(crate) use join::{cat, copied_beside, stack, stack_last, stack_scalars};
 pub(crate) use liger::fused_linear_cross_entropy;
 pub(crate) use liger_layers::liger_rope;
 pub(crate) use loss::Reduction;

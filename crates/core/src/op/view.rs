@@ -131,6 +131,26 @@ impl Tensor {
         self.alias(Layout::strided(self.sizes().with(at, length), self.strides()))
     }
 
+    /// `self.split([first, rest], dim=-1)`; their gradients are joined by `cat`, zeros where there is none.
+    pub(crate) fn split_at(&self, first: u64) -> [Tensor; 2] {
+        let node = NodeBuilder::new("SplitWithSizesBackward0", [self]);
+        let (from, at, dtype) = (*self.sizes(), self.sizes().len() - 1, self.dtype());
+        let widths = [first, from[at].saturating_sub(first)];
+        let parts = widths.map(|width| self.narrow_any(at, width));
+        node.finish_many(parts, move |grads| {
+            let Some(some) = grads.iter().flatten().next() else { return gradients![None::<Tensor>] };
+            let context = some.context();
+            let missing = |(grad, width): (&Option<Tensor>, u64)| {
+                let zeros = || Tensor::empty(context, "zeros.default", from.with(at, width), dtype);
+                grad.is_none().then(zeros)
+            };
+            let zeros: Vec<_> = grads.iter().zip(widths).map(missing).collect();
+            let joined = Tensor::empty(context, "cat.default", from, dtype);
+            drop(zeros);
+            gradients![joined]
+        })
+    }
+
     /// `self.split(size, dim=-1)` into `N` parts; their gradients are joined by `cat`, zeros where there is none.
     pub fn split_last<const N: usize>(&self) -> [Tensor; N] {
         self.split(self.sizes().len() - 1)

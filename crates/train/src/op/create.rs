@@ -93,6 +93,11 @@ pub(crate) fn cat(tensors: &[&Tensor], at: usize) -> Tensor {
     made(tensors[0].context(), operator!("cat"), &[parts, int(at as u64)])
 }
 
+/// Both beside each other in the last dimension, in the first's dtype.
+pub(crate) fn copied_beside(first: &Tensor, second: &Tensor) -> Tensor {
+    cat(&[first, &second.to(first.dtype())], first.sizes().len() - 1)
+}
+
 /// `stack(pair, dim=-1)`
 pub(crate) fn stack_last(pair: [&Tensor; 2]) -> Tensor {
     let parts = Argument::tensors(pair.iter().map(|tensor| tensor.inner()));

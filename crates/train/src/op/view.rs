@@ -99,6 +99,12 @@ impl Tensor {
         self.run(operator!("slice", "Tensor"), [last, bound(first), bound(self.size(-1)), Argument::Int(2)])
     }
 
+    /// `self.split([first, rest], dim=-1)`
+    pub(crate) fn split_at(&self, first: u64) -> [Tensor; 2] {
+        let (last, width) = (self.sizes().len() - 1, self.size(-1));
+        [self.slice(last, 0..first), self.slice(last, first..width)]
+    }
+
     /// The same of values that nobody differentiates.
     pub(crate) fn narrow(&self, dimension: usize, range: Range<u64>) -> Tensor {
         self.slice(dimension, range)

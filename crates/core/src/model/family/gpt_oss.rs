@@ -10,7 +10,7 @@ use crate::dtype::DType;
 use crate::job::{FieldError, Fields, ModelSpec, ModelingFile};
 use crate::model::nn::{
     AttentionOutput, Experts, ExpertsConfig, ExpertsForm, ExpertsKind, LayerType, Norm, RotaryTables, RouterLoss,
-    Routing, Scores, repeat_kv,
+    Routing, Scores, repeat_kv, rotate_halves,
 };
 use crate::op::cat;
 use crate::tensor::Tensor;
@@ -171,15 +171,7 @@ impl GptOssMlp {
 /// `_apply_rotary_emb`
 fn apply_rotary_emb(x: &Tensor, cos: &Tensor, sin: &Tensor) -> Tensor {
     let [first_half, second_half] = x.split_last();
-    let first = {
-        let (kept, turned) = (&first_half * cos, &second_half * sin);
-        &kept - &turned
-    };
-    let second = {
-        let (kept, turned) = (&second_half * cos, &first_half * sin);
-        &kept + &turned
-    };
-    cat(&[&first, &second], 3)
+    rotate_halves(&first_half, &second_half, cos, sin)
 }
 
 /// `eager_attention_forward`: each head's sink takes its part of the softmax and is dropped.

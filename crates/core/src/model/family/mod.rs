@@ -9,6 +9,7 @@ pub(crate) mod bounds;
 pub(crate) mod cohere;
 pub(crate) mod cohere2;
 pub(crate) mod decoder;
+pub(crate) mod deepseek_v3;
 pub(crate) mod gemma2;
 pub(crate) mod gemma3;
 pub(crate) mod gemma_config;
@@ -60,6 +61,7 @@ pub(crate) const LANGUAGE_MODELS: &[Family] = &[
     bert::FAMILY,
     cohere::FAMILY,
     cohere2::FAMILY,
+    deepseek_v3::FAMILY,
     gemma2::FAMILY,
     gemma3::FAMILY,
     glm::FAMILY,

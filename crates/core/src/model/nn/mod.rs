@@ -27,5 +27,5 @@ pub(crate) use positions::{
 };
 pub(crate) use rope::{Rope, RopeKind};
 pub(crate) use rotary_versions::{LayerRotary, RotaryCall};
-pub(crate) use rotations::{repeat_interleave, rotate_pairs, split_rotary};
+pub(crate) use rotations::{repeat_interleave, rotate_halves, rotate_pairs, split_rotary};
 pub(crate) use router_loss::RouterLoss;

@@ -1,6 +1,6 @@
 //! Rotary embeddings that turn neighbours in a head, and those that turn a part of each head.
 
-use crate::op::stack_last;
+use crate::op::{cat, stack_last};
 use crate::tensor::Tensor;
 
 /// `x.repeat_interleave(2, dim=-1)`: every number twice in a row.
@@ -28,6 +28,19 @@ fn rotate_every_two(x: &Tensor) -> Tensor {
     let x2 = x.every_other(1);
     let negated = x2.neg();
     stack_last([&negated, &x1]).reshape(x.sizes())
+}
+
+/// `cat((first * cos - second * sin, second * cos + first * sin), dim=-1)` of two halves, [batch, heads, tokens, half] each
+pub(crate) fn rotate_halves(first: &Tensor, second: &Tensor, cos: &Tensor, sin: &Tensor) -> Tensor {
+    let left = {
+        let (kept, turned) = (first * cos, second * sin);
+        &kept - &turned
+    };
+    let right = {
+        let (kept, turned) = (second * cos, first * sin);
+        &kept + &turned
+    };
+    cat(&[&left, &right], 3)
 }
 
 /// `x[..., :rotary_dim], x[..., rotary_dim:]`

@@ -17,6 +17,7 @@ pub(super) fn mem_efficient(query: &Tensor, key: &Tensor, value: &Tensor, call: 
         queries: query.size(2),
         keys: key.size(2),
         head_size: query.size(3),
+        value_size: value.size(3),
         dtype: query.dtype(),
     };
     let node = NodeBuilder::new("ScaledDotProductEfficientAttentionBackward0", [query, key, value]);
@@ -25,10 +26,10 @@ pub(super) fn mem_efficient(query: &Tensor, key: &Tensor, value: &Tensor, call: 
     let wants_gradient = node.needs(0) || node.needs(1) || node.needs(2);
     let rows = Shape::new(&[efficient.batch, efficient.heads, round_up(efficient.queries, 32)]);
     let mut outputs = run_steps(context, op, &forward(&efficient, wants_gradient), |index| match index {
-        0 => token_major(query),
+        0 => token_major(query.sizes().with(3, value.size(3)), query.dtype()),
         _ => contiguous(rows, DType::Float32),
     });
-    let work = AttentionWork::new([query, key], efficient.keys, call.is_causal);
+    let work = AttentionWork::new([query, key, value], efficient.keys, call.is_causal);
     work.count_forward(context);
     let out = outputs.take(0);
     let saved_results = [node.save(&out), node.save(&outputs.take(1))];
@@ -44,12 +45,15 @@ pub(super) fn mem_efficient(query: &Tensor, key: &Tensor, value: &Tensor, call: 
 fn efficient_backward(grad: &Tensor, inputs: [&Tensor; 3], efficient: &Efficient) -> Gradients {
     let op = "_scaled_dot_product_efficient_attention_backward.default";
     let steps = backward(efficient, !grad.is_contiguous_transposed());
-    let mut outputs = run_steps(grad.context(), op, &steps, |index| token_major(inputs[index as usize]));
+    let mut outputs = run_steps(grad.context(), op, &steps, |index| {
+        let input = inputs[index as usize];
+        token_major(*input.sizes(), input.dtype())
+    });
     gradients![outputs.take(0), outputs.take(1), outputs.take(2)]
 }
 
 /// The layout of all that the kernel writes: row-major with tokens before heads, whatever its inputs look like.
-fn token_major(tensor: &Tensor) -> Described {
-    let strides = tensor.sizes().swapped(1, 2).contiguous_strides().swapped(1, 2);
-    (Layout::strided(*tensor.sizes(), strides), tensor.dtype())
+fn token_major(sizes: Shape, dtype: DType) -> Described {
+    let strides = sizes.swapped(1, 2).contiguous_strides().swapped(1, 2);
+    (Layout::strided(sizes, strides), dtype)
 }

@@ -137,7 +137,7 @@ struct Options {
 fn run(entry: Entry, [query, key, value]: [&Tensor; 3], options: Options) -> Tensor {
     let context = query.context();
     let flash = entry.describe_call(query, key, options.dropout);
-    let work = AttentionWork::new([query, key], flash.keys, options.is_causal);
+    let work = AttentionWork::new([query, key, value], flash.keys, options.is_causal);
     let node = NodeBuilder::new(entry.node, [query, key, value]);
     let (saved_query, saved_key, saved_value) = (node.save(query), node.save(key), node.save(value));
     let rows = Shape::new(&[flash.batch, flash.heads, flash.queries]);

@@ -30,8 +30,10 @@ pub struct Efficient {
     pub queries: u64,
     /// In tokens.
     pub keys: u64,
-    /// Head size, of query, key and value alike.
+    /// Head size of query and key.
     pub head_size: u64,
+    /// Head size of value, and of the result.
+    pub value_size: u64,
     pub dtype: DType,
 }
 
@@ -48,21 +50,34 @@ impl Efficient {
         self.batch * self.heads * self.keys * self.head_size * self.dtype.size()
     }
 
+    const fn result_bytes(&self) -> u64 {
+        self.rows() * self.value_size * self.dtype.size()
+    }
+
+    const fn value_bytes(&self) -> u64 {
+        self.batch * self.heads * self.keys * self.value_size * self.dtype.size()
+    }
+
+    /// By which a kernel is chosen.
+    fn larger_size(&self) -> u64 {
+        self.head_size.max(self.value_size)
+    }
+
     /// Half precision with heads too large for registers: float accumulators in memory.
-    const fn accumulates(&self) -> bool {
-        self.dtype.is_half() && self.head_size > MAX_REGISTER_HEAD
+    fn accumulates(&self) -> bool {
+        self.dtype.is_half() && self.larger_size() > MAX_REGISTER_HEAD
     }
 }
 
 /// Everything the forward op allocates: outputs 0 (result) and, if a gradient is wanted, 1 (logsumexp).
 pub fn forward(op: &Efficient, logsumexp: bool) -> Steps {
     let mut plan = Plan::new();
-    plan.output(0, op.query_bytes());
+    plan.output(0, op.result_bytes());
     if logsumexp {
         plan.output(1, op.batch * op.heads * op.queries.next_multiple_of(LSE_ALIGNMENT) * FLOAT);
     }
     if op.accumulates() {
-        plan.touch(op.rows() * op.head_size * FLOAT);
+        plan.touch(op.rows() * op.value_size * FLOAT);
     }
     plan.finish()
 }
@@ -71,10 +86,10 @@ pub fn forward(op: &Efficient, logsumexp: bool) -> Steps {
 /// `copies_grad`: the incoming gradient is not contiguous as `[B, S, H, D]`.
 pub fn backward(op: &Efficient, copies_grad: bool) -> Steps {
     let mut plan = Plan::new();
-    let copy = plan.alloc(if copies_grad { op.query_bytes() } else { 0 });
+    let copy = plan.alloc(if copies_grad { op.result_bytes() } else { 0 });
     plan.output(0, op.query_bytes());
     plan.output(1, op.key_bytes());
-    plan.output(2, op.key_bytes());
+    plan.output(2, op.value_bytes());
     let delta = if op.dtype.is_half() { plan.alloc(op.rows() * FLOAT) } else { composed_delta(&mut plan, op) };
     let workspace = plan.alloc(workspace(op));
     plan.free_all([delta, workspace, copy]);
@@ -83,7 +98,7 @@ pub fn backward(op: &Efficient, copies_grad: bool) -> Steps {
 
 /// In float, delta is made of ordinary ops: a product, its sum over the head, and that transposed.
 fn composed_delta(plan: &mut Plan, op: &Efficient) -> Option<u32> {
-    let product = plan.alloc(op.query_bytes());
+    let product = plan.alloc(op.result_bytes());
     let mut delta = plan.alloc(op.rows() * FLOAT);
     if op.heads > 1 && op.queries > 1 {
         let sum = delta;
@@ -97,7 +112,7 @@ fn composed_delta(plan: &mut Plan, op: &Efficient) -> Option<u32> {
 /// Bytes of the backward kernel's workspace (`workspace_size`, kernel_backward.h).
 fn workspace(op: &Efficient) -> u64 {
     // Query rows and head columns of one tile (`kBlockSizeI`, `MatmulGradQ::ThreadblockShape::kN`).
-    let (rows, columns) = match op.head_size {
+    let (rows, columns) = match op.larger_size() {
         0..=64 => (64, 64),
         65..=MAX_REGISTER_HEAD if op.dtype.is_half() => (128, 128),
         _ => (128, 64),
@@ -105,7 +120,8 @@ fn workspace(op: &Efficient) -> u64 {
     let tiles = op.queries.div_ceil(rows) * op.head_size.div_ceil(columns);
     let mut words = tiles * (rows * columns + TILE_HEADER);
     if op.accumulates() {
-        words += 2 * key_splits(op) * KEY_BLOCK * op.head_size.next_multiple_of(rows);
+        let width = op.head_size.next_multiple_of(rows) + op.value_size.next_multiple_of(rows);
+        words += key_splits(op) * KEY_BLOCK * width;
     }
     op.batch * op.heads * words * FLOAT
 }
@@ -131,6 +147,7 @@ mod tests {
             queries: size(5),
             keys: size(6),
             head_size: size(7),
+            value_size: size(7),
             dtype: table::dtype(&case[1]),
         };
         if case[0] == "forward" {
