@@ -259,14 +259,21 @@ def padded(ids, side):
     return mask
 
 
+def correction_biases(model):
+    """Buffers that checkpoints have: what routers add to scores before they choose."""
+    return [(name, buffer) for name, buffer in model.named_buffers() if name.endswith("e_score_correction_bias")]
+
+
 def compute(one):
     torch.manual_seed(0)
     model = build(one)
-    initial = {} if one["model_type"] == "agi2" else {name: [float(p.detach().mean()), float(p.detach().std(correction=0))] for name, p in model.named_parameters()}
+    initial = {} if one["model_type"] == "agi2" else {name: [float(p.detach().mean()), float(p.detach().std(correction=0))] for name, p in [*model.named_parameters(), *correction_biases(model)]}
     with torch.no_grad():
         # No norm's weight stays 1, no bias 0.
         for parameter in model.parameters():
             parameter.add_(torch.randn_like(parameter) * (0.1 if parameter.dim() == 1 else 0.05))
+        for _, bias in correction_biases(model):
+            bias.add_(torch.randn_like(bias) * 0.1)
     if one["lora"]:
         adapt(model, **one["lora"])
     model.eval()
@@ -291,6 +298,8 @@ def compute(one):
         tensors["weight." + name] = parameter.detach().clone()
         if parameter.grad is not None:
             tensors["gradient." + name] = parameter.grad.clone()
+    for name, bias in correction_biases(model):
+        tensors["weight." + name] = bias.clone()
     if one["model_type"] not in ("bert", "agi2") and one["padding"] != "right":
         tensors["decoded"] = decode(model, ids, tensors.get("mask"))
     return {name: tensor.contiguous() for name, tensor in tensors.items()}, initial
