@@ -19,7 +19,8 @@ LATENT = dict(ODD, num_key_value_heads=6, q_lora_rank=50, kv_lora_rank=34, qk_no
 #: Rows of grouped products begin at multiples of 16 bytes.
 ROUTED = dict(moe_intermediate_size=56, n_routed_experts=12, num_experts_per_tok=3, n_group=3, topk_group=2)
 FEW = dict(intermediate_size=328, num_experts=7, num_experts_per_tok=3)
-ENCODERS = {"bert", "roberta", "xlm-roberta"}
+ENCODERS = {"bert", "distilbert", "roberta", "xlm-roberta"}
+DISTILLED = dict(vocab_size=1009, dim=144, hidden_dim=331, n_layers=3, n_heads=6, max_position_embeddings=77)
 SEQUENCES, TOKENS = dict(architectures=["ForSequenceClassification"], num_labels=5), dict(architectures=["ForTokenClassification"], num_labels=11)
 FAMILIES = {
     "bert": [ODD, dict(ODD, **SEQUENCES), dict(ODD, **TOKENS, type_vocab_size=3), dict(ODD, tie_word_embeddings=False)],
@@ -27,6 +28,7 @@ FAMILIES = {
     "cohere2": [GROUPED, dict(ODD, sliding_window=16), dict(GROUPED, attention_bias=True, tie_word_embeddings=False)],
     "deepseek_v3": [dict(LATENT, **ROUTED), dict(LATENT, q_lora_rank=None, first_k_dense_replace=0, **ROUTED),
                     dict(LATENT, attention_bias=True, tie_word_embeddings=True, n_shared_experts=3, first_k_dense_replace=2, **ROUTED)],
+    "distilbert": [DISTILLED, dict(DISTILLED, **SEQUENCES), dict(DISTILLED, **TOKENS), dict(DISTILLED, tie_word_embeddings=False)],
     "glm": [dict(GROUPED, head_dim=24), dict(GROUPED, attention_bias=False), dict(ODD, num_key_value_heads=6, tie_word_embeddings=True)],
     "glm4": [dict(GROUPED, head_dim=24), dict(GROUPED, attention_bias=False), dict(ODD, num_key_value_heads=6, tie_word_embeddings=True)],
     "glm4_moe": [dict(GROUPED, head_dim=24, **ROUTED), dict(GROUPED, use_qk_norm=True, first_k_dense_replace=0, **ROUTED),

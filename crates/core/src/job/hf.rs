@@ -362,7 +362,6 @@ mod tests {
             ("mistral4", "a mixture of experts"),
             ("camembert", "an encoder"),
             ("albert", "an encoder"),
-            ("distilbert", "an encoder"),
             ("clip", "a pair of towers"),
             ("siglip", "a pair of towers"),
             ("blip-2", "a pair of towers"),

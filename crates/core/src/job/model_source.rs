@@ -230,6 +230,7 @@ pub fn has_field(model_type: &str, field: &str) -> bool {
         ConfigWords::Hrm => {
             of_hrm || field == "hidden_size" || (CONFIG_FIELDS.contains(&field) && !of_gpt2 && !of_others)
         }
+        ConfigWords::DistilBert => DISTILBERT_FIELDS.contains(&field) || (CONFIG_FIELDS.contains(&field) && !of_gpt2),
         ConfigWords::Llama => CONFIG_FIELDS.contains(&field) && !of_gpt2,
     }
 }
@@ -243,6 +244,9 @@ const SYNONYMS: [(&str, &str); 6] = [
     ("n_layer", "num_hidden_layers"),
     ("n_positions", "max_position_embeddings"),
 ];
+
+/// Fields of DistilBERT's config alone.
+const DISTILBERT_FIELDS: [&str; 6] = ["activation", "dim", "hidden_dim", "n_heads", "n_layers", "seq_classif_dropout"];
 
 /// Further fields of GPT-2's config alone.
 const GPT2_FIELDS: [&str; 5] =
@@ -278,6 +282,7 @@ const CONFIG_FIELDS: &[&str] = &[
     "attn_logit_softcapping",
     "attn_pdrop",
     "bos_token_id",
+    "classifier_dropout",
     "clip_qkv",
     "decoder_sparse_step",
     "do_layer_norm_before",
@@ -403,6 +408,8 @@ mod tests {
             ("hrm", "H_cycles", true),
             ("hrm", "hidden_size", true),
             ("hrm", "n_embd", false),
+            ("distilbert", "n_layers", true),
+            ("llama", "n_layers", false),
         ] {
             assert_eq!(has_field(model_type, field), has, "{model_type} {field}");
         }
@@ -414,7 +421,8 @@ mod tests {
             let config: Map<String, Value> = serde_json::from_str(preset.config).unwrap();
             let multimodal = config.contains_key("text_config");
             for field in config.keys().filter(|_| !multimodal) {
-                assert!(is_a_field(field), "{}: {field}", preset.name);
+                let of_its_type = config["model_type"].as_str().is_some_and(|name| has_field(name, field));
+                assert!(is_a_field(field) || of_its_type, "{}: {field}", preset.name);
             }
         }
     }

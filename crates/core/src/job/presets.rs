@@ -103,6 +103,7 @@ static PRESETS: &[Preset] = &[
     preset("google-bert/bert-base-cased", 108_340_804, include_str!("presets/bert-base-cased.json")),
     preset("google-bert/bert-large-uncased", 335_174_458, include_str!("presets/bert-large-uncased.json")),
     preset("google-bert/bert-large-cased", 333_610_308, include_str!("presets/bert-large-cased.json")),
+    preset("distilbert/distilbert-base-uncased", 66_985_530, include_str!("presets/distilbert-base-uncased.json")),
     preset("FacebookAI/roberta-base", 124_697_433, include_str!("presets/roberta-base.json")),
     preset("FacebookAI/roberta-large", 355_412_057, include_str!("presets/roberta-large.json")),
     preset("distilbert/distilroberta-base", 82_170_201, include_str!("presets/distilroberta-base.json")),

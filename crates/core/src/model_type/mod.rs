@@ -83,6 +83,8 @@ pub(crate) enum ConfigWords {
     Llama,
     /// GPT-2's: `n_layer`, `n_embd`.
     Gpt2,
+    /// DistilBERT's: `n_layers`, `dim`.
+    DistilBert,
     /// The hierarchical reasoning model's: `H_cycles`, `expansion`.
     Hrm,
 }

@@ -59,6 +59,15 @@ pub(super) static ROWS: &[ModelType] = &[
     ModelType { name: "cohere", since: Some((4, 39)), ..ModelType::DECODER },
     ModelType { name: "cohere2", since: Some((4, 48)), ..ModelType::DECODER },
     ModelType { name: "deepseek_v3", lora_targets: &[], flash_attention: false, divides_heads: false, ..EXPERTS },
+    ModelType {
+        name: "distilbert",
+        config: ConfigWords::DistilBert,
+        layers_key: "n_layers",
+        heads_key: "n_heads",
+        dropout_keys: &["dropout", "attention_dropout"],
+        lora_targets: &["q_lin", "v_lin"],
+        ..BERT_LIKE
+    },
     ModelType { name: "gemma2", since: Some((4, 42)), ..LLAMA_LIKE },
     ModelType { name: "gemma3_text", since: Some((4, 50)), ..LLAMA_LIKE },
     ModelType { name: "glm", has_begin_token: false, since: Some((4, 46)), ..ModelType::DECODER },

@@ -77,7 +77,7 @@ pub(in crate::job) fn has_classification_head(job: &JobSpec) -> Result<(), JobEr
         let problem = format!("the classification head of `{}` is not simulated", model.model_type);
         return Err(JobError::of_kind(JobErrorKind::Unsimulated, problem)
             .about(&[keys::TASK])
-            .hint("heads of encoders are: BERT, RoBERTa and XLM-RoBERTa")
+            .hint("heads of encoders are: BERT, DistilBERT, RoBERTa and XLM-RoBERTa")
             .or_rehearse());
     }
     let labels = model.config.num_labels().map_err(|error| JobError::from(error).about(&[keys::MODEL]))?;

@@ -48,12 +48,13 @@ impl DroppedClassifier {
         }
     }
 
-    pub(crate) fn forward(&self, states: &Tensor) -> Tensor {
+    /// What was dropped from lives until the loss is there, as Python's variable of it does.
+    pub(crate) fn classify(&self, states: &Tensor, call: &ForwardCall) -> ModelOutput {
         let dropped = {
             let _dropout = self.dropout.enter();
             states.dropout(self.probability, self.options.drops_out())
         };
-        self.classifier.forward(&dropped)
+        classified(self.classifier.forward(&dropped), call)
     }
 
     pub(crate) fn linear(&self) -> Rc<Linear> {

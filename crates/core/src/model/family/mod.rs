@@ -10,6 +10,7 @@ pub(crate) mod cohere;
 pub(crate) mod cohere2;
 pub(crate) mod decoder;
 pub(crate) mod deepseek_v3;
+pub(crate) mod distilbert;
 pub(crate) mod gemma2;
 pub(crate) mod gemma3;
 pub(crate) mod gemma_config;
@@ -62,6 +63,7 @@ pub(crate) const LANGUAGE_MODELS: &[Family] = &[
     cohere::FAMILY,
     cohere2::FAMILY,
     deepseek_v3::FAMILY,
+    distilbert::FAMILY,
     gemma2::FAMILY,
     gemma3::FAMILY,
     glm::FAMILY,

@@ -276,7 +276,7 @@ impl Model for RobertaForTokenClassification {
     fn forward(&self, call: &ForwardCall) -> ModelOutput {
         let _module = self.module.enter();
         let sequence_output = self.roberta.forward(call);
-        classified(self.classifier.forward(&sequence_output), call)
+        self.classifier.classify(&sequence_output, call)
     }
 
     fn hidden_states(&self, call: &ForwardCall) -> Tensor {

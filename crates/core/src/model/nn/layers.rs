@@ -56,6 +56,14 @@ impl Linear {
         Self { module: at.module(), weight: Weight::Plain(weight.clone()), bias: bias.cloned(), adapter }
     }
 
+    /// An output head over another module's weight, with a bias of its own.
+    pub(crate) fn tied_weight(at: &Builder, weight: &Tensor) -> Self {
+        at.tie(weight);
+        let bias = Some(at.parameter("bias", &[weight.size(0)], Init::Zeros));
+        let adapter = Adapter::new(at, at.head_adapter(), weight.size(1), weight.size(0));
+        Self { module: at.module(), weight: Weight::Plain(weight.clone()), bias, adapter }
+    }
+
     /// The base layer's weight, [outputs, inputs] unless it is quantized.
     pub(crate) fn weight(&self) -> &Tensor {
         match &self.weight {

@@ -44,21 +44,45 @@ impl BertSelfAttention {
         let query_layer = self.query.forward(hidden_states).view(&shape).transpose(1, 2);
         let key_layer = self.key.forward(hidden_states).view(&shape).transpose(1, 2);
         let value_layer = self.value.forward(hidden_states).view(&shape).transpose(1, 2);
-        let (mut attn_output, attn_weights) = self.attend(&query_layer, &key_layer, &value_layer, mask);
+        let (mut attn_output, attn_weights) =
+            attend([&query_layer, &key_layer, &value_layer], mask, self.config.attention_dropout, &self.options);
         attn_output = attn_output.reshape(&[rows, tokens, self.config.hidden_size]).contiguous();
         (attn_output, attn_weights)
     }
+}
 
-    fn attend(&self, query: &Tensor, key: &Tensor, value: &Tensor, mask: Option<&Tensor>) -> AttentionOutput {
-        let dropout = self.options.active(self.config.attention_dropout);
-        let scale = (query.size(-1) as f64).powf(-0.5);
-        if self.options.attention == Attention::Eager {
-            return eager_attention_forward([query, key, value], mask, dropout, scale);
-        }
-        let implementation = self.options.attention;
-        let config = AttentionConfig { implementation, num_key_value_groups: 1, dropout, is_causal: false, scale };
-        (sdpa_attention_forward(query, key, value, mask, config), None)
+/// `ALL_ATTENTION_FUNCTIONS` of an encoder's heads.
+pub(crate) fn attend(
+    [query, key, value]: [&Tensor; 3],
+    mask: Option<&Tensor>,
+    dropout: f64,
+    options: &RunOptions,
+) -> AttentionOutput {
+    let dropout = options.active(dropout);
+    let scale = (query.size(-1) as f64).powf(-0.5);
+    if options.attention == Attention::Eager {
+        return eager_attention_forward([query, key, value], mask, dropout, scale);
     }
+    let config = AttentionConfig {
+        implementation: options.attention,
+        num_key_value_groups: 1,
+        dropout,
+        is_causal: false,
+        scale,
+    };
+    (sdpa_attention_forward(query, key, value, mask, config), None)
+}
+
+/// The mask of all layers.
+pub(crate) fn bidirectional_mask(embeddings: &Tensor, call: &ForwardCall, options: &RunOptions) -> Option<Tensor> {
+    create_bidirectional_mask(MaskInputs {
+        attention: options.attention,
+        file: ModelingFile::Later,
+        inputs_embeds: embeddings,
+        attention_mask: call.attention_mask,
+        cache: None,
+        position_ids: None,
+    })
 }
 
 fn eager_attention_forward(
@@ -203,14 +227,7 @@ impl BertEncoder {
 
     /// The model's masks, then its layers.
     pub(crate) fn forward(&self, embedding_output: &Tensor, call: &ForwardCall) -> Tensor {
-        let mask = create_bidirectional_mask(MaskInputs {
-            attention: self.options.attention,
-            file: ModelingFile::Later,
-            inputs_embeds: embedding_output,
-            attention_mask: call.attention_mask,
-            cache: None,
-            position_ids: None,
-        });
+        let mask = bidirectional_mask(embedding_output, call, &self.options);
         let _encoder = self.module.enter();
         let mut hidden_states = embedding_output.clone();
         for layer in &self.layer {

@@ -12,10 +12,10 @@ use crate::job::{Head, ModelSpec};
 use crate::model::nn::{Embedding, LayerNorm, Linear, masked_lm_loss};
 use crate::tensor::Tensor;
 
-use super::heads::{DroppedClassifier, classified};
+use super::heads::DroppedClassifier;
 use super::{Family, ForwardCall, Model, ModelOutput, RunOptions};
 pub(crate) use config::Config;
-pub(crate) use encoder::BertEncoder;
+pub(crate) use encoder::{BertEncoder, attend, bidirectional_mask};
 use predictions::BertPredictions;
 
 pub(crate) const FAMILY: Family = Family { model_types: &["bert"], build };
@@ -185,8 +185,7 @@ impl Model for BertForSequenceClassification {
         let _module = self.module.enter();
         let sequence_output = self.bert.forward(call);
         let pooled_output = self.pooler.forward(&sequence_output);
-        let logits = self.classifier.forward(&pooled_output);
-        classified(logits, call)
+        self.classifier.classify(&pooled_output, call)
     }
 
     fn hidden_states(&self, call: &ForwardCall) -> Tensor {
@@ -216,8 +215,7 @@ impl Model for BertForTokenClassification {
     fn forward(&self, call: &ForwardCall) -> ModelOutput {
         let _module = self.module.enter();
         let sequence_output = self.bert.forward(call);
-        let logits = self.classifier.forward(&sequence_output);
-        classified(logits, call)
+        self.classifier.classify(&sequence_output, call)
     }
 
     fn hidden_states(&self, call: &ForwardCall) -> Tensor {
