@@ -123,9 +123,9 @@ fn well_known_names_get_an_answer() {
         assert!(output.status.code() == Some(2) && text.contains(what), "{name}: {text}");
         assert!(text.contains("tonnage rehearse") && !text.contains("did you mean"), "{name}: {text}");
     }
-    let config = flat(&estimate(empty, "Qwen/Qwen2.5-VL-7B-Instruct", &[]));
+    let config = flat(&estimate(empty, "Qwen/Qwen2.5-VL-32B-Instruct", &[]));
     assert!(
-        config.contains("multimodal") && config.contains("hf download Qwen/Qwen2.5-VL-7B-Instruct config.json"),
+        config.contains("multimodal") && config.contains("hf download Qwen/Qwen2.5-VL-32B-Instruct config.json"),
         "{config}"
     );
 }
