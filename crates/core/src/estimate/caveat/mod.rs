@@ -14,8 +14,8 @@ use of_model::{
 };
 pub(super) use of_setup::paged_states;
 use of_setup::{
-    engine_caveat, experts_caveats, flash_attn_package, left_open, nccl_caveat, quantized_base, quantized_judge,
-    repeats_caveat, replayed_tokens, silicon_caveat, split_caveat, transformers_caveat,
+    engine_caveat, experts_caveats, flash_attn_package, left_open, nccl_caveat, padded_rows, quantized_base,
+    quantized_judge, repeats_caveat, replayed_tokens, silicon_caveat, split_caveat, transformers_caveat,
 };
 
 /// Something the reader must know about a figure.
@@ -103,6 +103,7 @@ pub(super) fn all_caveats(
     ];
     let of_setup = [
         flash_attn_package(job, reserved),
+        padded_rows(job, reserved),
         nccl_caveat(job),
         split_caveat(job, reserved),
         transformers_caveat(job, reserved),
