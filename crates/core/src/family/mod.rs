@@ -97,7 +97,7 @@ mod tests {
     use crate::dtype::DType;
     use crate::gpu::Device;
     use crate::job::{Attention, Beside, CheckpointPolicy, Fields, Preset, from_case};
-    use crate::model_type::{facts, language_model_types};
+    use crate::model_type::{ConfigWords, facts, language_model_types};
     use crate::tensor::Context;
 
     fn puzzle() -> JobSpec {
@@ -213,11 +213,13 @@ mod tests {
     #[test]
     fn impossible_configs_name_their_key() {
         for model_type in language_model_types() {
-            let names = if model_type == "gpt2" {
-                ["n_layer", "n_head", "n_embd"]
-            } else {
-                ["num_hidden_layers", "num_attention_heads", "hidden_size"]
+            let facts = facts(model_type);
+            let width_key = match facts.config {
+                ConfigWords::Gpt2 => "n_embd",
+                ConfigWords::DistilBert => "dim",
+                ConfigWords::Llama | ConfigWords::Hrm => "hidden_size",
             };
+            let names = [facts.layers_key, facts.heads_key, width_key];
             let cases = [
                 (names[0], json!(0)),
                 (names[0], json!(5000)),
