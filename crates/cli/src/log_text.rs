@@ -4,6 +4,8 @@ use crate::failure::Failure;
 
 /// How much of a log tells what it is.
 const HEAD: usize = 8 << 10;
+/// So many zeros on end are a hole: where a log was emptied while its program went on writing at its old place.
+const HOLE: usize = 32;
 /// What packed files begin with, and what unpacks them.
 const PACKED: &[(&[u8], &str, &str)] = &[
     (b"\x1f\x8b", "compressed with gzip", "zcat"),
@@ -46,7 +48,8 @@ impl LogText {
             return Ok(Self::Wide(Wide { is_big: first.starts_with(b"\xfe"), ..Wide::default() }));
         }
         let head = first.get(..HEAD).unwrap_or(first);
-        let zeros = head.iter().filter(|byte| **byte == 0).count();
+        let runs = head.chunk_by(|a, b| (*a == 0) == (*b == 0)).filter(|run| run.first() == Some(&0));
+        let zeros: usize = runs.map(<[u8]>::len).filter(|length| *length < HOLE).sum();
         if zeros * 10 > head.len() {
             let hint = format!("of UTF-16 without its mark: `iconv -f UTF-16LE -t UTF-8 {file} | tonnage doctor -`");
             return Err(Failure::bad_input(format!("{name}: it is binary, not the text of a log")).with_hint(hint));
@@ -96,5 +99,7 @@ mod tests {
         assert!(hint(b"K\0i\0l\0l\0e\0d\0").contains("iconv"));
         assert!(matches!(LogText::of_log("a.log", b"one \0 in a line of text"), Ok(LogText::Plain)));
         assert!(matches!(LogText::of_log("a.log", b""), Ok(LogText::Plain)));
+        let emptied = [&[0; 11_000][..], b"step 1\n"].concat();
+        assert!(matches!(LogText::of_log("a.log", &emptied), Ok(LogText::Plain)), "a hole is no binary");
     }
 }

@@ -10,7 +10,21 @@ use crate::text::has_phrase;
 use tonnage_core::failure::{Class, Strength};
 
 /// Findings further apart than this many lines are two events: whoever wrote so much in between was alive.
-const SAME_EVENT: u64 = 1000;
+pub(crate) const SAME_EVENT: u64 = 1000;
+
+/// A shorter message is no account of an error.
+const SAYS_WHAT: usize = 20;
+
+/// Words of exceptions that come of an error that was swallowed.
+const AFTERMATH: &[&str] = &[
+    "'NoneType' object",
+    "referenced before assignment",
+    "cannot access local variable",
+    "is not defined",
+    "errors above",
+    "root cause above",
+    "DNN library initialization failed",
+];
 
 /// The root, of the rank that is named where one is.
 pub(crate) fn choose_cause<'a>(causes: &[Located<'a>], named: Option<u32>) -> Option<Located<'a>> {
@@ -26,11 +40,16 @@ pub(crate) fn choose_cause<'a>(causes: &[Located<'a>], named: Option<u32>) -> Op
     if candidates.iter().any(of_rank) {
         candidates.retain(of_rank);
     }
+    // A step is cancelled, and its tasks are killed, because one of them has failed.
+    if strength == Strength::Echo && candidates.iter().any(|found| !follows_a_failure(found)) {
+        candidates.retain(|found| !follows_a_failure(found));
+    }
     let root = candidates.into_iter().reduce(|first, other| if is_first(&other, &first) { other } else { first })?;
     Some(who_sent_it(&root, causes).unwrap_or(root))
 }
 
-/// Of a signal that ends a job, what the scheduler says of it, in the same log.
+/// Of a signal that ends a job, and of what its processes write as they go down, what the scheduler says of it, in the
+/// same log.
 fn who_sent_it<'a>(root: &Located<'a>, causes: &[Located<'a>]) -> Option<Located<'a>> {
     let is_scheduler = |found: &&Located<'a>| {
         matches!(found.class(), Class::Cancelled | Class::TimeLimit | Class::Preempted | Class::Requeued)
@@ -38,7 +57,51 @@ fn who_sent_it<'a>(root: &Located<'a>, causes: &[Located<'a>]) -> Option<Located
     let near = |found: &&Located<'a>| {
         std::ptr::eq(found.source, root.source) && found.finding.line.abs_diff(root.finding.line) <= SAME_EVENT
     };
-    causes.iter().filter(|_| root.class() == Class::Terminated).filter(near).find(is_scheduler).copied()
+    // A step is cancelled when one of its tasks has failed too.
+    let sent = |found: &&Located<'a>| {
+        let is_before = found.finding.line < root.finding.line && !is_step(found);
+        root.class() == Class::Terminated || is_of_a_signal(root) || (is_before && goes_down(root))
+    };
+    causes.iter().filter(near).filter(is_scheduler).find(sent).copied()
+}
+
+fn follows_a_failure(found: &Located<'_>) -> bool {
+    is_step(found) || found.is_torn_down()
+}
+
+fn is_step(found: &Located<'_>) -> bool {
+    matches!(found.finding.cause, FailureCause::Cancelled { is_step: true })
+}
+
+/// Whether a process says that a signal ended it, or its launcher that one did.
+fn is_of_a_signal(found: &Located<'_>) -> bool {
+    const WORDS: &[&str] = &["SIGTERM", "signal: 15", "signal 15", "by signal: Terminated", "Signals.SIGTERM"];
+    let torn_down = |code: i64| matches!(code, -15 | 143);
+    match &found.finding.cause {
+        FailureCause::WorkerFailed(worker) => torn_down(worker.exit_code),
+        _ => WORDS.iter().any(|words| has_phrase(&found.finding.text, words)),
+    }
+}
+
+/// Whether it is what a process writes that loses the others or its pipes.
+fn goes_down(found: &Located<'_>) -> bool {
+    const LOST: &[&str] =
+        &["BrokenPipeError", "ConnectionResetError", "ConnectionRefusedError", "EOFError", "exited unexpectedly"];
+    let is_victim = match &found.finding.cause {
+        FailureCause::Raised(exception) => matches!(exception.raiser, Raiser::Victim | Raiser::Launcher),
+        _ => false,
+    };
+    is_victim
+        || LOST.iter().any(|words| has_phrase(&found.finding.text, words))
+        || matches!(
+            found.class(),
+            Class::Interrupted
+                | Class::WorkerFailed
+                | Class::NcclError
+                | Class::NcclTimeout
+                | Class::Killed
+                | Class::Crash
+        )
 }
 
 /// Whether an exception stands in a chain of tracebacks that a signal ended: it was being handled, or is the signal's.
@@ -106,10 +169,13 @@ fn of_process<'a>(findings: &[Located<'a>], several: bool, strength: Strength) -
     let event = last_event(findings);
     if strength < Strength::Cause {
         // That a worker failed, as a launcher says, says less than how it lost the others.
-        let says_how = event.iter().find(|found| !is_of_launcher(found));
+        let says_how = event.iter().find(|found| !is_of_launcher(found) && !follows_a_failure(found));
         return says_how.or(event.first()).copied();
     }
-    let known = event.iter().find(|found| found.class() != Class::Raised).copied();
+    let known = known_of(event, several);
+    if let Some(last) = event.last().filter(|found| !several && is_command_not_read(found)) {
+        return Some(*last);
+    }
     let raised: Vec<Located<'a>> = event.iter().filter(|found| found.class() == Class::Raised).copied().collect();
     let (Some(first), Some(last)) = (raised.first(), raised.last()) else { return known };
     let thrown = if several { end_of_chain(&raised, first) } else { *last };
@@ -119,14 +185,62 @@ fn of_process<'a>(findings: &[Located<'a>], several: bool, strength: Strength) -
     if let Some(chained) = event.iter().find(in_chain) {
         return Some(*chained);
     }
+    // A job whose only process had died of it would not have run until its time was over.
+    if let Some(ended) = event.iter().rfind(|found| !several && is_end_of_the_job(found, &thrown)) {
+        return Some(*ended);
+    }
     let outweighs = if known.finding.line < thrown.finding.line {
         // What was only logged was caught; a traceback before another one of the same process was too.
-        let caught = !matches!(known.finding.tone, Tone::Said) || raises_exception(known.class());
-        caught && !follows_another(&thrown) && !(several && matches!(known.finding.tone, Tone::Raised { .. }))
+        let caught =
+            !matches!(known.finding.tone, Tone::Said) || raises_exception(known.class()) || is_of_shell(&known);
+        let is_aftermath = follows_another(&thrown) && (several || !raises_anew(&known, &thrown));
+        caught && !is_aftermath && !(several && matches!(known.finding.tone, Tone::Raised { .. }))
     } else {
         !is_generic(&thrown)
     };
     Some(if outweighs { thrown } else { known })
+}
+
+/// Whether one process raised both, and the later one says what it is of: the log goes on with another start of the program.
+fn raises_anew(known: &Located<'_>, thrown: &Located<'_>) -> bool {
+    const OF_ANOTHER: &[&str] = &["ailed", "rror", "above", "bort", "nable to", "annot ", "exited", "stopped"];
+    let is_raised = |found: &Located<'_>| matches!(found.finding.tone, Tone::Raised { .. });
+    let FailureCause::Raised(exception) = &thrown.finding.cause else { return false };
+    let says_what =
+        exception.message.len() >= SAYS_WHAT && !OF_ANOTHER.iter().any(|words| has_phrase(&exception.message, words));
+    let is_aftermath =
+        exception.short_name() != "RuntimeError" || AFTERMATH.iter().any(|words| has_phrase(&exception.message, words));
+    is_raised(known) && is_raised(thrown) && says_what && !is_aftermath
+}
+
+/// What is known of the event: the first of it, but of one process, which an exception ends, the last that was raised.
+fn known_of<'a>(event: &[Located<'a>], several: bool) -> Option<Located<'a>> {
+    let known = || event.iter().filter(|found| found.class() != Class::Raised);
+    let first = known().next().copied()?;
+    let is_raised = |found: &Located<'a>| matches!(found.finding.tone, Tone::Raised { .. });
+    let is_other = |found: &&Located<'a>| is_raised(found) && found.finding.chain() != first.finding.chain();
+    let last = known().rfind(is_other).filter(|_| !several && (is_raised(&first) || is_of_shell(&first)));
+    Some(last.copied().unwrap_or(first))
+}
+
+/// Whether a shell tells of a program that is no more, or a program that it does not know its arguments: what raises
+/// after it is another one.
+fn is_of_shell(found: &Located<'_>) -> bool {
+    found.class() == Class::Usage || found.finding.signature == "shell_killed"
+}
+
+/// Whether the scheduler ended the whole job after what was thrown, because its time was over.
+fn is_end_of_the_job(found: &Located<'_>, thrown: &Located<'_>) -> bool {
+    found.class() == Class::TimeLimit
+        && found.finding.line > thrown.finding.line
+        && has_phrase(&found.finding.text, "error: *** JOB ")
+}
+
+/// Whether Python or a program says that it cannot read the command that started it: whatever was raised before was
+/// another command's.
+fn is_command_not_read(found: &Located<'_>) -> bool {
+    const WORDS: &[&str] = &[": error: ", "can't open file"];
+    found.class() == Class::Usage && WORDS.iter().any(|words| has_phrase(&found.finding.text, words))
 }
 
 fn is_of_launcher(found: &Located<'_>) -> bool {
@@ -177,15 +291,6 @@ fn is_generic(found: &Located<'_>) -> bool {
 
 /// Whether an exception is what comes of an error that was swallowed, or of a wrapper.
 fn follows_another(found: &Located<'_>) -> bool {
-    const AFTERMATH: &[&str] = &[
-        "'NoneType' object",
-        "referenced before assignment",
-        "cannot access local variable",
-        "is not defined",
-        "errors above",
-        "root cause above",
-        "DNN library initialization failed",
-    ];
     let FailureCause::Raised(exception) = &found.finding.cause else { return false };
     exception.is_generic() || AFTERMATH.iter().any(|words| has_phrase(&exception.message, words))
 }

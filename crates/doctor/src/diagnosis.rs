@@ -2,7 +2,7 @@
 //! was.
 
 use crate::cause::FailureCause;
-use crate::choice::{causes_since, choose_cause, last_events};
+use crate::choice::{SAME_EVENT, causes_since, choose_cause, last_events};
 use crate::finding::{Finding, Scan, Tone};
 use crate::phase::Phase;
 use crate::progress::Progress;
@@ -48,7 +48,27 @@ impl Located<'_> {
     pub(crate) fn strength(&self) -> Strength {
         let is_last = self.finding.last_line + LAST_WORDS >= self.source.scan.lines;
         let raised = matches!(self.finding.tone, Tone::Raised { .. });
-        if self.class() == Class::Protobuf && (is_last || raised) { Strength::Cause } else { self.finding.strength() }
+        if self.class() == Class::Protobuf && (is_last || raised) {
+            Strength::Cause
+        } else if self.is_torn_down() {
+            Strength::Echo
+        } else {
+            self.finding.strength()
+        }
+    }
+
+    /// Whether it is a process that was killed because another one had failed before: srun's of the other tasks, anybody's
+    /// behind what MPI ends a job with.
+    pub(crate) fn is_torn_down(&self) -> bool {
+        let own = self.finding;
+        let of_srun = has_phrase(&own.text, "srun: error: ");
+        let ends_others = |it: &Finding| match &it.cause {
+            FailureCause::WorkerFailed(worker) => (of_srun && worker.exit_code > 0) || it.signature == "mpi_abort",
+            FailureCause::Cancelled { is_step: true } => of_srun,
+            _ => matches!(it.signature, "mpi_fatal" | "ucx_error"),
+        };
+        let before = |it: &&Finding| it.line < own.line && own.line - it.line <= SAME_EVENT;
+        own.signature == "shell_killed" && self.source.scan.findings.iter().filter(before).any(ends_others)
     }
 
     fn is(&self, other: &Self) -> bool {
@@ -241,7 +261,7 @@ mod tests {
     fn who_writes_on_for_minutes_went_on() {
         let failed =
             "[04:05:06] asks\nTraceback (most recent call last):\n  File \"a.py\", line 3, in f\nKeyError: 'a'\n";
-        let on = |rank: &str, minute| format!("{rank}[04:{minute:02}:00] one more answer came\n").repeat(200);
+        let on = |rank: &str, minute| format!("{rank}[04:{minute:02}:00] one\n").repeat(200);
         let log = format!("{failed}{}{}", on("", 6), on("", 9));
         assert_eq!(root_class(&[source("log", &log)]), None);
         assert!(root_class(&[source("log", &format!("{failed}{}{}", on("", 5), on("", 6)))]).is_some());

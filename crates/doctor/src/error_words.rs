@@ -100,6 +100,24 @@ pub(crate) fn is_status(text: &str) -> bool {
     })
 }
 
+/// What a line says that goes on about its error: none, left out, done again or without.
+const ANSWERED: &[&str] = &[
+    "0 errors",
+    "no error",
+    "No error",
+    "ignored",
+    "gnoring",
+    "kipped ",
+    "retry",
+    "etrying",
+    "Warning",
+    ", using ",
+    "; using ",
+    "instead",
+    "the default is",
+    "default value",
+];
+
 /// Whether the line calls itself an error, as loggers, compilers and package managers do.
 pub(crate) fn is_error(text: &str) -> bool {
     const LEVELS: &[&str] = &[
@@ -128,10 +146,8 @@ pub(crate) fn is_error(text: &str) -> bool {
         "CUresult error",
         "cuda error ",
         "CUDA error ",
-    ];
-    const ANSWERS: &[&str] = &[
-        "0 errors", "no error", "No error", "ignored", "gnoring", "kipped ", "retry", "etrying", "Warning", ", using ",
-        "; using ",
+        // docker build's last line.
+        "' returned a non-zero code: ",
     ];
     // Losses are errors too, and numbers; what stands in backticks is talked of.
     let stated = ["Error: ", "error: ", "fatal: "].iter().any(|words| {
@@ -153,7 +169,7 @@ pub(crate) fn is_error(text: &str) -> bool {
             || has_level(text)
             || is_status(text)
             || LEVELS.iter().any(|level| has_phrase(text, level)))
-        && !ANSWERS.iter().any(|answer| has_phrase(text, answer))
+        && !ANSWERED.iter().any(|answer| has_phrase(text, answer))
         && !begins_line(text)
         && !is_setting(text)
         && !is_of_level_info(text)
@@ -209,6 +225,7 @@ fn is_quoted(head: &str) -> bool {
 
 /// What a key has in a table of figures or settings: a number, a switch, nothing.
 fn is_value(said: &str) -> bool {
+    let said = said.trim_start();
     let word = said.split([' ', ',', ';']).next().unwrap_or_default();
     let is_switch =
         ["true", "false", "none", "null", "nan", "off", "on"].iter().any(|it| word.eq_ignore_ascii_case(it));
@@ -284,6 +301,11 @@ pub(crate) fn may_be_error(text: &str) -> bool {
         "early",
         "arly stop",
         "not improve",
+        // Figures that are not what they should be.
+        "converge",
+        " better",
+        "baseline",
+        " beat ",
         // People who ask.
         " I ",
         "nybody",

@@ -94,6 +94,10 @@ pub struct Scan {
     pub alive: Vec<u64>,
     /// Lines in which another run of a sweep begins or ends.
     pub next: Vec<u64>,
+    /// Lines in which the log's first lines come again.
+    pub again: Vec<u64>,
+    /// The first of its last lines, which have more bytes than a program holds back and writes when it ends.
+    pub late: u64,
     /// The last of its closing lines that calls itself an error.
     pub last_error: Option<LastError>,
     /// The last time that its closing lines state.

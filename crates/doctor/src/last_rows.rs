@@ -58,6 +58,9 @@ pub(crate) const ROWS: &[Row] = &[
     row(Class::Evicted, "Usage of EmptyDir volume", "exceeds the limit", ""),
     row(Class::GpuMemory, "", "ernel failed : out of memory", ""),
     row(Class::NoGpu, "No devices were found", "", ""),
+    // absl's handler of signals, which Ray and JAX have; a program's own.
+    row(Class::Terminated, "", "*** SIGTERM received at time=", ""),
+    row(Class::Terminated, "", "SIGTERM signal received", ""),
     row(Class::Unreachable, "", "The client socket has failed to connect to any network address of ", ""),
     row(Class::Unreachable, "ssh: connect to host ", " port ", ""),
     row(Class::Unreachable, "Host key verification failed.", "", ""),

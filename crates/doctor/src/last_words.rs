@@ -9,6 +9,7 @@ use crate::exception::exception_stated as exception;
 use crate::last_rows::{LINES, ROWS, Row};
 use crate::text::has_phrase;
 use crate::wording;
+use tonnage_core::failure::Class;
 
 /// Lines of a log's end that are read; what follows them is a launcher's or a shell's.
 pub(crate) const READ: usize = 8;
@@ -55,6 +56,9 @@ const TALKS: &[&str] = &[
 
 /// What a line says if it is among a log's last words.
 pub(crate) fn stated_cause(text: &str) -> Option<FailureCause> {
+    if let Some(class) = state_of_job(text) {
+        return Some(wording::cause_of(class));
+    }
     if let Some((class, _)) = LINES.iter().find(|(_, line)| text == *line) {
         return Some(wording::cause_of(*class));
     }
@@ -66,6 +70,27 @@ pub(crate) fn stated_cause(text: &str) -> Option<FailureCause> {
         .find(said)
         .filter(|row| text.len() <= LONGEST && (row.has.contains("token") || !text.contains('`')))?;
     Some(wording::cause_of(row.class))
+}
+
+/// `4711.batch  batch  OUT_OF_ME+  0:125`: a row of sacct's table, by its state.
+fn state_of_job(text: &str) -> Option<Class> {
+    const STATES: &[(&str, Class)] = &[
+        ("OUT_OF_ME", Class::HostMemory),
+        ("TIMEOUT", Class::TimeLimit),
+        ("CANCELLED", Class::Cancelled),
+        ("PREEMPTED", Class::Preempted),
+        ("NODE_FAIL", Class::NodeFailure),
+        ("FAILED", Class::WorkerFailed),
+    ];
+    let mut words = text.split([' ', '|']).filter(|word| !word.is_empty());
+    let job = words.next()?.split(['.', '_']).next()?;
+    let is_job = job.len() > 1 && job.bytes().all(|byte| byte.is_ascii_digit());
+    let rest: Vec<&str> = words.filter(|_| is_job).collect();
+    let is_code = |word: &&str| {
+        word.split_once(':').is_some_and(|(code, signal)| code.parse::<u8>().is_ok() && signal.parse::<u8>().is_ok())
+    };
+    let state = rest.iter().find_map(|word| STATES.iter().find(|(state, _)| word.starts_with(state)));
+    state.filter(|_| rest.iter().any(is_code)).map(|(_, class)| *class)
 }
 
 /// What a line speaks of that is among a log's very last: by its words, where it is no step, no advice and no report

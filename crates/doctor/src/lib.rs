@@ -22,10 +22,12 @@
 )]
 
 mod advice;
+mod again;
 mod block;
 mod cause;
 mod choice;
 mod code;
+mod command;
 mod diagnosis;
 mod error_words;
 mod exception;
@@ -52,6 +54,7 @@ mod stamp;
 mod survival;
 mod text;
 mod traceback;
+mod utf16;
 mod waiting;
 mod windows;
 mod wording;

@@ -1,5 +1,6 @@
 //! [`Life`]: signs that a job lives: steps around findings and at the end; good ends and new starts wherever they stand.
 
+use crate::again::Again;
 use crate::error_words::is_error;
 use crate::history::steps_before;
 use crate::last_words::is_closing;
@@ -40,6 +41,7 @@ pub(crate) struct Life {
     logged: Vec<u64>,
     alive: Vec<u64>,
     next: Vec<u64>,
+    again: Again,
     /// Rows seen after a finding: their letters, and the first number of the last.
     rows: Vec<(String, u64)>,
     /// The letters of the log's first line that has a time; empty where it has none.
@@ -58,6 +60,7 @@ pub(crate) struct Seen {
     pub(crate) logged: Vec<u64>,
     pub(crate) alive: Vec<u64>,
     pub(crate) next: Vec<u64>,
+    pub(crate) again: Vec<u64>,
 }
 
 impl Life {
@@ -66,9 +69,10 @@ impl Life {
         self.watched > 0
     }
 
-    /// Reads the lines that follow, of a log that begins with `head`.
-    pub(crate) fn watch(&mut self, head: &[u8]) {
+    /// Reads the lines that follow `line`, of a log that begins with `head`.
+    pub(crate) fn watch(&mut self, head: &[u8], line: u64) {
         self.watched = WATCHED;
+        self.again.learn(head, line);
         self.opening.get_or_insert_with(|| opening(head));
     }
 
@@ -92,6 +96,7 @@ impl Life {
                 keep_first(&mut self.alive, number);
             }
             self.begins_again(line, number);
+            self.again.line(&line.text, number);
             if has_phrase(&line.text, " 0%|") && has_phrase(&line.text, "[00:00<?") {
                 keep_first(&mut self.begun, number);
             }
@@ -171,9 +176,19 @@ impl Life {
             numbered.for_each(|(text, number)| self.begins_again(&Line::new(text.as_bytes()), number));
         }
         self.steps.sort_by_key(|step| step.line);
-        let Self { steps, restarts, successes, new_runs, passed_over, begun, programs, logged, alive, next, .. } = self;
-        Seen { steps, restarts, successes, new_runs, passed_over, begun, programs, logged, alive, next }
+        let Self {
+            steps, restarts, successes, new_runs, passed_over, begun, programs, logged, alive, next, again, ..
+        } = self;
+        let again = again.lines;
+        Seen { steps, restarts, successes, new_runs, passed_over, begun, programs, logged, alive, next, again }
     }
+}
+
+/// Whether a logger wrote the line: with the time and a level.
+pub(crate) fn is_logged(line: &Line) -> bool {
+    const LEVELS: &[&str] = &["ERROR", "INFO", "WARN", "CRITICAL", "EXCEPTION"];
+    let has_level = LEVELS.iter().any(|level| has_phrase(&line.text, level));
+    has_level && (line.stamp.is_some() || Stamp::of_line(&line.text).is_some())
 }
 
 /// Whether a logger, which writes the time, tells of something else than errors and the end.
@@ -189,7 +204,7 @@ fn is_alive(line: &Line) -> bool {
 }
 
 /// Whether a number with a fraction stands in the text.
-fn has_fraction(text: &str) -> bool {
+pub(crate) fn has_fraction(text: &str) -> bool {
     text.as_bytes().windows(3).any(|it| it[0].is_ascii_digit() && it[1] == b'.' && it[2].is_ascii_digit())
 }
 
@@ -231,7 +246,7 @@ fn opening(head: &[u8]) -> String {
     if is_usable { found } else { String::new() }
 }
 
-fn letters_of(text: &str) -> String {
+pub(crate) fn letters_of(text: &str) -> String {
     text.chars().take(LONGEST_OPENING).filter(|letter| letter.is_alphabetic()).collect()
 }
 

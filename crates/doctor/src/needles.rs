@@ -70,13 +70,15 @@ enum Machine {
     Everything,
 }
 
-impl Needles {
-    /// The needles of [`SIGNATURES`], made once.
-    pub(crate) fn all() -> &'static Self {
+/// The needles of [`SIGNATURES`], made once.
+impl Default for &'static Needles {
+    fn default() -> Self {
         static ALL: OnceLock<Needles> = OnceLock::new();
-        ALL.get_or_init(Self::new)
+        ALL.get_or_init(Needles::new)
     }
+}
 
+impl Needles {
     fn new() -> Self {
         let mark = Needle { length: MARK.len(), signatures: 0, also: None };
         let texts = sorted(first_texts());
@@ -281,13 +283,14 @@ mod tests {
     fn fast_searches_are_available_here() {
         if cfg!(target_arch = "x86_64") {
             let fast = |search: &Search| matches!(search.with, Machine::Packed(_) | Machine::Windows(_));
-            assert!(Needles::all().searches.iter().all(fast));
+            assert!(<&Needles>::default().searches.iter().all(fast));
         }
     }
 
     #[test]
     fn a_common_needle_alone_is_no_candidate() {
-        let candidate = |lines: &str| Needles::all().candidate(lines.as_bytes(), 0, &mut Ahead::default(), false);
+        let candidate =
+            |lines: &str| <&Needles>::default().candidate(lines.as_bytes(), 0, &mut Ahead::default(), false);
         assert_eq!(candidate("if you run out of memory, lower it\nno CUDA error: all is well\n"), None);
         assert_eq!(candidate("out of memory\nCUDA error: out of memory\n"), Some(27));
         // What follows it may be cut by the line's end, as terminals do.

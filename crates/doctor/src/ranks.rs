@@ -174,6 +174,10 @@ pub(crate) fn first_failed(
     if named.is_some() {
         return if is_overruled { root.rank() } else { named };
     }
+    // Of one process there is no other.
+    if setting.single && setting.world.is_none_or(|world| world == 1) && ranks.ends.iter().all(|(rank, _)| *rank == 0) {
+        return Some(0);
+    }
     let several = is_of_several_nodes(setting, sources);
     // Who waits in vain or loses the others is not the first.
     let is_victim = matches!(&root.finding.cause, FailureCause::Raised(it) if it.raiser == Raiser::Victim);
@@ -231,14 +235,25 @@ fn only_rank(root: &Located<'_>, causes: &[Located<'_>]) -> Option<u32> {
     ranks.first().copied().filter(|_| ranks.len() == 1)
 }
 
-/// Whether no other rank states the same, or all of them later by the clock.
+/// Whether no other rank states the same, or all of them later, by the clock or by their order in one log.
 fn is_alone(root: &Located<'_>, causes: &[Located<'_>]) -> bool {
     let same =
         |found: &&Located<'_>| found.class() == root.class() && found.rank().is_some() && found.rank() != root.rank();
     causes.iter().filter(same).all(|found| match (root.finding.stamp, found.finding.stamp) {
-        (Some(first), Some(other)) => first.is_before(other),
-        _ => false,
+        (Some(first), Some(other)) if other.is_before(first) => false,
+        (Some(first), Some(other)) => first.is_before(other) || is_written_before(root, found),
+        _ => is_written_before(root, found),
     })
+}
+
+/// Whether both raised, label their lines in one log, and the first had written its whole traceback before the other
+/// began: ranks write theirs as they end.
+fn is_written_before(first: &Located<'_>, other: &Located<'_>) -> bool {
+    let labelled = first.finding.rank.is_some() && other.finding.rank.is_some();
+    labelled
+        && first.finding.chain().is_some()
+        && std::ptr::eq(first.source, other.source)
+        && other.finding.chain().is_some_and(|head| head > first.finding.line)
 }
 
 /// A log whose folder is a machine's numbers the ranks of that machine.

@@ -85,6 +85,8 @@ pub struct Setting {
     pub offload: bool,
     /// How many ranks there are, where it is stated.
     pub world: Option<u32>,
+    /// A launcher says that it starts one process alone.
+    pub single: bool,
     /// PyTorch is older than 2.0, which knows no expandable segments.
     pub old_torch: bool,
 }
@@ -114,6 +116,9 @@ impl Setting {
         let world = ["world_size=", "world_size: ", "World size: ", "WORLD_SIZE=", "world size ", " nranks "];
         let stated = world.iter().filter_map(|words| crate::text::integer_after(text, words)?.try_into().ok()).max();
         self.world = self.world.max(stated);
+        // Lightning's and DeepSpeed's words.
+        self.single |= any(&["GLOBAL_RANK: 0, MEMBER: 1/1", "Starting with 1 processes"])
+            || crate::text::integer_after(text, "dist_world_size=") == Some(1);
         self.old_torch |= any(&["already allocated;"]) && !any(&["reserved in total"]);
     }
 
@@ -134,6 +139,7 @@ impl Setting {
         self.no_expandable |= other.no_expandable;
         self.several_nodes |= other.several_nodes;
         self.offload |= other.offload;
+        self.single |= other.single;
         self.old_torch |= other.old_torch;
         self.world = self.world.max(other.world);
     }

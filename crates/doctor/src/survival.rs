@@ -95,11 +95,16 @@ impl Located<'_> {
             let apart = self.finding.stamp.is_some_and(|then| then.seconds_to(*stamp) >= NEW_RUN);
             *run > line && apart && scan.lines > *run + PROMPT
         });
+        // A script goes on after a command that is not there, as `module` where the node has no modules.
+        let is_left_out = self.class() == Class::Usage
+            && has_phrase(&self.finding.text, ": command not found")
+            && scan.lines > line + OF_A_RUN;
         // Who warned of it, or raised it in a thread of its own, did not end the program: any step shows that it goes on.
         let of_thread = matches!(&self.finding.cause, FailureCause::Raised(it) if it.raiser == Raiser::Aside);
         let aside = of_thread || matches!(self.finding.tone, Tone::Warned);
-        // Who lost a thread and says so is ended by it.
-        let is_lost = |it: &Finding| it.line > line && it.class() == Class::WorkerFailed;
+        // Who lost a thread and says so is ended by it, and so is who aborts.
+        let is_end = |class: Class| matches!(class, Class::WorkerFailed | Class::Crash);
+        let is_lost = |it: &Finding| it.line > line && is_end(it.class());
         let goes_on = of_thread && scan.lines > line + PROMPT && !scan.findings.iter().any(is_lost);
         // A job that had ended well before a destructor raised has ended well.
         let after_the_end = of_thread && !scan.successes.is_empty();
@@ -113,6 +118,7 @@ impl Located<'_> {
             || after_the_end
             || restarted
             || requeued
+            || is_left_out
             || is_earlier_run
             || goes_on
             || is_passed_over
@@ -138,13 +144,15 @@ impl Located<'_> {
         alone && ((is_exception && bars >= BEGUN) || (is_death && other))
     }
 
-    /// Whether another run of a sweep came after it, and whoever started them all does not say that one failed.
+    /// Whether another run of a sweep came after it, and whoever started them all does not say that one failed; or
+    /// another command.
     fn is_of_an_earlier_run(&self) -> bool {
         let (scan, line) = (&self.source.scan, self.finding.last_line);
         let told = |it: &Finding| it.line > line && it.class() == Class::WorkerFailed;
         let next = scan.next.iter().find(|next| **next > line);
         // Where the sweep's own process dies of it, no other begins.
-        next.is_some_and(|next| scan.lines > *next) && !scan.findings.iter().any(told)
+        let in_sweep = next.is_some_and(|next| scan.lines > *next) && !scan.findings.iter().any(told);
+        in_sweep || self.is_of_an_earlier_command()
     }
 
     /// Whether the only process's logger told of it and went on to tell of other things.

@@ -62,6 +62,16 @@ fn an_exception_is_found_however_much_is_written_after_it() {
 }
 
 #[test]
+fn what_a_loaders_worker_raised_has_its_own_place() {
+    let sources = sources(&root().join("worker_and_pipe.log"));
+    let diagnosis = diagnose(&sources);
+    let finding = diagnosis.root.unwrap().finding;
+    let place = finding.place().unwrap();
+    assert_eq!((place.file.as_str(), place.line), ("/home/u/data.py", 19));
+    assert_eq!(finding.text, "pack.BadZip: part 3 is cut off");
+}
+
+#[test]
 fn what_steps_rise_after_was_survived() {
     let steps: String = (0..2000).map(|step| format!("step {step}/3000 loss 2.1\n")).collect();
     let error = fs::read_to_string(root().join("key_error.log")).unwrap();
@@ -70,6 +80,26 @@ fn what_steps_rise_after_was_survived() {
     let diagnosis = diagnose(&sources);
     assert_eq!((cause(&diagnosis), diagnosis.survived[0].finding.class()), ("raised", Class::GpuMemory));
     assert_eq!(diagnosis.step.map(|step| (step.step, step.of)), Some((1999, Some(3000))));
+}
+
+#[test]
+fn what_other_commands_write_after_it_is_theirs() {
+    let error = fs::read_to_string(root().join("key_error.log")).unwrap();
+    let exit = "srun: error: node3: task 0: Exited with exit code 1\n";
+    let plain = |lines| (0..lines).map(|line| format!("row {line:04} of the next program\n")).collect::<String>();
+    let of = |log: &str| cause(&diagnose(&[source("a", log.as_bytes())]));
+    // A launcher's last words end its command; a script's trailer is short.
+    assert_eq!(of(&format!("{error}{exit}{}", plain(120))), "none");
+    assert_eq!(of(&format!("{error}{exit}{}", plain(40))), "raised");
+    // A program may hold back 8 KiB and write them when it ends.
+    assert_eq!(of(&format!("{error}{}", plain(600))), "none");
+    assert_eq!(of(&format!("{error}{}", plain(240))), "raised");
+    assert_eq!(of(&format!("{error}{}ERROR: no such column\n", plain(600))), "raised");
+    // NCCL does without a driver that it warns of.
+    let warning =
+        "node3:11:12 [0] misc/nvmlwrap.cc:100 NCCL WARN nvmlInit_v2() failed: Driver/library version mismatch\n";
+    assert_eq!(of(&format!("{warning}{}", plain(120))), "none");
+    assert_eq!(of(&format!("{warning}{}", plain(2))), "driver_mismatch");
 }
 
 #[test]

@@ -7,6 +7,14 @@ use crate::setting::Framework;
 use tonnage_core::failure::Class;
 use tonnage_core::units::Bytes;
 
+/// MPI's ranks, and UCX below them.
+pub(super) fn mpi() -> Vec<Advice> {
+    vec![
+        say_text("look first for a rank that died: its neighbours lose their connection"),
+        with_flag("have UCX say what it does, or leave it out", "UCX_LOG_LEVEL=info  # or UCX_TLS=tcp,self,sm"),
+    ]
+}
+
 /// What holds for every cause of a class.
 pub(super) fn of_class(class: Class, context: &Context<'_>) -> Vec<Advice> {
     match class {

@@ -10,6 +10,7 @@ mod memory;
 use super::cause::{FailureCause, Worker};
 use super::phase::Phase;
 use super::setting::Setting;
+use super::signature::{MPI, UCX_NAME};
 use tonnage_core::failure::Class;
 
 /// Something to do.
@@ -58,6 +59,11 @@ pub fn advise(cause: &FailureCause, context: &Context<'_>) -> Vec<Advice> {
         FailureCause::WorkerFailed(worker) if cause.class() == Class::WorkerFailed => worker_failed(worker),
         FailureCause::Stated { class: Class::NoKernelImage, detail: Some(architecture) } => {
             class::kernel_image(architecture)
+        }
+        FailureCause::Stated { class: Class::NcclError, detail: Some(layer) }
+            if [MPI, UCX_NAME].contains(&layer.as_str()) =>
+        {
+            class::mpi()
         }
         _ if cause.class() == Class::WorkerFailed => worker_failed(&Worker { exit_code: 1, ..Worker::default() }),
         _ => class::of_class(cause.class(), context),

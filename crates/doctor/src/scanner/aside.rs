@@ -6,7 +6,9 @@ use crate::traceback::HEAD;
 /// Whether the exception is one that Python itself says it ignores: of a destructor, or of what is left at the end.
 pub(super) fn is_ignored(history: &str, back: u64) -> bool {
     let back = usize::try_from(back).unwrap_or(usize::MAX);
-    history.lines().rev().skip(back).take(3).any(|text| has_phrase(text, "Exception ignored in"))
+    const HEADS: &[&str] = &["Exception ignored in", "Error in atexit."];
+    let before = history.lines().rev().skip(back).take(3);
+    before.into_iter().any(|text| HEADS.iter().any(|head| has_phrase(text, head)))
 }
 
 /// Whether the lines before a traceback's head, `back` lines ago, say that the program goes on after it.

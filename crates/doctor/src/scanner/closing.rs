@@ -176,7 +176,8 @@ impl Scanner {
         };
         let unread = closing.iter().filter(|(line, number)| !found.contains(number) && !is_frame(line));
         let mut errors: Vec<(&Line, u64)> = Vec::new();
-        let mut others = 0;
+        // Lines of something else, and those of them that are not of a program that ends.
+        let (mut others, mut ordinary) = (0, 0);
         for (at, (line, number)) in unread.enumerate().take(last_words::READ) {
             let steps = || Progress::of_line(&line.text, *number, None).is_some();
             if *number <= known || is_good_end(line) || steps() {
@@ -193,12 +194,15 @@ impl Scanner {
                 return self.keep_last_words(line, *number, cause);
             }
             let may_be = found.is_empty()
-                && ((at < last_words::VERY_LAST && error_words::may_be_error(text))
+                && ((at < last_words::VERY_LAST
+                    && (ordinary == 0 || has_phrase(text, " failed: "))
+                    && error_words::may_be_error(text))
                     || (at == 0 && error_words::lacks(text)));
             if !error_words::is_of_tensorflow(text) && (may_be || error_words::is_error(text)) {
                 errors.push((line, *number));
             } else {
                 others += 1;
+                ordinary += usize::from(!last_words::is_closing(text));
             }
             // Who has something else to say went on after the error.
             if others > MOST_OTHERS || last_words::goes_on(text) {

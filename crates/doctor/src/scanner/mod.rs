@@ -6,6 +6,7 @@
 
 mod aside;
 mod closing;
+mod diverged;
 mod prose;
 mod raised;
 mod records;
@@ -14,12 +15,13 @@ mod reports;
 use memchr::{memchr, memrchr};
 
 use self::closing::CLOSING;
+use crate::again::late_line;
 use crate::block::Block;
 use crate::code;
 use crate::fences::{Fences, is_only_chat};
 use crate::finding::{Finding, Kept, LastError, Scan, Tone};
 use crate::history::{Around, History, lines_around};
-use crate::life::Life;
+use crate::life::{Life, is_logged};
 use crate::line::{Line, behind_bar, cut_at, glued_starts, without_codes};
 use crate::mark::{CHAINS, Kind, MARKS};
 use crate::needles::Needles;
@@ -28,6 +30,7 @@ use crate::setting::Setting;
 use crate::signature::{Reading, SIGNATURES};
 use crate::stamp::Stamp;
 use crate::traceback::{Tracebacks, cut_text};
+use crate::utf16::Utf16;
 use crate::waiting::{Draft, LONGEST_EVIDENCE, Waiting};
 
 /// Marks of lines that may say something beside signatures.
@@ -53,8 +56,10 @@ const HEAD: usize = 8 << 10;
 /// assert_eq!(scan.findings[0].line, 2);
 /// assert_eq!(scan.findings[0].cause.class().name(), "host_memory");
 /// ```
+#[derive(Default)]
 pub struct Scanner {
     needles: &'static Needles,
+    utf16: Utf16,
     /// The bytes of a line whose end has not come.
     pending: Vec<u8>,
     /// Lines that have ended.
@@ -76,36 +81,19 @@ pub struct Scanner {
     setting: Setting,
 }
 
-impl Default for Scanner {
-    fn default() -> Self {
-        Self::new()
-    }
-}
-
 impl Scanner {
     /// A scanner at the start of a log.
     pub fn new() -> Self {
-        Self {
-            needles: Needles::all(),
-            pending: Vec::new(),
-            lines: 0,
-            waiting: Vec::new(),
-            tracebacks: Tracebacks::default(),
-            chain: (None, 0, false),
-            ignored: 0,
-            life: Life::default(),
-            fences: Fences::default(),
-            kept: Kept::default(),
-            history: History::default(),
-            head: Vec::new(),
-            around: None,
-            last_error: None,
-            setting: Setting::default(),
-        }
+        Self::default()
     }
 
-    /// Reads the next bytes.
+    /// Reads the next bytes, in UTF-8 or, by the mark they begin with, in UTF-16.
     pub fn feed(&mut self, bytes: &[u8]) {
+        let bytes = self.utf16.read(bytes);
+        self.feed_utf8(&bytes);
+    }
+
+    fn feed_utf8(&mut self, bytes: &[u8]) {
         if self.head.len() < HEAD {
             self.head.extend_from_slice(bytes.get(..bytes.len().min(HEAD - self.head.len())).unwrap_or_default());
         }
@@ -134,6 +122,9 @@ impl Scanner {
 
     /// Ends the log.
     pub fn finish(mut self) -> Scan {
+        if let Some(only) = self.utf16.finish() {
+            self.feed_utf8(&[only]);
+        }
         let rest = std::mem::take(&mut self.pending);
         if !rest.is_empty() {
             self.long_line(&rest, b"", None);
@@ -156,6 +147,7 @@ impl Scanner {
         if !is_chat {
             self.last_words(&tail);
             self.cut_off(cut_off.as_ref(), &tail);
+            self.diverged(&tail);
         }
         if prose::is_document(&tail, self.lines) {
             self.kept.drop_said();
@@ -183,6 +175,8 @@ impl Scanner {
             logged: seen.logged,
             alive: seen.alive,
             next: seen.next,
+            again: seen.again,
+            late: late_line(&tail, self.lines),
             last_error: self.last_error,
             last_stamp: tail.lines().rev().take(CLOSING).find_map(Stamp::of_line),
             setting: self.setting,
@@ -344,7 +338,7 @@ impl Scanner {
             self.keep(waiting);
         } else {
             // Its last lines may be the first that say that the job lives.
-            self.life.watch(&self.head);
+            self.life.watch(&self.head, number);
             self.waiting.push(waiting);
         }
     }
@@ -372,19 +366,12 @@ impl Scanner {
     }
 
     fn keep_finding(&mut self, finding: Finding) {
-        let steps = finding.steps.clone();
+        let (steps, line) = (finding.steps.clone(), finding.line);
         if self.kept.add(finding) {
-            self.life.watch(&self.head);
+            self.life.watch(&self.head, line);
             steps.into_iter().for_each(|step| self.life.step(step));
         }
     }
-}
-
-/// Whether a logger wrote the line: with the time and a level.
-fn is_logged(line: &Line) -> bool {
-    const LEVELS: &[&str] = &["ERROR", "INFO", "WARN", "CRITICAL", "EXCEPTION"];
-    let has_level = LEVELS.iter().any(|level| crate::text::has_phrase(&line.text, level));
-    has_level && (line.stamp.is_some() || Stamp::of_line(&line.text).is_some())
 }
 
 /// Whether a mark of the kind is among the candidates.

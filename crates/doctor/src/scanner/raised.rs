@@ -15,7 +15,7 @@ use crate::wording;
 impl Scanner {
     /// A traceback has ended: where a signature knew its last line, that gains its place; else it is a finding.
     pub(super) fn raised(&mut self, ended: Ended, before: &[u8]) {
-        let chained = std::mem::take(&mut self.chain.2) && self.chain.0 == ended.rank;
+        let chained = (std::mem::take(&mut self.chain.2) || ended.is_original) && self.chain.0 == ended.rank;
         let chain = if chained { self.chain.1 } else { ended.head };
         self.chain = (ended.rank, chain, false);
         // Of many alike only the first are told apart: to read what stood before each is slow.

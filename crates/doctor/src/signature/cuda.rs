@@ -37,6 +37,25 @@ const MESSAGES: &[&str] = &[
     "hipErrorOutOfMemory: out of memory",
 ];
 
+/// What programs of CUDA and HIP print that check every call by a macro: the error's words or its name, file and line.
+pub(super) const CHECKED: Signature = Signature {
+    name: "gpu_assert",
+    needles: &["GPUassert: "],
+    also: &[],
+    follow: 0,
+    read: |text| {
+        const MEMORY_WORDS: &[&str] = &["out of memory", "OutOfMemory", "MemoryAllocation"];
+        const FAULT_WORDS: &[&str] = &["IllegalAddress", "LaunchFailure", "Assert "];
+        let said = text.strip_prefix("GPUassert: ")?;
+        let has = |words: &[&str]| words.iter().any(|words| has_phrase(said, words));
+        if has(MEMORY_WORDS) {
+            return without_numbers(false);
+        }
+        let fault = has(FAULTS) || has(FAULT_WORDS);
+        if fault { Reading::whole(FailureCause::CudaFault { assertion: None }) } else { None }
+    },
+};
+
 /// Expandable segments go through the driver's own interface.
 pub(super) const DRIVER: Signature = Signature {
     name: "cuda_driver_memory",

@@ -16,6 +16,7 @@ mod intel;
 mod kernel_image;
 mod killed;
 mod libraries;
+mod mpi;
 mod mps;
 mod nccl;
 mod network;
@@ -36,6 +37,7 @@ mod xid;
 mod xla;
 
 pub(crate) use self::disk::is_quota;
+pub(crate) use self::mpi::{MPI, UCX_NAME};
 pub(crate) use self::rendezvous::JOINED;
 use super::cause::FailureCause;
 
@@ -94,6 +96,7 @@ pub const SIGNATURES: &[Signature] = &[
     runtimes::ONNX,
     runtimes::PADDLE,
     cuda::MEMORY,
+    cuda::CHECKED,
     cuda::DRIVER,
     libraries::CUBLAS,
     libraries::CUDNN,
@@ -139,6 +142,10 @@ pub const SIGNATURES: &[Signature] = &[
     torchrun::ROOT_CAUSE,
     torchrun::EXIT,
     torchrun::MPI,
+    mpi::ABORT,
+    mpi::FATAL,
+    mpi::UCX,
+    mpi::START,
     torchrun::FAILED,
     port::LISTEN,
     port::BIND,

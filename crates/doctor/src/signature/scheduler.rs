@@ -57,6 +57,7 @@ pub(super) const OTHERS: Signature = Signature {
         "marked dead because the detector",
         "node on which the actor was running died",
         "its node has died",
+        "Job allocation ",
     ],
     also: &[],
     follow: 0,
@@ -68,6 +69,9 @@ pub(super) const OTHERS: Signature = Signature {
             () if has_phrase(text, "TERM_PREEMPT: ") => Class::Preempted,
             () if has_phrase(text, "TERM_OWNER: job killed by owner") => Class::Cancelled,
             () if is_taken_back(text) => Class::Preempted,
+            // srun and salloc, whose job somebody cancelled.
+            () if has_phrase(text, ": Job allocation ") && has_phrase(text, " has been revoked") => Class::Cancelled,
+            () if has_phrase(text, "Job allocation ") => return None,
             () if has_phrase(text, "Node failure on ")
                 || has_phrase(text, "marked dead")
                 || has_phrase(text, "node") =>

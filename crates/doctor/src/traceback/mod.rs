@@ -45,6 +45,8 @@ pub(crate) struct Ended {
     pub(crate) indent: usize,
     /// Whether Python raised it while it tidied up at its end, which changes nothing: not even the exit status.
     pub(crate) is_of_exit: bool,
+    /// Whether it is what another process had raised, quoted in the message of the exception before.
+    pub(crate) is_original: bool,
 }
 
 impl Ended {
@@ -63,6 +65,7 @@ impl Ended {
             files: Files::default(),
             indent: 0,
             is_of_exit: false,
+            is_original: false,
         }
     }
 }

@@ -45,6 +45,7 @@ pub(super) struct Open {
     pub(super) lines: usize,
     is_warned: bool,
     is_of_exit: bool,
+    is_original: bool,
     /// Whether it began with its head.
     is_headed: bool,
     /// The last line that is certainly its own: a frame, or one of a box.
@@ -141,6 +142,7 @@ impl Open {
         let indent = if start.frame { line.indent.saturating_sub(2) } else { line.indent };
         let is_warned = has_phrase(&start.prefix, "WARN") || has_phrase(&start.prefix, "arning");
         let is_headed = !start.frame;
+        let is_original = start.prefix.ends_with("Original ");
         Self {
             style: start.style,
             name: start.name,
@@ -160,6 +162,7 @@ impl Open {
             lines: 0,
             is_warned,
             is_of_exit: false,
+            is_original,
             is_headed,
             last_own: number,
             ending: None,
@@ -333,7 +336,10 @@ impl Open {
     fn frame(&mut self, file: &str, line: u64, function: &str) {
         self.frames += 1;
         self.strangers = 0;
-        self.is_of_exit |= matches!(function, "_run_finalizers" | "_exit_function" | "_run_exitfuncs" | "_exitfunc");
+        // Nobody calls a destructor but Python, which ignores what it raises.
+        self.is_of_exit |= matches!(function, "_run_finalizers" | "_exit_function" | "_run_exitfuncs" | "_exitfunc")
+            || (self.frames == 1 && self.is_headed && function == "__del__")
+            || has_phrase(file, "multiprocessing/resource_tracker.py");
         self.files = Files::of(file);
         self.phase = phase_of(function, file).or(self.phase);
         let place = Place { file: cut_text(file, 300).to_owned(), line, function: cut_text(function, 100).to_owned() };
@@ -359,6 +365,7 @@ impl Open {
             files: self.files,
             indent: self.indent,
             is_of_exit: self.is_of_exit,
+            is_original: self.is_original,
         }
     }
 

@@ -1,0 +1,107 @@
+//! [`Again`]: a log's first lines, known when they come again: a program is started once more, by a script's loop or by
+//! hand. And which lines a program cannot have held back until it ended.
+
+use crate::error_words::is_error;
+use crate::life::{has_fraction, letters_of};
+use crate::line::Line;
+use crate::progress::Progress;
+use crate::text::has_phrase;
+
+/// First lines that are known again.
+const MOST_KNOWN: usize = 32;
+/// Letters of a line that is known by them.
+const SHORTEST: usize = 10;
+/// Lines between two that come again together.
+const NEAR: u64 = 12;
+/// More bytes than C and Python hold back of an output that goes to a file: 8 KiB.
+const HELD_BACK: usize = 12 << 10;
+/// Places that are kept.
+const MOST_PLACES: usize = 64;
+
+/// What a log began with, and where that came again.
+#[derive(Default)]
+pub(crate) struct Again {
+    /// The letters of the first lines, each of which stood once; `None` before anything was found.
+    known: Option<Vec<String>>,
+    /// The last one that came again: which, and in what line.
+    last: Option<(usize, u64)>,
+    /// Lines in which two of them came again, in their order.
+    pub(crate) lines: Vec<u64>,
+}
+
+impl Again {
+    /// Learns what stood before `line`, in which the first finding stands, of a log that begins with `head`.
+    pub(crate) fn learn(&mut self, head: &[u8], line: u64) {
+        self.known.get_or_insert_with(|| first_lines(head, line));
+    }
+
+    /// A line after a finding.
+    pub(crate) fn line(&mut self, text: &str, number: u64) {
+        let Some(known) = self.known.as_ref().filter(|known| !known.is_empty() && text.len() >= SHORTEST) else {
+            return;
+        };
+        let start: String = letters(text).take(4).collect();
+        if !known.iter().any(|known| known.starts_with(&start)) {
+            return;
+        }
+        let own = letters_of(text);
+        let Some(at) = known.iter().position(|known| *known == own) else { return };
+        let follows = self.last.is_some_and(|(before, line)| before < at && number > line && number <= line + NEAR);
+        if follows && self.lines.len() < MOST_PLACES {
+            self.lines.extend(self.last.map(|(_, line)| line));
+        }
+        self.last = Some((at, number));
+    }
+}
+
+fn letters(text: &str) -> impl Iterator<Item = char> + '_ {
+    text.chars().filter(|letter| letter.is_alphabetic())
+}
+
+/// The letters of the lines before `line` that stand there once and are of no table.
+fn first_lines(head: &[u8], line: u64) -> Vec<String> {
+    let before = usize::try_from(line.saturating_sub(1)).unwrap_or(usize::MAX);
+    let text = String::from_utf8_lossy(head);
+    let read =
+        text.lines().take(before).map(|text| Line::new(text.rsplit('\r').next().unwrap_or(text).as_bytes()).text);
+    let all: Vec<(String, bool)> = read.map(|text| (letters_of(&text), is_of_a_start(&text))).collect();
+    let once = |own: &String| all.iter().filter(|(other, _)| other == own).count() == 1;
+    let usable = all.iter().filter(|(own, is_usable)| *is_usable && own.chars().count() >= SHORTEST && once(own));
+    usable.map(|(own, _)| own.clone()).take(MOST_KNOWN).collect()
+}
+
+/// Whether a line may be of a program's start: no row with figures, no error.
+fn is_of_a_start(text: &str) -> bool {
+    !has_fraction(text) && !is_error(text) && Progress::of_line(text, 1, None).is_none()
+}
+
+/// The first of the last lines that have more than [`HELD_BACK`] bytes, where most of them are told once and no debugger
+/// or library in the background writes them; else 0.
+pub(crate) fn late_line(tail: &str, lines: u64) -> u64 {
+    let Some(cut) = tail.len().checked_sub(HELD_BACK) else { return 0 };
+    let late = String::from_utf8_lossy(tail.as_bytes().get(cut..).unwrap_or_default());
+    let is_of_work = |line: &&str| !["DEBUG", "NCCL INFO"].iter().any(|words| has_phrase(line, words));
+    let mut told: Vec<&str> = late.lines().filter(is_of_work).collect();
+    let count = late.lines().count();
+    told.sort_unstable();
+    told.dedup();
+    if 2 * told.len() < count { 0 } else { lines.saturating_sub(count as u64) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn two_of_the_first_lines_in_their_order_are_a_new_start() {
+        let head = b"==== seed 1 begins ====\nreading the corpus of plays\nbuilding a small model\nepoch 1 loss 2.31\nKeyError\n";
+        let lines_of = |after: &[&str]| {
+            let mut again = Again::default();
+            again.learn(head, 5);
+            after.iter().zip(6..).for_each(|(text, number)| again.line(text, number));
+            again.lines
+        };
+        assert_eq!(lines_of(&["x", "==== seed 2 begins ====", "reading the corpus of plays"]), [7]);
+        assert!(lines_of(&["building a small model", "reading the corpus of plays", "epoch 1 loss 2.31"]).is_empty());
+    }
+}
