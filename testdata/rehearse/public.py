@@ -31,7 +31,7 @@ DOCUMENT = HERE.parent.parent / "docs" / "rehearsed-scripts.md"
 LIST = HERE / "public" / "scripts.toml"
 BEGIN, END = "<!-- rows -->", "<!-- /rows -->"
 FORCED = ("<!-- forced -->", "<!-- /forced -->")
-NOT_OF_VALUES = {"steady", "convolution", "recurrent", "unused", "longest"}
+NOT_OF_VALUES = {"steady", "buckets", "convolution", "recurrent", "unused", "longest"}
 """Caveats that do not say that a value or the sizes of batches decided something."""
 VERDICTS = ("fits", "tight", "does not fit")
 LIMIT = 900
@@ -47,9 +47,15 @@ def git(folder, *words, **more):
 
 
 def checked_out(repository, commit, work, source):
-    """The folder with a repository's files at a commit. Files that a clone lacks (large pictures) are left out."""
+    """The folder with a repository's files at a commit. Files that a clone lacks (large pictures) are left out. Of a release, whose program
+    the environment has, an empty one."""
     owner, name = repository.split("/")
     place = work / "repositories" / f"{owner}+{name}"
+    if "==" in commit:
+        place.mkdir(parents=True, exist_ok=True)
+        return place, commit
+    if commit and (place / ".commit").exists() and (place / ".commit").read_text() == commit:
+        return place, commit
     store = pathlib.Path(source.format(owner=owner, name=name)) if source else work / "git" / f"{owner}+{name}"
     if not source and not store.exists():
         subprocess.run(["git", "clone", "--quiet", "--bare", f"https://github.com/{repository}", str(store)], check=True)
@@ -102,7 +108,8 @@ def rehearsed(tonnage, place, row, work, steps=0, forced="values"):
     path = os.pathsep.join([str(HERE / "public" / "python"), *folders, *others])
     environment = {**os.environ, **OFFLINE, "PATH": f"{pathlib.Path(sys.executable).parent}:{os.environ['PATH']}", "PYTHONPATH": path}
     if steps:
-        options, environment["TONNAGE_FORCED"] = [*options, "--steps", str(steps)], forced
+        # What asks for the true values reads the device all the time, which is no loop that waits.
+        options, environment["TONNAGE_FORCED"] = [*options, "--steps", str(steps), "--patience", str(LIMIT)], forced
     command = [tonnage, "rehearse", "--gpu", row.get("gpu", "h100"), "--gpus", gpus, *options, "--json", "--", "sh", "-c", row["run"]]
     began = time.time()
     running = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=place / row.get("in", "."), env=environment, errors="replace")
@@ -172,6 +179,11 @@ def compared(row, answer, forced):
     return ("more, told" if codes else "MORE, SILENT"), told
 
 
+def short(commit):
+    """As the table names a commit, or a release."""
+    return commit if "==" in commit else commit[:8]
+
+
 def told_before(page, marks):
     """The lines that a table of the page had: first two cells -> all of them."""
     lines = [line for line in page.split(marks[0])[1].split(marks[1])[0].splitlines() if line.startswith("| ")]
@@ -226,13 +238,13 @@ def table(rows, answers, versions, before):
 
 def table_line(row, answer, before):
     """A script's line."""
-    kept = before.get((f"| {row['repository']} {row['commit'][:8]}", f"`{shown_of(row)}`"))
+    kept = before.get((f"| {row['repository']} {short(row['commit'])}", f"`{shown_of(row)}`"))
     if answer is None and kept:
         return kept
     verdict, peak, codes, remark = wording(row, answer)
     seconds = f"{answer['seconds']:.0f}" if answer else ""
     remark = " ".join(remark.split()).replace("|", "\\|").replace(str(pathlib.Path.home()), "~")[:160]
-    return f"| {row['repository']} {row['commit'][:8]} | `{shown_of(row)}` | {verdict} | {peak} | {codes} | {seconds} | {remark} |"
+    return f"| {row['repository']} {short(row['commit'])} | `{shown_of(row)}` | {verdict} | {peak} | {codes} | {seconds} | {remark} |"
 
 
 def listed():
@@ -241,7 +253,7 @@ def listed():
     for repository, entry in tomllib.loads(LIST.read_text()).items():
         for row in entry["scripts"]:
             key = hashlib.sha1(json.dumps([repository, row], sort_keys=True).encode()).hexdigest()[:16]
-            rows.append({**row, "repository": repository, "commit": entry.get("commit", ""), "key": key})
+            rows.append({**row, "repository": repository, "commit": entry.get("commit", entry.get("release", "")), "key": key})
     return rows
 
 

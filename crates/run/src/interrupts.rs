@@ -13,6 +13,8 @@ use std::time::{Duration, Instant};
 use nix::sys::signal::{SigSet, Signal, kill, killpg};
 use nix::unistd::Pid;
 
+use crate::launch::descendants;
+
 /// What is taken: Ctrl-C, a polite end, the terminal's end.
 const TAKEN: [Signal; 3] = [Signal::SIGINT, Signal::SIGTERM, Signal::SIGHUP];
 /// How long the command may take to end after it was asked to.
@@ -36,6 +38,15 @@ struct Started {
 }
 
 impl Started {
+    /// The command and all that it started, which a terminal's group would not tell from us.
+    fn kill_all(self) {
+        let below = if self.own_group { Vec::new() } else { descendants(self.pid.as_raw(), &[]) };
+        self.signal_all(Signal::SIGKILL);
+        for pid in below {
+            let _ = kill(Pid::from_raw(pid), Signal::SIGKILL);
+        }
+    }
+
     fn signal_all(self, signal: Signal) {
         // Whoever is gone needs no signal.
         let _ = if self.own_group { killpg(self.pid, signal) } else { kill(self.pid, signal) };
@@ -74,8 +85,8 @@ fn remove_folders() {
     }
 }
 
-/// Runs `command` to its end.
-pub(crate) fn run_command(command: &mut Command) -> io::Result<End> {
+/// Runs `command` to its end. Where a signal ended it, what it started gets the time to finish what `is_unfinished` tells.
+pub(crate) fn run_command(command: &mut Command, is_unfinished: &dyn Fn() -> bool) -> io::Result<End> {
     let own_group = !io::stdin().is_terminal();
     if own_group {
         command.process_group(0);
@@ -90,7 +101,7 @@ pub(crate) fn run_command(command: &mut Command) -> io::Result<End> {
         };
         child
     };
-    wait_for(&mut child)
+    wait_for(&mut child, is_unfinished)
 }
 
 /// The command inherits what is blocked in the thread that starts it.
@@ -108,11 +119,17 @@ fn taken_signals() -> SigSet {
     TAKEN.into_iter().collect()
 }
 
-fn wait_for(child: &mut Child) -> io::Result<End> {
+fn wait_for(child: &mut Child, is_unfinished: &dyn Fn() -> bool) -> io::Result<End> {
     let status = child.wait();
     let mut running = running_commands();
     let command = running.command.take();
     let Some(signal) = running.signal else { return Ok(End::Exited(status?)) };
+    drop(running);
+    // A shell that the signal ended leaves others behind.
+    let ended = Instant::now();
+    while is_unfinished() && ended.elapsed() < GRACE {
+        thread::sleep(Duration::from_millis(20));
+    }
     if let Some(command) = command.filter(|command| command.own_group) {
         command.signal_all(Signal::SIGKILL);
     }
@@ -154,7 +171,7 @@ fn end_by_signal(signal: Signal) {
     let asked = Instant::now();
     while running_commands().command.is_some() {
         if asked.elapsed() > GRACE {
-            command.signal_all(Signal::SIGKILL);
+            command.kill_all();
         }
         thread::sleep(Duration::from_millis(20));
     }

@@ -127,6 +127,22 @@ def coco(place):
         (place / "annotations" / f"instances_{split}.json").write_text(json.dumps(content))
 
 
+def boxes(place):
+    """Pictures with a file of boxes each, as YOLO's data sets: kind, centre and size as parts of the picture's."""
+    from PIL import Image
+
+    draw = random.Random(0)
+    for split, count in ("train", 24), ("val", 8):
+        for kind in "images", "labels":
+            (place / kind / split).mkdir(parents=True)
+        for at in range(count):
+            Image.fromarray(numbers(640 * 480 * 3, 256, at).reshape(480, 640, 3)).save(place / "images" / split / f"{at:06}.jpg")
+            rows = (f"{draw.randrange(80)} {draw.uniform(0.3, 0.7):.4f} {draw.uniform(0.3, 0.7):.4f} {draw.uniform(0.1, 0.5):.4f} 0.3" for _ in range(draw.randrange(1, 8)))
+            (place / "labels" / split / f"{at:06}.txt").write_text("\n".join(rows) + "\n")
+    names = "".join(f"  {at}: kind{at}\n" for at in range(80))
+    (place / "set.yaml").write_text(f"path: {place.resolve()}\ntrain: images/train\nval: images/val\nnames:\n{names}")
+
+
 def enwik8(place):
     """A hundred million bytes of text, gzipped."""
     page = text(200_000).encode()
@@ -159,6 +175,22 @@ def cora(place):
     rows = ("\t".join([str(at), *("1" if draw.random() < 0.013 else "0" for _ in range(1433)), kinds[at % 7]]) for at in range(2708))
     (place / "cora.content").write_text("\n".join(rows) + "\n")
     (place / "cora.cites").write_text("".join(f"{draw.randrange(2708)}\t{draw.randrange(2708)}\n" for _ in range(5429)))
+
+
+def planetoid(place):
+    """The same graph as the eight files of Planetoid's set: 140 papers to train on, 1000 to test, sparse words, kinds one-hot."""
+    import numpy
+    import scipy.sparse
+
+    place.mkdir()
+    draw = random.Random(0)
+    words = scipy.sparse.random(2708, 1433, 0.013, "csr", "float32", random_state=0)
+    kinds = numpy.eye(7, dtype=numpy.int32)[numpy.arange(2708) % 7]
+    parts = {"x": words[:140], "tx": words[1708:], "allx": words[:1708], "y": kinds[:140], "ty": kinds[1708:], "ally": kinds[:1708]}
+    parts["graph"] = {at: [draw.randrange(2708) for _ in range(2)] for at in range(2708)}
+    for name, part in parts.items():
+        (place / f"ind.cora.{name}").write_bytes(pickle.dumps(part))
+    (place / "ind.cora.test.index").write_text("".join(f"{at}\n" for at in range(1708, 2708)))
 
 
 def byte_letters():
@@ -308,7 +340,7 @@ def series(place, columns="7"):
     place.write_text(head + "\n" + "\n".join(hours) + "\n")
 
 
-MAKERS = [mnist, keras, cifar, images, flat, masks, pets, coco, enwik8, prose, corpus, names, cora, tiktoken, hub, bins, model, rows, jsonl, document, series]
+MAKERS = [mnist, keras, cifar, images, flat, masks, pets, coco, boxes, enwik8, prose, corpus, names, cora, planetoid, tiktoken, hub, bins, model, rows, jsonl, document, series]
 
 
 def made(folder, wanted):

@@ -11,11 +11,18 @@ Case fields (defaults below):
   world       size of the group; rank 0 is measured
   strategy    ddp | fsdp2 | zero1 (DDP + ZeroRedundancyOptimizer) | zero1_plain (the same without DDP's buckets) | single (no wrapper)
   precision   fp32 | bf16 (weights in bf16) | amp_bf16 (autocast over fp32 weights) |
-              mp_bf16 (fsdp2 only: fp32 shards, MixedPrecisionPolicy(param_dtype=bfloat16, reduce_dtype=reduce_dtype))
+              mp_bf16 (fsdp2 only: fp32 shards, MixedPrecisionPolicy(param_dtype=bfloat16, reduce_dtype=reduce_dtype)) |
+              bf16_mp (the same policy over weights in bf16, as adapters in fp32 lie beside them)
   reduce_dtype float32 | bfloat16 (fsdp2 with mp_bf16)
   gradient_checkpointing   HF layer checkpointing, use_reentrant=False
-  optimizer   adamw (foreach) | adamw_fused | sgd
+  optimizer   adamw (foreach) | adamw_fused | adam | adamw_forloop | sgd | sgd_momentum | adafactor (torch.optim's) |
+              adafactor_hf (transformers') | adamw8bit | paged_adamw_8bit | paged_adamw_32bit (bitsandbytes') | lion (lion_pytorch's) |
+              schedule_free_adamw; on fsdp2's DTensors both Adafactors and bitsandbytes' optimizers fail at their first step
   clip_grad_norm  null or max norm
+  lora        null or {r, alpha, dropout, targets}: peft's adapters, put on before the wrapper; with gradient_checkpointing
+              enable_input_require_grads, as the Trainer calls it
+  quantization null or {weights (nf4 | fp4), double, compute}: from_pretrained packs the linear layers on the device, stored in the weights'
+              dtype (bnb_4bit_quant_storage), as FSDP wants it; with fsdp2 init must be "full"; needs bitsandbytes
   ddp: bucket_cap_mb (25 = default), gradient_as_bucket_view, static_graph
   zero1: parameters_as_bucket_view
   fsdp2: reshard_after_forward (true/false, for the layers; the root group is false, PyTorch's choice for a root),
@@ -35,7 +42,7 @@ import measure_rl as R
 DEFAULTS = dict(id="case", kind="parallel", model={"family": "gpt2"}, micro_batch=4, seq_len=1024, steps=3, grad_accum=1, world=4, strategy="ddp",
                 precision="fp32", reduce_dtype="float32", gradient_checkpointing=False, optimizer="adamw", clip_grad_norm=None,
                 bucket_cap_mb=25, gradient_as_bucket_view=False, static_graph=False, parameters_as_bucket_view=False,
-                reshard_after_forward=True, shard_root_only=False, init="meta")
+                reshard_after_forward=True, shard_root_only=False, init="meta", lora=None, quantization=None)
 
 
 def full_case(c):
@@ -64,6 +71,53 @@ def init_values(model):
             else: p.fill_(1.0)
 
 
+def quantized(c, dtype):
+    """The model with random weights as `from_pretrained` packs it, its config and how many parameters it has."""
+    import tempfile, torch
+    from transformers import AutoConfig, AutoModelForCausalLM, BitsAndBytesConfig
+    spec = dict(c["model"])
+    cfg = AutoConfig.for_model(spec.pop("family"), **spec)
+    whole = AutoModelForCausalLM.from_config(cfg, dtype=getattr(torch, dtype))
+    folder, count = tempfile.mkdtemp(), R.count(whole)[0]
+    whole.save_pretrained(folder)
+    del whole
+    asked = {"double": False, "compute": dtype, **c["quantization"]}
+    config = BitsAndBytesConfig(load_in_4bit=True, bnb_4bit_quant_type=asked["weights"], bnb_4bit_use_double_quant=asked["double"],
+                                bnb_4bit_compute_dtype=getattr(torch, asked["compute"]), bnb_4bit_quant_storage=getattr(torch, dtype))
+    base = AutoModelForCausalLM.from_pretrained(folder, quantization_config=config, dtype=getattr(torch, dtype), attn_implementation="sdpa")
+    return base, cfg, count
+
+
+def with_adapters(c, base):
+    if not c["lora"]: return base
+    from peft import LoraConfig, get_peft_model
+    l = c["lora"]
+    config = LoraConfig(r=l["r"], lora_alpha=l.get("alpha", 2 * l["r"]), lora_dropout=l.get("dropout", 0.0), target_modules=l["targets"], task_type="CAUSAL_LM")
+    whole = get_peft_model(base, config, low_cpu_mem_usage=c["strategy"] == "fsdp2" and c["init"] == "meta")
+    if c["gradient_checkpointing"]: whole.enable_input_require_grads()
+    return whole
+
+
+def optimizer_of(name):
+    """The class, and what it is called with."""
+    import torch
+    if name in ("adamw8bit", "paged_adamw_8bit", "paged_adamw_32bit"):
+        import bitsandbytes as bnb
+        return {"adamw8bit": bnb.optim.AdamW8bit, "paged_adamw_8bit": bnb.optim.PagedAdamW8bit, "paged_adamw_32bit": bnb.optim.PagedAdamW32bit}[name], {}
+    if name == "lion":
+        from lion_pytorch import Lion
+        return Lion, {}
+    if name == "schedule_free_adamw":
+        from schedulefree import AdamWScheduleFree
+        return AdamWScheduleFree, {}
+    if name == "adafactor_hf":
+        from transformers.optimization import Adafactor
+        return Adafactor, dict(scale_parameter=False, relative_step=False)
+    return {"adam": (torch.optim.Adam, {}), "adamw": (torch.optim.AdamW, {}), "adamw_fused": (torch.optim.AdamW, {"fused": True}),
+            "adamw_forloop": (torch.optim.AdamW, {"foreach": False}), "sgd": (torch.optim.SGD, {}), "sgd_momentum": (torch.optim.SGD, {"momentum": 0.9}),
+            "adafactor": (torch.optim.Adafactor, {})}[name]
+
+
 def run_parallel(c, ph, stub):
     import torch, torch.distributed as dist
     from torch.testing._internal.distributed.fake_pg import FakeStore
@@ -71,11 +125,14 @@ def run_parallel(c, ph, stub):
     from transformers.initialization import no_init_weights
     torch.cuda.set_device(0)
     if c["strategy"] != "single": dist.init_process_group("fake", rank=0, world_size=c["world"], store=FakeStore())
-    dtype = "bfloat16" if c["precision"] == "bf16" else "float32"
+    dtype = "bfloat16" if c["precision"] in ("bf16", "bf16_mp") else "float32"
     ac = (lambda: torch.autocast("cuda", dtype=torch.bfloat16)) if c["precision"] == "amp_bf16" else contextlib.nullcontext
     ph.set("load", 0)
     fs = c["strategy"] == "fsdp2"
-    if fs and c["init"] == "meta":
+    if c["quantization"]:
+        if fs and c["init"] != "full": raise SystemExit("quantized weights are packed on the device before they are sharded: init full")
+        base, cfg, count = quantized(c, dtype)
+    elif fs and c["init"] == "meta":
         spec = dict(c["model"]); fam = spec.pop("family")
         cfg = AutoConfig.for_model(fam, **spec)
         with no_init_weights(), torch.device("meta"):
@@ -83,18 +140,19 @@ def run_parallel(c, ph, stub):
         base.tie_weights()
     else:
         base, cfg = R.build(c["model"], dtype, real=not stub)
-    info = dict(param_count=R.count(base)[0])
+    info = dict(param_count=count if c["quantization"] else R.count(base)[0])
     if c["gradient_checkpointing"]: base.gradient_checkpointing_enable(gradient_checkpointing_kwargs={"use_reentrant": False})
-    base.train()
+    whole = with_adapters(c, base)
+    whole.train()
     info["after_load_bytes"] = torch.cuda.memory_allocated()
     ph.set("wrap", 0)
-    model = base
+    model = whole
     if c["strategy"] in ("ddp", "zero1"):
         from torch.nn.parallel import DistributedDataParallel as DDP
         if stub:
             import torch.nn.parallel.distributed as td      # it compares what the other ranks sent: nothing here
             td._verify_param_shape_across_processes = lambda *a, **k: None
-        model = DDP(base, device_ids=[0], bucket_cap_mb=c["bucket_cap_mb"], gradient_as_bucket_view=c["gradient_as_bucket_view"], static_graph=c["static_graph"])
+        model = DDP(whole, device_ids=[0], bucket_cap_mb=c["bucket_cap_mb"], gradient_as_bucket_view=c["gradient_as_bucket_view"], static_graph=c["static_graph"])
         # The fake group's future holds no tensor, which DDP's built-in all-reduce hook refuses: hand the bucket back instead.
         # The reducer's buckets, views and copies are the same with and without a hook.
         def hook(state, bucket):
@@ -106,12 +164,12 @@ def run_parallel(c, ph, stub):
         from torch.distributed.device_mesh import init_device_mesh
         mesh = init_device_mesh("cuda", (c["world"],))
         kw = dict(mesh=mesh)
-        if c["precision"] == "mp_bf16": kw["mp_policy"] = MixedPrecisionPolicy(param_dtype=torch.bfloat16, reduce_dtype=getattr(torch, c["reduce_dtype"]))
+        if c["precision"] in ("mp_bf16", "bf16_mp"): kw["mp_policy"] = MixedPrecisionPolicy(param_dtype=torch.bfloat16, reduce_dtype=getattr(torch, c["reduce_dtype"]))
         if not c["shard_root_only"]:
             for l in layers_of(base): fully_shard(l, reshard_after_forward=c["reshard_after_forward"], **kw)
-        fully_shard(base, reshard_after_forward=False, **kw)
+        fully_shard(whole, reshard_after_forward=False, **kw)
         if c["init"] == "meta":
-            base.to_empty(device="cuda")
+            whole.to_empty(device="cuda")
             base.tie_weights()
             if not stub: init_values(base)
     gc.collect()
@@ -120,14 +178,14 @@ def run_parallel(c, ph, stub):
     info["after_wrap_bytes"] = torch.cuda.memory_allocated()
     ph.mark(list(base.parameters()), "parameter")
     ps = [p for p in model.parameters() if p.requires_grad]
-    okw = {"adamw": {}, "adamw_fused": {"fused": True}, "sgd": {}}[c["optimizer"]]
-    ocls = torch.optim.SGD if c["optimizer"] == "sgd" else torch.optim.AdamW
+    ocls, okw = optimizer_of(c["optimizer"])
     if c["strategy"] in ("zero1", "zero1_plain"):
         from torch.distributed.optim import ZeroRedundancyOptimizer
         opt = ZeroRedundancyOptimizer(ps, optimizer_class=ocls, parameters_as_bucket_view=c["parameters_as_bucket_view"], lr=1e-5, **okw)
         info["zero_local_params"] = sum(p.numel() for g in opt.optim.param_groups for p in g["params"])
     else:
         opt = ocls(ps, lr=1e-5, **okw)
+    if hasattr(opt, "train"): opt.train()
     orig = base.loss_function
     cur = [0]
     def lf(*a, **k):
@@ -170,9 +228,11 @@ def run_parallel(c, ph, stub):
 
 
 def warm(cases):
+    if any(c["quantization"] for c in cases): return   # bitsandbytes asks for the GPU at once: no child could use it then
     import torch.distributed.fsdp, torch.distributed.optim, torch.testing._internal.distributed.fake_pg, torch.nn.parallel.distributed  # noqa
+    if any(c["lora"] for c in cases): import peft  # noqa
 
 
 if __name__ == "__main__":
     R.__doc__ = __doc__
-    R.main(full=full_case, run_of=lambda c: run_parallel, warm=warm, extra_versions=("accelerate",))
+    R.main(full=full_case, run_of=lambda c: run_parallel, warm=warm, extra_versions=("accelerate", "peft", "bitsandbytes"))

@@ -25,9 +25,10 @@ Sizes are bytes.  --real/--stub: peak_allocated_bytes is torch.cuda.max_memory_a
 allocator did not split off.  rounded512_peak_bytes (and --fake's peak_allocated_bytes) is the sum of the requests
 rounded up to 512 only.  "reserved" is what the caching allocator took from the driver.
 
-Data-dependent host decisions.  Without data (--fake, --stub) three tests in transformers that read device
+Data-dependent host decisions.  Without data (--fake, --stub) four tests in transformers that read device
 values cannot be answered; they are answered as they come out for unpadded, unpacked batches, after running
-the same ops: find_packed_sequence_indices -> None, fast_all(mask) -> True, generate() runs to its full length.
+the same ops: find_packed_sequence_indices -> None, fast_all(mask) -> True, the mask of layers with linear attention
+is None, generate() runs to its full length.
 """
 import argparse, copy, gc, gzip, json, os, sys, time, warnings, weakref, contextlib, math
 
@@ -49,6 +50,7 @@ DEFAULTS = dict(
     train_mode=True,               # model.train(): dropout active as in the config
     logits_to_keep=None,           # inference_forward only
     max_new_tokens=None,           # generate only
+    padded=False,                  # masks are passed, and made as for rows of unequal length (--fake, --stub); sizes are as without
     steps=2,                       # optimizer steps (state appears in step 1, steady peak in step 2)
     fp32_matmul="highest",         # torch.set_float32_matmul_precision
 )
@@ -177,7 +179,7 @@ def install_module_hooks(tr):
 # ------------------------------------------------------------------------------------------------
 # patches
 # ------------------------------------------------------------------------------------------------
-def patch_data_dependence(max_new):
+def patch_data_dependence(max_new, padded=False):
     """Answer the host reads of device data that cannot be answered without data (--fake, --stub)."""
     import torch, transformers.masking_utils as mu
     def find_packed(position_ids):
@@ -189,8 +191,13 @@ def patch_data_dependence(max_new):
     mu.find_packed_sequence_indices = find_packed
     def fast_all(t):
         t.sum() == t.numel()
-        return True
+        return not padded
     mu.fast_all = fast_all
+    def create_recurrent_attention_mask(config, inputs_embeds, attention_mask, past_key_values=None, **kwargs):
+        if attention_mask is None or inputs_embeds.shape[1] == 1: return None
+        torch.all(attention_mask == 1)
+        return attention_mask[:, -inputs_embeds.shape[1]:].contiguous() if padded else None
+    mu.create_recurrent_attention_mask = create_recurrent_attention_mask   # modeling files import it after this
     mu.is_tracing = lambda t=None: False
     import transformers.generation.utils as gu
     if max_new:
@@ -361,6 +368,7 @@ def run_case(case, hooks, fake, reset_gen=lambda: None, on_model=None, want_init
     vocab = getattr(cfg, "vocab_size", None) or cfg.get_text_config().vocab_size
     B, S = case["micro_batch"], case["seq_len"]
     cpu_ids = torch.randint(10, vocab - 1, (B, S), dtype=torch.int64)
+    cpu_mask = torch.ones_like(cpu_ids)
     amp = {"amp_bf16": torch.bfloat16, "amp_fp16": torch.float16}.get(case["precision"])
     ac = (lambda: torch.autocast("cuda", dtype=amp)) if amp else contextlib.nullcontext
     task = case["task"]
@@ -371,8 +379,8 @@ def run_case(case, hooks, fake, reset_gen=lambda: None, on_model=None, want_init
         for step in (1, 2):
             hooks.phase("input", step)
             ids = cpu_ids.to(dev)
+            kw = {"attention_mask": cpu_mask.to(dev)} if case["padded"] else {}
             hooks.phase("forward", step)
-            kw = {}
             if case["logits_to_keep"] is not None: kw["logits_to_keep"] = case["logits_to_keep"]
             with torch.no_grad(), ac():
                 out = model(input_ids=ids, use_cache=case["use_cache"], **kw)
@@ -419,6 +427,7 @@ def run_case(case, hooks, fake, reset_gen=lambda: None, on_model=None, want_init
         for micro in range(G):
             hooks.phase("input", step)
             ids = cpu_ids.to(dev)
+            if case["padded"]: kw["attention_mask"] = mask = cpu_mask.to(dev)
             hooks.phase("forward", step)
             with ac():
                 if case["keep_outputs"]:
@@ -664,7 +673,7 @@ def sim_reserved(evs, **kw):
 def measure_fake(case, arch, timeline=None):
     import torch
     from torch._subclasses.fake_tensor import FakeTensorMode
-    reset = patch_data_dependence(case["max_new_tokens"])
+    reset = patch_data_dependence(case["max_new_tokens"], case["padded"])
     patch_fake(case, arch)
     torch.autograd.set_multithreading_enabled(False)
     t0 = time.time()
@@ -746,7 +755,7 @@ class PeakHooks(Hooks):
 def measure_cuda(case, mode, timeline=None, tags=True):
     import torch
     stub = mode == "stub"
-    reset = patch_data_dependence(case["max_new_tokens"]) if stub else (lambda: None)
+    reset = patch_data_dependence(case["max_new_tokens"], case["padded"]) if stub else (lambda: None)
     torch.cuda.init()
     ctx0 = torch.cuda.mem_get_info()
     t0 = time.time()

@@ -1,5 +1,8 @@
-"""A small loop, for the ways in which people start one: alone, or a rank of several under whatever launcher set RANK."""
+"""A small loop, for the ways in which people start one: alone, or a rank of several under whatever launcher set RANK. With `STEPPING`
+it goes on until it is ended, and leaves a file of that name and its rank once it has made some steps."""
+import itertools
 import os
+import pathlib
 
 import torch
 from torch import nn
@@ -12,7 +15,10 @@ if int(os.environ.get("WORLD_SIZE", 1)) > 1:
         torch.distributed.init_process_group("nccl")
     model = nn.parallel.DistributedDataParallel(model, device_ids=[torch.cuda.current_device()])
 optimizer = torch.optim.AdamW(model.parameters())
-for _ in range(20):
+stepping = os.environ.get("STEPPING")
+for step in itertools.count() if stepping else range(20):
     model(torch.randn(64, 512, device="cuda")).square().mean().backward()
     optimizer.step()
     optimizer.zero_grad()
+    if stepping and step == 5:
+        pathlib.Path(f"{stepping}-{os.environ.get('RANK', 0)}").touch()

@@ -265,7 +265,14 @@ pub(super) fn nothing_seen(rehearsal: &Rehearsal) -> Result<Exit, Failure> {
             "it must be Python with a CUDA build of PyTorch that trains on `cuda` (is a flag for it missing?), with LD_PRELOAD and \
              LD_LIBRARY_PATH as it was given them; pass these on where a launcher or container clears the environment",
         )),
-        code => Ok(command_exit(code)),
+        code => {
+            let how = code.map_or_else(String::new, |code| format!(" with exit code {code}"));
+            let failure = Failure::bad_input(format!("the command failed{how} before it used the GPU")).with_hint(
+                "if it found no GPU: what clears the environment (env -i, sudo, ssh, some launchers) must pass LD_PRELOAD, \
+                 LD_LIBRARY_PATH, PYTHONPATH and TONNAGE_* on",
+            );
+            Err(Failure { exit: command_exit(code), ..failure })
+        }
     }
 }
 

@@ -42,7 +42,8 @@ fn a_command_that_fails_for_its_own_reasons_comes_through() {
     let output = shell(&[], "echo out; echo err >&2; exit 7");
     assert_eq!(output.status.code(), Some(7));
     assert_eq!(output.stdout, b"out\n");
-    assert!(String::from_utf8_lossy(&output.stderr).ends_with("err\n"));
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(said.contains("err\n") && said.contains("failed with exit code 7 before it used the GPU"), "{said}");
     let failed = shell(&[], &format!("{}; exit 5", leaves_by_itself("fits")));
     assert_eq!(failed.status.code(), Some(5));
     let screen = String::from_utf8_lossy(&failed.stdout);
@@ -121,6 +122,28 @@ fn what_was_seen_until_a_signal_is_told() {
     assert_eq!(started.wait().unwrap().code(), Some(143));
     let screen = screen.join("\n");
     assert!(screen.contains("not known   reached "), "{screen}");
+}
+
+#[test]
+fn a_process_that_writes_its_figures_outlives_the_shell_that_a_signal_ends() {
+    use nix::sys::signal::{Signal, kill};
+    use nix::unistd::Pid;
+
+    let record = "sleep 1; cp rehearsal/fits.json $TONNAGE_REHEARSE_DIR/record-$$.json; exit";
+    let used = "echo 0 5 5 1 0 0 0 > $TONNAGE_REHEARSE_DIR/used-$$";
+    let script =
+        format!("/bin/sh -c 'trap \"{record}\" TERM; {used}; echo there; while :; do sleep 0.1; done' & wait; exit 0");
+    let mut started = command(&["rehearse", "--gpu", "a100-80", "--", "/bin/sh", "-c", &script]);
+    let started =
+        started.env("PATH", "/usr/bin:/bin").stdout(Stdio::piped()).stderr(Stdio::null()).stdin(Stdio::null());
+    let mut started = started.spawn().unwrap();
+    let mut out = BufReader::new(started.stdout.take().unwrap());
+    let mut line = String::new();
+    out.read_line(&mut line).unwrap();
+    kill(Pid::from_raw(started.id().cast_signed()), Signal::SIGTERM).unwrap();
+    let screen: Vec<String> = out.lines().map(Result::unwrap).collect();
+    assert_eq!(started.wait().unwrap().code(), Some(143));
+    assert!(screen.join("\n").contains("not known   reached 2.53 GiB"), "{screen:?}");
 }
 
 #[test]

@@ -1,12 +1,15 @@
 """Loaded by Python at start-up because `tonnage rehearse` put this folder first on PYTHONPATH.
 
-Runs the environment's own sitecustomize, if there is one, and then starts the rehearsal.
+Runs the environment's own sitecustomize, if there is one, and then starts the rehearsal, once in a process: another copy of this
+folder on the path is passed over, and a sitecustomize that runs the ones it hides comes here again in vain.
 """
 
 import os
 import sys
 
 HERE = os.path.dirname(os.path.abspath(__file__))
+BEGUN = "_tonnage_rehearse_begun"
+"""Set in `sys` by the first copy that runs."""
 
 
 def run_own_sitecustomize():
@@ -14,8 +17,7 @@ def run_own_sitecustomize():
     from importlib.machinery import PathFinder
     from importlib.util import module_from_spec
 
-    places = [place for place in sys.path if os.path.abspath(place or ".") != HERE]
-    spec = PathFinder.find_spec("sitecustomize", places)
+    spec = PathFinder.find_spec("sitecustomize", [place for place in sys.path if not is_ours(place)])
     if spec is None or spec.loader is None:
         return
     module = module_from_spec(spec)
@@ -23,10 +25,18 @@ def run_own_sitecustomize():
     spec.loader.exec_module(module)
 
 
-try:
-    run_own_sitecustomize()
-finally:
-    if os.environ.get("TONNAGE_REHEARSE_DIR"):
-        import tonnage_rehearse
+def is_ours(place):
+    """Whether this folder of the path is this file's, or a copy of it."""
+    place = os.path.abspath(place or ".")
+    return place == HERE or os.path.isfile(os.path.join(place, "tonnage_rehearse", "__init__.py"))
 
-        tonnage_rehearse.start()
+
+if not hasattr(sys, BEGUN):
+    setattr(sys, BEGUN, HERE)
+    try:
+        run_own_sitecustomize()
+    finally:
+        if os.environ.get("TONNAGE_REHEARSE_DIR"):
+            import tonnage_rehearse
+
+            tonnage_rehearse.start()

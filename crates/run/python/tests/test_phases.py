@@ -112,3 +112,21 @@ class Steady(Case):
         self.assertEqual(self.phases.would_reach(["inference"]), 80)
         self.counters.now = 10
         self.assertIsNone(self.phases.would_reach(["inference"]))
+
+    def test_what_the_first_of_several_left_is_not_taken_again(self):
+        def infer(peak, now):
+            self.phases.begin("inference")
+            self.counters.peak, self.counters.now = peak, now
+            self.phases.begin("between")
+
+        infer(42, 32)  # 10 for itself, and a workspace of 32 that stays
+        infer(42, 32)
+        self.phases.begin("forward")
+        self.counters.now = self.counters.peak = 50
+        self.phases.begin("between")
+        self.assertEqual(self.phases.would_reach(["inference"]), 60)
+        # What each of them leaves (a buffer that grows) is taken again.
+        self.counters.now = 32
+        infer(62, 52)
+        self.counters.now = 50
+        self.assertEqual(self.phases.would_reach(["inference"]), 80)

@@ -7,7 +7,7 @@ import unittest
 from types import SimpleNamespace
 
 from tonnage_rehearse.phases import Phase
-from tonnage_rehearse.repeats import signature
+from tonnage_rehearse.repeats import UNTOLD, signature
 from tonnage_rehearse.timeline import Writer
 
 TORCH = "/venv/lib/python3.11/site-packages/torch/nn/modules/linear.py"
@@ -101,6 +101,22 @@ class Repeat(Case):
         self.assertEqual([line for line in lines if line[0] == "p"], steps)
         self.assertEqual([line[1] for line in lines if line[0] == "f"], [1, 0, 3, 2, 5, 4, 7, 6, 9, 8])
         self.assertEqual([line[1] for line in lines if line[0] == "a"], list(range(12)))
+
+    def test_without_stacks_lines_are_those_of_the_step_before_as_long_as_it_goes_alike(self):
+        main = [("linear", os.path.abspath("train.py"), 41)]
+        for number in (1, 2):
+            self.take(number, [alloc(1, 128, main), free(1), alloc(2, 256, main), alloc(3, 8, main), free(2), free(3)])
+        other = [("embed", os.path.abspath("train.py"), 7)]
+        self.take(3, [alloc(1, 128), free(1), alloc(2, 257), alloc(3, 8), alloc(4, 64, other), free(2), free(3), free(4)], is_like=True)
+        told = [line[4] for line in self.lines() if line[0] == "a"][6:]
+        self.assertEqual(told, ["train.py:41 in linear", UNTOLD, UNTOLD, "train.py:7 in embed"])
+
+    def test_a_step_without_stacks_that_goes_as_before_is_no_other(self):
+        main = [("linear", os.path.abspath("train.py"), 41)]
+        for number in (1, 2):
+            self.take(number, [alloc(1, 128, main), free(1)])
+        self.take(3, [alloc(1, 128), free(1)], is_like=True)
+        self.assertIsNotNone(self.writer.template)
 
     def test_what_does_not_follow_is_seen(self):
         for number in (1, 2, 3):

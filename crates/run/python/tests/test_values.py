@@ -42,6 +42,44 @@ class Followed(unittest.TestCase):
         self.assertEqual((unknown.tolist(), list(self.told)), ([3, 4], ["size"]))
         self.assertEqual(lengths._target_lengths(self.torch.zeros(2, 5), 2), [5, 5])
 
+    def test_what_was_chosen_is_sorted_truly(self):
+        sort = self.choices._chosen(self.torch.sort, self.choices._sorted)
+        argsort = self.choices._chosen(self.torch.argsort, self.choices._sorted)
+        cuda = mock.patch.object(self.torch.Tensor, "is_cuda", True)
+        written, uniform = self.torch.tensor([3, 1, 2]), self.known.uniform((3,), self.torch.long)
+        sorted_truly = [1, 2, 3], [1, 2, 0]
+        for certainty, value, (numbers, places) in (
+            (self.known.Certainty.CHOSEN, written, sorted_truly),
+            (self.known.Certainty.UNKNOWN, written, sorted_truly),
+            (self.known.Certainty.UNKNOWN, uniform, (None, [0, 1, 2])),
+        ):
+            tensor = value.clone()
+            self.known.give(tensor, value, certainty)
+            with cuda:
+                ordered, order = sort(tensor), argsort(tensor)
+            found = self.known.of(ordered[0])
+            self.assertEqual(None if found is None else found.value.tolist(), numbers)
+            for one in (ordered[1], order):
+                self.assertEqual(self.known.of(one).value.tolist(), places)
+
+    def test_drawn_numbers_are_shared_out_in_every_combination(self):
+        draw = self.choices._integers(self.torch.randint, "randint")
+
+        def drawn(*args, **kwargs):
+            out = draw(*args, **kwargs)
+            self.assertIs(self.known.of(out).certainty, self.known.Certainty.CHOSEN)
+            return self.known.of(out).value
+
+        shifts = drawn(-2, 3, size=(50, 2))
+        self.assertEqual(shifts.unique(dim=0, return_counts=True)[1].tolist(), [2] * 25)
+        self.assertEqual(drawn(3, (7,)).tolist(), [0, 1, 2, 0, 1, 2, 0])
+        self.assertEqual(drawn(low=4, high=6, size=(3,), dtype=self.torch.int32).tolist(), [4, 5, 4])
+        # Of one row, and of tokens, the first.
+        self.assertEqual((drawn(2, 9, (1,)).tolist(), drawn(5000, (3,)).tolist(), drawn(1, 9, ()).item()), ([2], [0, 0, 0], 1))
+        self.assertLess(int(drawn(512, (3, 400)).max()), 512)
+        with mock.patch.object(self.choices.Experts, "worst", True):
+            self.assertEqual(drawn(3, (7,)).tolist(), [0] * 7)
+
     def test_whole_numbers_that_a_model_takes_to_the_host_are_told(self):
         from tonnage_rehearse.values import births
 

@@ -147,7 +147,7 @@ pub fn rehearse_with(
     let installed = Installed::find_or_make(folder.path())?;
     let environment = Environment { options, installed: &installed, records: folder.path() };
     let started = Instant::now();
-    let end = run_command(options, &environment, inherited)?;
+    let end = run_command(options, &environment, inherited, &|| folder.is_being_written())?;
     let (processes, seen, traces) = folder.read_records()?;
     let ended_by = match end {
         End::Exited(_) => None,
@@ -173,6 +173,7 @@ fn run_command(
     options: &Options,
     environment: &Environment<'_>,
     inherited: &dyn Fn(&str) -> Option<OsString>,
+    is_unfinished: &dyn Fn() -> bool,
 ) -> Result<End, RehearseError> {
     let [program, arguments @ ..] = options.command.as_slice() else {
         let error = io::Error::new(io::ErrorKind::InvalidInput, "no command");
@@ -184,7 +185,7 @@ fn run_command(
         command.stdout(Stdio::from(io::stderr()));
     }
     let not_started = |error| RehearseError::Start { command: program.to_string_lossy().into_owned(), error };
-    interrupts::run_command(&mut command).map_err(not_started)
+    interrupts::run_command(&mut command, is_unfinished).map_err(not_started)
 }
 
 /// The exit code as a shell tells it: 128 and the number of a signal that ended the command.

@@ -11,6 +11,7 @@ use tonnage_secrets::hide_in_words;
 
 use super::RehearseError;
 use crate::bounded::read_text;
+use crate::launch::is_alive;
 use crate::private::TemporaryFolder;
 
 /// The folder; it goes when this goes.
@@ -59,6 +60,14 @@ impl Folder {
             }
         }
         Ok((processes, seen, traces))
+    }
+
+    /// Whether a process that used a device lives and has not left its record yet.
+    pub fn is_being_written(&self) -> bool {
+        let Ok(entries) = fs::read_dir(self.path()) else { return false };
+        let names = entries.flatten().filter_map(|entry| entry.file_name().into_string().ok());
+        let mut pids = names.filter_map(|name| name.strip_prefix("used-")?.parse().ok());
+        pids.any(|pid: i32| !self.path().join(format!("record-{pid}.json")).exists() && is_alive(pid))
     }
 
     /// The processes that used a device and left no record, as the driver saw them, by process.

@@ -23,6 +23,27 @@ class Phase:
         return f"{self.step}:{self.name}" if self.step <= LABELLED_STEPS else f"{LABELLED_STEPS}+:{self.name}"
 
 
+class Rise:
+    """What phases of one kind took beyond what was allocated when they began."""
+
+    def __init__(self):
+        self.times = self.first = self.kept = self.later = self.kept_later = 0
+
+    def note(self, rise, kept):
+        """One more, and what it left allocated."""
+        self.times += 1
+        if self.times == 1:
+            self.first, self.kept = rise, kept
+        else:
+            self.later, self.kept_later = max(self.later, rise), max(self.kept_later, kept)
+
+    @property
+    def most(self):
+        """The most that another one would take. What the first left and no other did (cuBLAS's workspace) is there already."""
+        once = max(self.kept - self.kept_later, 0) if self.times > 1 else 0
+        return max(self.first - once, self.later)
+
+
 class Device:
     """What was seen of a device."""
 
@@ -32,7 +53,7 @@ class Device:
         self.began = 0
         """Allocated when the phase that runs began."""
         self.rises = {}
-        """Name of a phase -> the most that one took beyond what was allocated when it began."""
+        """Name of a phase -> what such phases took."""
         self.retries = self.ooms = 0
 
     def note(self, label, reading):
@@ -63,6 +84,8 @@ class Phases:
         self.grown = None
         self.steady_steps = 0
         self.history = []
+        self.observe = None
+        """Called with the history at every boundary, where somebody asked for it."""
         self.current = Phase("load", 0, [0] * len(self.devices))
         self.history.append(self.current)
 
@@ -77,7 +100,7 @@ class Phases:
         for index, device in enumerate(self.devices):
             reading = self.counters.end_and_begin(index)
             device.note(self.current.label, reading)
-            device.rises[self.current.name] = max(device.rises.get(self.current.name, 0), reading.peak_allocated - device.began)
+            device.rises.setdefault(self.current.name, Rise()).note(reading.peak_allocated - device.began, reading.allocated - device.began)
             device.began = reading.allocated
             begins.append(reading.events)
             readings.append(reading)
@@ -86,6 +109,8 @@ class Phases:
         if self.steps_done >= 1 and name not in ("optimizer", "between", "clip", "zero_grad"):
             self.seen_since_second.add(name)
         self.history.append(self.current)
+        if self.observe is not None:
+            self.observe(self.history)
 
     def _step(self, name):
         if name in ("load", "wrap") and self.steps_done == 0:
@@ -134,7 +159,7 @@ class Phases:
     def would_reach(self, names):
         """What phases of these names would reach from here, where the first device that exceeds its peak would; else None."""
         for index, device in enumerate(self.devices):
-            reached = self.counters.read(index).allocated + max(device.rises.get(name, 0) for name in names)
+            reached = self.counters.read(index).allocated + max(device.rises.get(name, Rise()).most for name in names)
             if reached > device.peak_allocated:
                 return reached
         return None

@@ -48,10 +48,12 @@ class Record:
         self.failure = {"type": kind.__name__, "out_of_memory": out_of_memory, "message": str(value)[:2000]}
 
     def write_at_once(self, stop):
-        """The same in a signal's handler, where this very thread may be writing it."""
-        if self.lock.acquire(blocking=False):
-            self.lock.release()
-            self.write(stop)
+        """The same in a signal's handler, where this very thread may be writing it; False if it is, and the process ends after that."""
+        if not self.lock.acquire(blocking=False):
+            return False
+        self.lock.release()
+        self.write(stop)
+        return True
 
     def write(self, stop):
         """Writes it, once."""

@@ -8,10 +8,15 @@ def signature(start, history, now, device, place):
     """What the allocator did between two drains, boundary by boundary; `start` and `now` are the readings at both ends."""
     told, step = [], history[0].step if history else 0
     for phase, reading in [*((phase, phase.readings[device]) for phase in history if phase.readings), (None, now)]:
-        name = (phase.name, phase.step - step, phase.begins[device] - place) if phase else None
-        told.append((name, tuple(map(operator.sub, reading.sums, start.sums)), reading.allocated, reading.peak_allocated, reading.reserved))
+        told.append(told_of(phase, step, reading, start, device, place))
         start = reading
     return tuple(told)
+
+
+def told_of(phase, step, reading, start, device, place):
+    """The same at one boundary, where this phase began (None: the step's end); `step`: that of the first phase."""
+    name = (phase.name, phase.step - step, phase.begins[device] - place) if phase else None
+    return name, tuple(map(operator.sub, reading.sums, start.sums)), reading.allocated, reading.peak_allocated, reading.reserved
 
 
 class Block:
@@ -28,6 +33,27 @@ class Block:
         if type(line) is tuple:
             return (line[0], line[1] - step)
         return None if line is None else line - self.first
+
+
+UNTOLD = "a step that began like those before it"
+"""In place of the line, where no stack was taken and the step before does not say it."""
+
+
+class Lockstep:
+    """What a step's allocations were, for one that had no stacks: the same, as long as one goes with the other."""
+
+    def __init__(self, block):
+        lines = block.lines if block is not None else []
+        self.lines = iter([line for line in lines if type(line) in (list, int)])
+
+    def next(self, size):
+        """Origin and category of the allocation of this size that is next; None for a free (no size), and once the two have parted."""
+        line = next(self.lines, None)
+        if type(line) is list and line[1] == size:
+            return line[2], line[3]
+        if type(line) is not int or size is not None:
+            self.lines = iter(())
+        return None
 
 
 class Template:

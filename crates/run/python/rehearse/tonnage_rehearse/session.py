@@ -97,9 +97,10 @@ class Session:
                 signal.signal(number, functools.partial(self._asked_to_end, before, owner))
 
     def _asked_to_end(self, before, owner, number, frame):
-        name = signal.Signals(number).name
-        if os.getpid() == owner:
-            self.record.write_at_once({"reason": "signal", "message": f"ended by {name}", "place": places.of_frame(frame)})
+        stop = {"reason": "signal", "message": f"ended by {signal.Signals(number).name}", "place": places.of_frame(frame)}
+        if os.getpid() == owner and not self.record.write_at_once(stop):
+            # Launchers hand on what the whole group has got: the second of them comes while the first writes.
+            return
         if callable(before):
             before(number, frame)
         signal.signal(number, signal.SIG_DFL)

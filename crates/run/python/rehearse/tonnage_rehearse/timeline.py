@@ -7,7 +7,7 @@ import json
 import os
 
 from . import places
-from .repeats import Adrift, Block, Template
+from .repeats import UNTOLD, Adrift, Block, Lockstep, Template
 
 _TORCH = os.path.join("site-packages", "torch") + os.sep
 _WRAPPERS = (os.path.join("nn", "parallel", "distributed.py"), os.path.join("fsdp", "_fully_shard"))
@@ -26,10 +26,11 @@ class Writer:
         """The last step, where it was taken as a whole; the lines of those that repeat it."""
         self.adrift = Adrift()
 
-    def take(self, entries, history, marks, backward_line, is_step=False, blocks=()):
+    def take(self, entries, history, marks, backward_line, is_step=False, blocks=(), is_like=False):
         """Writes the entries; how many there were, or None where they do not follow from what was written. The backward pass runs
         on a thread of its own: its allocations belong to `backward_line`, the user's line that began it. `blocks`: address and
-        size of what is alive after them; `is_step`: they are a step, from its end to the next's."""
+        size of what is alive after them; `is_step`: they are a step, from its end to the next's; `is_like`: they had no stacks at first,
+        because they went like the step before."""
         entries = [e for e in entries if e["action"] in ("alloc", "free_completed")]
         if not entries and self.file is None:
             return 0
@@ -39,12 +40,13 @@ class Writer:
             return None
         lines, phase, at, first = [], "", 0, self.number
         self.stacks.clear()
+        like = Lockstep(self.block) if is_like else None
         between = sorted(self.between(history, marks), key=lambda event: event[:2])
         for index, entry in enumerate(entries):
             while at < len(between) and between[at][0] <= self.place + index:
                 phase = self.note(between[at], lines) or phase
                 at += 1
-            lines.append(self.event(entry, backward_line if phase == "backward" else None))
+            lines.append(self.event(entry, backward_line if phase == "backward" else None, like))
         for event in between[at:]:
             self.note(event, lines)
         self.file.write("\n".join(map(_text, lines)) + "\n")
@@ -97,22 +99,30 @@ class Writer:
             lines.append(None)
         return None
 
-    def event(self, entry, backward_line):
-        """A line, or what becomes one when its category is known."""
+    def event(self, entry, backward_line, like=None):
+        """A line, or what becomes one when its category is known; `like` tells of it where it has no stack."""
         address = entry["addr"]
         if entry["action"] != "alloc":
+            if like:
+                like.next(None)
             line = self.live.pop(address, None)
             return line[0] if line is not None else 0
         stream = self.streams.setdefault(entry["stream"], len(self.streams))
-        frames = entry.get("frames") or ()
+        size = max(entry["size"], 1)
+        line = [self.number, size, *self._told(entry.get("frames") or (), backward_line, like and like.next(size), like), stream]
+        self.number += 1
+        self.live[address] = line
+        return line
+
+    def _told(self, frames, backward_line, before, like):
+        """Origin and category of an allocation, by its stack or as they were in the step before."""
+        if like and not frames:
+            return before or ("\0" + (backward_line or UNTOLD), "temporary")
         stack = (backward_line, *map(id, frames))
         told = self.stacks.get(stack)
         if told is None:
             told = self.stacks[stack] = ("\0".join(_origin(frames, backward_line)), _category(frames))
-        line = [self.number, max(entry["size"], 1), *told, stream]
-        self.number += 1
-        self.live[address] = line
-        return line
+        return told
 
     def open(self):
         """The file begins with a header."""

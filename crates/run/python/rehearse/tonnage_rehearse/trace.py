@@ -8,8 +8,11 @@ import threading
 
 import torch
 
-from .repeats import signature
+from .repeats import signature, told_of
 from .timeline import Writer
+
+ALIKE = 3
+"""Steps that repeat one after another, after which PyTorch takes no stacks until something else happens: as many as make a run steady."""
 
 MANY = 20
 """The buffer is drained before a step is over when there are entries divided by this allocations and frees; each takes up to
@@ -32,6 +35,12 @@ class Trace:
         """Why the trace ends before the run does, or None."""
         self.start = self.signatures = None
         """Readings when the buffer was emptied last; what the step before then did, device by device."""
+        self.repeated = 0
+        """Steps in a row that repeated."""
+        self.is_plain = self.was_plain = False
+        """Whether no stacks are taken; whether what is in the buffer began so."""
+        self.counted = None
+        """The phase that was asked last how much has happened."""
 
     def begin(self):
         """Starts PyTorch's recording; it must be the first thing after the device is there."""
@@ -52,7 +61,28 @@ class Trace:
 
     def _start_history(self):
         # Frees carry no stack: only births are attributed to lines.
-        self.record_history(enabled="all", context="alloc", stacks="python", max_entries=self.wanted.trace_entries)
+        context = None if self.is_plain else "alloc"
+        self.record_history(enabled="all", context=context, stacks="python", max_entries=self.wanted.trace_entries)
+
+    def _watch_phases(self):
+        """Steps repeat: stacks are taken again from the first phase on that follows another one, or one that did something else."""
+        self.is_plain = True
+        self.phases.observe = self._phase_began
+
+    def _phase_began(self, history):
+        """The last of these has begun."""
+        phase, at = history[-1], len(history) - 1
+        for index, writer in enumerate(self.writers):
+            expected, before = self.signatures[0][index], self.start[index] if at == 0 else history[-2].readings[writer.device]
+            told = told_of(phase, history[0].step, phase.readings[writer.device], before, writer.device, writer.place)
+            if at >= len(expected) or told != expected[at]:
+                self._end_plain()
+                return
+
+    def _end_plain(self):
+        self.repeated, self.is_plain, self.phases.observe = 0, False, None
+        if self.is_on:
+            self._start_history()
 
     def end(self, reason):
         """No more is recorded, and why."""
@@ -79,6 +109,11 @@ class Trace:
             self.drain()
 
     def _events(self):
+        """How much has happened: up to the last boundary, where there was one since the last time."""
+        current = self.phases.current
+        if current is not self.counted:
+            self.counted = current
+            return sum(current.begins[writer.device] for writer in self.writers)
         return sum(self.counters.read(writer.device).events for writer in self.writers)
 
     def drain(self, is_step=False):
@@ -102,7 +137,10 @@ class Trace:
             return False
         self.roles.take()
         self.phases.take_history()
-        self._empty()
+        self.repeated += 1
+        if self.repeated == ALIKE:
+            self._watch_phases()
+        self._empty(now)
         self.budget -= sum(writer.repeat() for writer in self.writers)
         if self.budget <= 0:
             self._stop("enough was recorded")
@@ -112,11 +150,12 @@ class Trace:
     def _read(self):
         return [self.counters.read(writer.device) for writer in self.writers]
 
-    def _empty(self):
+    def _empty(self, now):
+        """`now`: what the counters say."""
         # Switching it off empties the buffer, in every version.
         self.record_history(enabled=None)
         self._start_history()
-        self.start = self._read()
+        self.was_plain, self.start = self.is_plain, now
         self.drained = sum(reading.events for reading in self.start)
 
     def _take(self, goes_on=False, is_step=False):
@@ -134,8 +173,12 @@ class Trace:
     def _take_all(self, goes_on, is_step):
         marks = self.roles.take()
         snapshot = torch.cuda.memory._snapshot()
+        is_like = self.was_plain
+        if self.is_plain:
+            self._end_plain()
+        self.repeated = 0
         if goes_on:
-            self._empty()
+            self._empty(self._read())
         history = self.phases.take_history()
         room = self.wanted.trace_entries
         if any(len(entries) >= room for entries in snapshot["device_traces"]):
@@ -145,7 +188,7 @@ class Trace:
         for writer in self.writers:
             entries = snapshot["device_traces"][writer.device]
             blocks = alive(snapshot, writer.device) if writer.adrift.sizes else ()
-            taken = writer.take(entries, history, marks, self.phases.backward_line, is_step, blocks)
+            taken = writer.take(entries, history, marks, self.phases.backward_line, is_step, blocks, is_like)
             if taken is None:
                 self._stop("steps were taken for repetitions of one, and what came after does not follow from them")
                 return

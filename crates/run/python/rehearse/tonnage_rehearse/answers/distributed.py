@@ -5,10 +5,15 @@ other ranks sent is not compared.
 import ctypes
 import functools
 import pickle
+import time
+import weakref
 
-from .. import imports
+from .. import caveats, imports
 from ..values import known
-from ..values.follow import Computing, tensors_in
+from ..values.follow import Computing, _compiling, tensors_in
+
+WATCHDOG = 0.3
+"""Seconds after which NCCL's watchdog, which looks every 100 ms, has let go of what was sent."""
 
 
 class Joined:
@@ -32,6 +37,36 @@ def _ddp(module):
     """DDP compares the shapes of its parameters with those of rank 0."""
     if hasattr(module, "_verify_param_shape_across_processes"):
         module._verify_param_shape_across_processes = lambda *args, **kwargs: None
+    kind = module.DistributedDataParallel
+    if hasattr(kind, "_pre_forward"):
+        kind._pre_forward = _settling(kind._pre_forward)
+
+
+def _settling(original):
+    """Before its second pass DDP makes its buckets anew. The watchdog holds those that were sent until it looks again, by when a step of a
+    GPU is mostly over: not so here, where steps take no time, and one rank would have both and another not."""
+    sends = weakref.WeakKeyDictionary()
+
+    @functools.wraps(original)
+    def _pre_forward(self, *inputs, **kwargs):
+        if not _compiling() and known._torch().is_grad_enabled() and sends.get(self) is not False:
+            if sends.get(self):
+                time.sleep(WATCHDOG)
+                _tell_of_buckets(self)
+            # Whether this pass is sent; False once the buckets are made.
+            sends[self] = False if sends.get(self) else self.require_backward_grad_sync or None
+        return original(self, *inputs, **kwargs)
+
+    return _pre_forward
+
+
+def _tell_of_buckets(wrapped):
+    size = sum(one.numel() * one.element_size() for one in wrapped.parameters() if one.requires_grad)
+    caveats.tell_of_run(
+        "buckets",
+        f"DDP made its buckets anew after the first backward pass; the old ones were gone by then: where a pass takes less than the 100 ms "
+        f"between two looks of NCCL's watchdog they may still be there, {size / 2**20:.1f} MiB more at that moment",
+    )
 
 
 def _joins(module):

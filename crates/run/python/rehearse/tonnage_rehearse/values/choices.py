@@ -47,7 +47,7 @@ def install(torch):
     replace(torch, owners, "scatter", _placed)
     replace(torch, (torch.Tensor,), "scatter_", _placed)
     replace(torch, (torch,), "randperm", _ordered)
-    replace(torch, (torch,), "randint", _lowest)
+    replace(torch, (torch,), "randint", _integers)
 
 
 def spread(shape, dimension, size):
@@ -77,7 +77,9 @@ def _chosen(original, give):
         if _compiling() or Spent.depth or not known.Values.is_on or not getattr(input, "is_cuda", False):
             return out
         found = known.of(input)
-        if found is not None and found.certainty < Certainty.CHOSEN:
+        # What was chosen, or written into empty memory, is sorted as any numbers; who is chosen among it is another choice.
+        is_told = found is not None and give is _sorted and (found.certainty is Certainty.CHOSEN or not known.is_uniform(found.value))
+        if is_told or (found is not None and found.certainty < Certainty.CHOSEN):
             follow(original, "", out, (input, *args), kwargs)
             return out
         with Computing():
@@ -164,14 +166,33 @@ def _ordered(original, name):
     return randperm
 
 
-def _lowest(original, name):
+def _integers(original, name):
     def randint(*args, **kwargs):
         out = original(*args, **kwargs)
         if not _compiling() and not Spent.depth and known.is_plain(out):
-            has_low = (len(args) > 1 and not isinstance(args[1], (tuple, list))) or "low" in kwargs
-            low = kwargs.get("low", args[0] if args else 0) if has_low else 0
+            low, high = _bounds(args, kwargs)
             with Computing():
-                _give(out, known.uniform(out.shape, out.dtype, int(low)))
+                _give(out, _shared(out, low, high))
         return out
 
     return randint
+
+
+def _bounds(args, kwargs):
+    """Of `randint(high, size)` and `randint(low, high, size)`."""
+    numbers = [one for one in args[:2] if not isinstance(one, (tuple, list))]
+    low = kwargs.get("low", numbers[0] if len(numbers) > 1 or ("high" in kwargs and numbers) else 0)
+    return int(low), int(kwargs.get("high", numbers[-1] if numbers else low + 1))
+
+
+def _shared(out, low, high):
+    """Row after row the next of few numbers, and column after column more slowly, so that their combinations are as many; of one row, or
+    of many numbers, the lowest."""
+    torch, kinds = known._torch(), high - low
+    rows = out.shape[0] if out.dim() else 1
+    columns = out.numel() // max(rows, 1)
+    if Experts.worst or rows == 1 or not 1 < kinds <= FEW or not 0 < columns <= FEW or out.numel() > known.MOST:
+        return known.uniform(out.shape, out.dtype, low)
+    slower = torch.tensor([kinds ** min(column, 62 // kinds.bit_length()) for column in range(columns)], device="cpu")
+    places = torch.arange(rows, device="cpu").unsqueeze(1).div(slower, rounding_mode="floor")
+    return places.remainder_(kinds).add_(low).reshape(out.shape).to(out.dtype)
