@@ -61,7 +61,8 @@ fn without_seed(part: &str) -> (String, Option<u64>) {
     if lower.len() != part.len() {
         return (part.to_owned(), None);
     }
-    let digits = |from: usize| lower[from..].bytes().take_while(u8::is_ascii_digit).count();
+    // Bytes: the second place after a `_` may lie inside a letter.
+    let digits = |from: usize| lower.as_bytes().iter().skip(from).take_while(|byte| byte.is_ascii_digit()).count();
     let found = lower.match_indices("seed").find_map(|(at, word)| {
         let after = at + word.len();
         let gap = lower[after..].bytes().take_while(|byte| matches!(byte, b'_' | b'-' | b'=' | b'.')).count();
@@ -69,8 +70,7 @@ fn without_seed(part: &str) -> (String, Option<u64>) {
         (count > 0).then_some((at, after + gap, count))
     });
     let short = || {
-        let (at, count) =
-            lower.rmatch_indices(['_', '-']).next().map(|(at, _)| (at, digits((at + 2).min(lower.len()))))?;
+        let (at, count) = lower.rmatch_indices(['_', '-']).next().map(|(at, _)| (at, digits(at + 2)))?;
         let is_seed = lower[at + 1..].starts_with('s') && count > 0 && at + 2 + count == lower.len();
         is_seed.then_some((at, at + 2, count))
     };
@@ -101,6 +101,7 @@ mod tests {
             ("lr/1e-3/Seed-11/log.csv", "lr/1e-3", Some(11)),
             ("glass_s/x-s.csv", "glass_s/x-s", None),
             ("seed99999999999999999999.csv", "top", None),
+            ("a-\u{fffd}eed1.csv", "a-\u{fffd}eed1", None),
         ];
         for (path, configuration, seed) in cases {
             assert_eq!(of_path(path, "top"), (configuration.to_owned(), seed), "{path}");

@@ -6,7 +6,7 @@
 use tonnage_core::failure::{Class, Strength};
 use tonnage_core::printable::printable;
 use tonnage_core::units::Bytes;
-use tonnage_doctor::{Diagnosis, End, FailureCause, Figure, Located, advise};
+use tonnage_doctor::{Diagnosis, End, FailureCause, Figure, Located, Ranks, advise};
 
 use super::paint::{BAD, BOLD, DIM, FLAG, WARN, paint_text, wrap_text};
 use super::plan::plan_screen;
@@ -29,8 +29,7 @@ pub fn doctor_screen(answer: &DoctorAnswer<'_>, look: &Look) -> String {
     text.push_str(&lines_before(root, look));
     text.push_str(&rank_lines(diagnosis, look));
     text.push_str(&evidence_lines("also found", &diagnosis.others, look));
-    let echoes = if root.finding.strength() > Strength::Echo { "follows from a rank's death" } else { "found with it" };
-    text.push_str(&evidence_lines(echoes, &diagnosis.echoes, look));
+    text.push_str(&evidence_lines(echoes_heading(root.finding.strength(), &diagnosis.ranks), &diagnosis.echoes, look));
     text.push_str(&evidence_lines("often printed and not fatal", &diagnosis.warnings, look));
     text.push_str(&evidence_lines("the job went on after", &diagnosis.survived, look));
     text.push_str(&evidence_lines("earlier attempts ended with", &diagnosis.earlier, look));
@@ -44,6 +43,15 @@ pub fn doctor_screen(answer: &DoctorAnswer<'_>, look: &Look) -> String {
         None => {}
     }
     text
+}
+
+/// What stands above echoes: of a rank only where a log names any.
+fn echoes_heading(strength: Strength, ranks: &Ranks) -> &'static str {
+    match strength > Strength::Echo {
+        true if ranks.ends.is_empty() => "follows from it",
+        true => "follows from a rank's death",
+        false => "found with it",
+    }
 }
 
 fn nothing_found(answer: &DoctorAnswer<'_>, look: &Look) -> String {
@@ -312,5 +320,18 @@ fn verdict_words(needed: u64, predicted: u64) -> String {
         format!("{needed_text}: more than this job needs, so something else ran (batch, length, precision, evaluation)")
     } else {
         format!("{needed_text}: within what was predicted")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn echoes_follow_from_a_rank_only_where_there_are_ranks() {
+        let ranks = Ranks { ends: vec![(1, End::Raised)], behind: Vec::new() };
+        assert_eq!(echoes_heading(Strength::Cause, &ranks), "follows from a rank's death");
+        assert_eq!(echoes_heading(Strength::Cause, &Ranks::default()), "follows from it");
+        assert_eq!(echoes_heading(Strength::Echo, &ranks), "found with it");
     }
 }
