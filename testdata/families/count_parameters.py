@@ -19,6 +19,9 @@ LATENT = dict(ODD, num_key_value_heads=6, q_lora_rank=50, kv_lora_rank=34, qk_no
 #: Rows of grouped products begin at multiples of 16 bytes.
 ROUTED = dict(moe_intermediate_size=56, n_routed_experts=12, num_experts_per_tok=3, n_group=3, topk_group=2)
 FEW = dict(intermediate_size=328, num_experts=7, num_experts_per_tok=3)
+#: Layers with the gated delta rule; hidden sizes of grouped products begin at multiples of 16 bytes.
+DELTA = dict(head_dim=24, num_hidden_layers=5, linear_num_key_heads=3, linear_num_value_heads=6, linear_key_head_dim=10, linear_value_head_dim=14)
+SPARSE = dict(num_experts=7, num_experts_per_tok=3, moe_intermediate_size=56, shared_expert_intermediate_size=33)
 ENCODERS = {"bert", "distilbert", "roberta", "xlm-roberta"}
 DISTILLED = dict(vocab_size=1009, dim=144, hidden_dim=331, n_layers=3, n_heads=6, max_position_embeddings=77)
 SEQUENCES, TOKENS = dict(architectures=["ForSequenceClassification"], num_labels=5), dict(architectures=["ForTokenClassification"], num_labels=11)
@@ -42,6 +45,12 @@ FAMILIES = {
     "opt": [dict(ODD, ffn_dim=331), dict(ODD, ffn_dim=64, do_layer_norm_before=False, word_embed_proj_dim=56),
             dict(ODD, enable_bias=False, tie_word_embeddings=False)],
     "phi": [GROUPED, dict(ODD, qk_layernorm=True), dict(GROUPED, partial_rotary_factor=0.75)],
+    "qwen3_5_moe_text": [dict(GROUPED, **DELTA, **SPARSE), dict(ODD, num_key_value_heads=6, **DELTA, **SPARSE, attention_bias=True),
+                         dict(GROUPED, **DELTA, **SPARSE, tie_word_embeddings=True, full_attention_interval=3)],
+    "qwen3_5_text": [dict(GROUPED, **DELTA), dict(GROUPED, **DELTA, linear_conv_kernel_dim=3, attention_bias=True),
+                     dict(ODD, num_key_value_heads=6, linear_key_head_dim=20, tie_word_embeddings=True)],
+    "qwen3_next": [dict(GROUPED, **DELTA, **SPARSE), dict(GROUPED, **DELTA, **SPARSE, mlp_only_layers=[1], attention_bias=True),
+                   dict(GROUPED, **DELTA, **SPARSE, decoder_sparse_step=2, tie_word_embeddings=True)],
     "roberta": [ODD, dict(ODD, **SEQUENCES), dict(ODD, **TOKENS, type_vocab_size=1), dict(ODD, tie_word_embeddings=False)],
     "stablelm": [GROUPED, dict(GROUPED, use_qkv_bias=True), dict(GROUPED, use_parallel_residual=True, tie_word_embeddings=True)],
     "starcoder2": [GROUPED, dict(GROUPED, use_bias=False), dict(GROUPED, tie_word_embeddings=False, sliding_window=16)],

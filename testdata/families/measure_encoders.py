@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Steps of encoders with their heads, measured as testdata/rehearse/reference/measure_torch.py measures those of language models.
+"""Steps of encoders with their heads, and of decoders with heads for classes, measured as testdata/rehearse/reference/measure_torch.py measures those of language models.
 
     measure_encoders.py --stub --lib libtonnage_phantom.so --cases roberta_cases.json --out measured.json
 
@@ -8,7 +8,7 @@ these names with the labels that `num_labels` of the model says, each batch's la
 peft's task types for them, which train the classifier in full. inference_forward builds the class whose name the model's
 `architectures` has.
 """
-import contextlib
+import functools
 import os
 import sys
 
@@ -25,6 +25,12 @@ def auto_class(case):
         if case["task"] == task or (case["task"] == "inference_forward" and named.endswith(ending)):
             return getattr(transformers, "AutoModel" + ending)
     return transformers.AutoModelForMaskedLM
+
+
+def has_cache(config):
+    """Whether it is a decoder's."""
+    from transformers.models.auto.modeling_auto import MODEL_FOR_MASKED_LM_MAPPING_NAMES
+    return config.model_type not in MODEL_FOR_MASKED_LM_MAPPING_NAMES
 
 
 def build(case):
@@ -51,14 +57,16 @@ def build(case):
     return model, config
 
 
-def patch_data_dependence(max_new):
-    """No row is padded, which the mask of an encoder asks on the host."""
+def patch_data_dependence(max_new, padded=False):
+    """Whether a row is padded, which the mask of an encoder asks on the host."""
     import transformers.masking_utils as masks
-    reset = real_patch(max_new)
+    reset = real_patch(max_new, padded)
 
     def ignores(padding_mask, kv_length, local_attention_size=None):
         if padding_mask is not None:
             padding_mask.all()
+            if padded:
+                return False
         return local_attention_size is None or kv_length < local_attention_size
     masks._ignore_bidirectional_mask_sdpa = ignores
     return reset
@@ -73,6 +81,9 @@ def run_case(case, hooks, *arguments, **named):
         def built(_case):
             model, config = real_build(asked)
             forward = model.forward
+            if has_cache(config):
+                # The step of a masked LM, whose place this takes, says nothing of it.
+                forward = functools.partial(forward, use_cache=asked["use_cache"])
             rows = (asked["micro_batch"], asked["seq_len"])[:1 if asked["task"].startswith("seq") else 2]
             on_host = torch.zeros(rows, dtype=torch.int64)
             kept = []
@@ -103,7 +114,8 @@ def run_case(case, hooks, *arguments, **named):
         def without_cache(case):
             model, config = real_build(case)
             forward = model.forward
-            model.forward = lambda use_cache=None, **options: forward(**options)
+            if not has_cache(config):
+                model.forward = lambda use_cache=None, **options: forward(**options)
             return model, config
         reference.build = without_cache
         try:

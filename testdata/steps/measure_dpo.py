@@ -4,7 +4,7 @@ its GRPOTrainer, whose harness this imports: put that script's folder on PYTHONP
 Fields of a case (kind `trl_dpo`): id, model, precision (fp32 | amp_bf16 | bf16 | bf16_amp), batch (pairs:
 per_device_train_batch_size), prompt_len, completion_len (tokens of every answer, its end token included), steps,
 grad_accum, gradient_checkpointing, optim, lora {r, alpha, dropout, targets}, precompute (precompute_ref_log_probs), liger (use_liger_kernel),
-max_grad_norm. Phases: load (with the precomputation of the reference's log-probabilities as `logps`), between, forward,
+max_grad_norm, quantization (as measure_trainer.py has it; DPOTrainer loads the model itself, from a folder), padded (masks are made as for rows of unequal length; sizes are as without). Phases: load (with the precomputation of the reference's log-probabilities as `logps`), between, forward,
 logps (the reference's pass inside forward), backward, clip, optimizer.
 
     measure_dpo.py --stub --lib libtonnage_phantom.so --cases dpo_cases.json --out truth.json
@@ -18,7 +18,7 @@ import measure_rl as harness
 DEFAULTS = dict(
     id="case", kind="trl_dpo", model={"family": "qwen2"}, precision="amp_bf16", batch=4, prompt_len=64, completion_len=64, steps=2,
     grad_accum=1, gradient_checkpointing=True, optim=None, lora=None, precompute=False, liger=False,
-    max_grad_norm=1.0)
+    max_grad_norm=1.0, quantization=None, padded=False)
 
 
 def full_case(case):
@@ -42,17 +42,16 @@ def preferences(case):
         "rejected": [part(row + 2, case["completion_len"] - 1) for row in range(pairs)]})
 
 
-def lora_config(case):
+def lora_config(case, task_type="CAUSAL_LM"):
     if not case["lora"]:
         return None
     from peft import LoraConfig
     lora = case["lora"]
     return LoraConfig(r=lora["r"], lora_alpha=lora.get("alpha", 2 * lora["r"]), lora_dropout=lora.get("dropout", 0.0),
-                      target_modules=lora["targets"], task_type="CAUSAL_LM", fan_in_fan_out=case["model"]["family"] == "gpt2")
+                      target_modules=lora["targets"], task_type=task_type, fan_in_fan_out=case["model"]["family"] == "gpt2")
 
 
 def run_dpo(case, phases, stub):
-    import torch
     import trl.trainer.dpo_trainer as module
     from trl import DPOConfig, DPOTrainer
     dtype = "float32" if case["precision"] in ("fp32", "amp_bf16") else "bfloat16"
@@ -61,21 +60,29 @@ def run_dpo(case, phases, stub):
     harness.EXPECT[(2 * rows, length)] = 2 * rows * case["completion_len"]
     harness.EXPECT[(rows, length)] = rows * case["completion_len"]
     phases.set("load", 0)
-    model, _ = harness.build(case["model"], dtype, real=not stub)
-    info = dict(param_count=harness.count(model)[0])
+    folder = tempfile.mkdtemp()
+    if case["quantization"]:
+        import measure_trainer
+        info, model = dict(param_count=measure_trainer.written(case, dtype, folder + "/model")), folder + "/model"
+        loads = dict(quantization_config=measure_trainer.quantization_config(case))
+    else:
+        model, _ = harness.build(case["model"], dtype, real=not stub)
+        info, loads = dict(param_count=harness.count(model)[0]), {}
 
     def reference(_path, **options):
         made, _ = harness.build(case["model"], str(options.get("dtype", "float32")).replace("torch.", ""), real=not stub)
         phases.mark(made.parameters(), "ref_parameter")
         return made
-    module.create_model_from_path = reference
-    folder = tempfile.mkdtemp()
+    if not case["quantization"]:
+        module.create_model_from_path = reference
     optim = {"optim": case["optim"]} if case["optim"] else {}
     config = DPOConfig(
         output_dir=folder, per_device_train_batch_size=rows, max_length=None, max_steps=case["steps"],
         gradient_accumulation_steps=case["grad_accum"], gradient_checkpointing=case["gradient_checkpointing"],
         bf16=case["precision"] in ("amp_bf16", "bf16_amp"), precompute_ref_log_probs=case["precompute"], report_to=[],
         logging_steps=1, save_strategy="no", use_liger_kernel=case["liger"], max_grad_norm=case["max_grad_norm"], disable_tqdm=True, **optim)
+    if case["quantization"]:
+        config.model_init_kwargs = {"dtype": dtype, "attn_implementation": "sdpa"}
 
     class Trainer(DPOTrainer):
         """The same methods, with the phase noted."""
@@ -88,7 +95,13 @@ def run_dpo(case, phases, stub):
             with phases.within("forward"):
                 return super().compute_loss(*args, **kwargs)
     trainer = Trainer(model=model, args=config, train_dataset=preferences(case), processing_class=harness.byte_tokenizer(),
-                      peft_config=lora_config(case))
+                      peft_config=lora_config(case), **loads)
+    return run_steps(trainer, phases, info, folder)
+
+
+def run_steps(trainer, phases, info, folder):
+    """`trainer.train()` with its phases; what is known of the run, whose folder is removed."""
+    import torch
     info["trainable_params"] = harness.count(trainer.model)[1]
     info["after_load_bytes"] = torch.cuda.memory_allocated()
     phases.mark(list(trainer.model.parameters()), "parameter")
@@ -131,7 +144,10 @@ def note_phases(trainer, phases):
     accelerator.backward, accelerator.clip_grad_norm_, trainer.create_optimizer = noted_backward, noted_clip, noted_optimizer
 
 
-def warm(_cases):
+def warm(cases):
+    if any(case["quantization"] for case in cases):
+        # bitsandbytes, which peft imports, asks for the GPU at once: no child could use it then.
+        return
     import datasets, peft, trl.trainer.dpo_trainer  # noqa: shared by the children
 
 

@@ -6,28 +6,31 @@ Fields of a case (kind `trainer`): id, framework (trainer | trl), model, task (c
 gradient_checkpointing (not reentrant), optimizer (adamw_torch | adamw_torch_fused | sgd | adafactor), lora {r, alpha, dropout,
 targets}, clip_grad_norm, attn, use_liger_kernel, loss (`liger`: of liger_kernel_config only the fused loss), keep_outputs (compute_loss keeps what the model
 returns until the next pass), use_cache, world (ranks of DDP as torchrun starts them, in one process, as in
-measure_parallel.py), quantization {weights (nf4 | fp4 | int8), double, compute, prepared} (a causal model loaded by from_pretrained from
-a folder, as bitsandbytes quantizes it; prepared: by peft's prepare_model_for_kbit_training; SFTTrainer loads it itself; needs
-bitsandbytes 0.50). Phases: load, between, forward, loss, forward_tail, backward, clip, optimizer.
+measure_parallel.py), quantization {weights (nf4 | fp4 | int8), double, compute, prepared, experts} (a causal model loaded by from_pretrained from
+a folder, as bitsandbytes quantizes it; prepared: by peft's prepare_model_for_kbit_training; experts: stacks of experts are packed as they load, as Axolotl's
+quantize_moe_experts does it; SFTTrainer loads it itself; needs
+bitsandbytes 0.50), padded (masks are made as for rows of unequal length; sizes are as without), padding_free (SFTTrainer's). Phases: load, between, forward, loss, forward_tail, backward, clip, optimizer.
 
     measure_trainer.py --stub --lib libtonnage_phantom.so --cases trainer_cases.json --out truth.json
 """
 import copy
 import os
-import shutil
 import tempfile
 
 import measure_rl as harness
 
-from measure_dpo import lora_config, note_phases
+from measure_dpo import lora_config, run_steps
 
 DEFAULTS = dict(
     id="case", kind="trainer", framework="trainer", model={"family": "qwen2"}, task="causal_lm", precision="fp32", micro_batch=4,
     seq_len=128, steps=3, grad_accum=1, gradient_checkpointing=False, optimizer=None, lora=None, clip_grad_norm=1.0,
     attn="sdpa", use_liger_kernel=False, loss="full", keep_outputs=False, use_cache=False, world=1,
-    quantization=None)
+    quantization=None, padded=False, padding_free=False)
 PRECISIONS = {"fp32": ("float32", {}), "amp_bf16": ("float32", {"bf16": True}), "amp_fp16": ("float32", {"fp16": True}),
               "bf16": ("bfloat16", {}), "bf16_amp": ("bfloat16", {"bf16": True})}
+
+# peft's task types, by which it trains a head in full.
+PEFT = {"sequence_classification": "SEQ_CLS", "token_classification": "TOKEN_CLS"}
 
 
 def full_case(case):
@@ -37,19 +40,31 @@ def full_case(case):
     return {**copy.deepcopy(DEFAULTS), **case}
 
 
-def answer(phases):
-    """The mask of an encoder hides nothing, which is asked on the host; and where losses begin and end is noted."""
+def answer(phases, padded=False, padding_free=False):
+    """Whether the mask of an encoder hides something, which is asked on the host; and where losses begin and end is noted."""
     import sys
 
     import liger_kernel.transformers.monkey_patch  # noqa: its models' modules
+    import torch
     import torch.nn.functional as functional
     import transformers.masking_utils as masks
 
     def ignores(padding_mask, kv_length, local_attention_size=None):
         if padding_mask is not None:
             padding_mask.all()
+            if padded:
+                return False
         return local_attention_size is None or kv_length < local_attention_size
     masks._ignore_bidirectional_mask_sdpa = ignores
+
+    def packed_sequences(position_ids):
+        first = position_ids[:, :1] - 1
+        different = torch.diff(position_ids, prepend=first, dim=-1)
+        packed = (different != 1).cumsum(-1)
+        (packed[:, -1] == 0).all()
+        return packed
+    if padding_free:
+        masks.find_packed_sequence_indices = packed_sequences
 
     def noted(loss):
         def call(*args, **options):
@@ -115,6 +130,58 @@ def quantization_config(case):
         bnb_4bit_compute_dtype=getattr(torch, asked["compute"]))
 
 
+def pack_experts(asked):
+    """Has `from_pretrained` pack each stack of experts when it is there, and the module unpack it at each access."""
+    import torch
+    import transformers.core_model_loading as loading
+    import transformers.modeling_utils as modeling
+    from bitsandbytes.functional import int8_vectorwise_dequant, int8_vectorwise_quant
+    from bitsandbytes.nn.parametrize import replace_parameter_4bit
+    from torch.nn.utils import parametrize
+
+    class Unpacks(torch.nn.Module):
+        def __init__(self, row_stats):
+            super().__init__()
+            self.register_buffer("row_stats", row_stats)
+
+        @torch.no_grad()
+        def forward(self, packed):
+            rows = packed.reshape(-1, packed.shape[-1])
+            return int8_vectorwise_dequant(rows, self.row_stats).reshape(packed.shape)
+
+    def caches(_module, _inputs):
+        parametrize._cache_enabled += 1
+
+    def forgets(_module, _inputs, _output):
+        parametrize._cache_enabled -= 1
+        if not parametrize._cache_enabled:
+            parametrize._cache = {}
+
+    def pack_in_8_bits(module, name):
+        packed, row_stats, _ = int8_vectorwise_quant(getattr(module, name).data.to(torch.float16))
+        setattr(module, name, torch.nn.Parameter(packed, requires_grad=False))
+        parametrize.register_parametrization(module, name, Unpacks(row_stats), unsafe=True)
+        if not hasattr(module, "caches_unpacked"):
+            module.register_forward_pre_hook(caches)
+            module.register_forward_hook(forgets)
+            module.caches_unpacked = True
+    placed = loading.set_param_for_module
+
+    def place(model, target, value, *args, **options):
+        placed(model, target, value, *args, **options)
+        if value.ndim < 3 or "expert" not in target or not value.is_cuda:
+            return
+        path, _, name = target.rpartition(".")
+        if asked["weights"] == "int8":
+            pack_in_8_bits(model.get_submodule(path), name)
+        else:
+            replace_parameter_4bit(model.get_submodule(path), name, compress_statistics=asked.get("double", False), quant_type=asked["weights"])
+        value.data = torch.empty(0)
+        torch.cuda.empty_cache()
+    loading.set_param_for_module = place
+    modeling.caching_allocator_warmup = lambda *args, **options: None
+
+
 def written(case, dtype, folder):
     """The model with random weights in a folder, as a user has it; how many parameters it has."""
     import torch
@@ -130,9 +197,12 @@ def quantized(case, dtype, folder):
     """What `from_pretrained` makes of it on the GPU, with adapters as peft's guide adds them."""
     from peft import get_peft_model, prepare_model_for_kbit_training
     from transformers import AutoModelForCausalLM
+    packs = case["quantization"].get("experts", False)
+    if packs:
+        pack_experts(case["quantization"])
     model = AutoModelForCausalLM.from_pretrained(
         folder, quantization_config=quantization_config(case), dtype=dtype, attn_implementation=case["attn"])
-    if case["quantization"].get("prepared", True):
+    if case["quantization"].get("prepared", True) and not packs:
         model = prepare_model_for_kbit_training(
             model, use_gradient_checkpointing=case["gradient_checkpointing"],
             gradient_checkpointing_kwargs={"use_reentrant": False} if case["gradient_checkpointing"] else None)
@@ -193,7 +263,7 @@ def made(case, phases, model, folder):
         return Trainer
     if case["framework"] == "trl":
         from trl import SFTConfig, SFTTrainer
-        config = SFTConfig(max_length=None, **{"bf16": False, **options})
+        config = SFTConfig(max_length=None, padding_free=case["padding_free"], **{"bf16": False, **options})
         if case["quantization"]:
             config.model_init_kwargs = {"dtype": PRECISIONS[case["precision"]][0], "attn_implementation": case["attn"]}
             return noted(SFTTrainer)(model=model, args=config, train_dataset=rows(case), peft_config=lora_config(case),
@@ -203,7 +273,7 @@ def made(case, phases, model, folder):
     from transformers import Trainer, TrainingArguments, default_data_collator
     if case["lora"] and not case["quantization"]:
         from peft import get_peft_model
-        model = get_peft_model(model, lora_config(case))
+        model = get_peft_model(model, lora_config(case, PEFT.get(case["task"], "CAUSAL_LM")))
         if case["gradient_checkpointing"]:
             model.enable_input_require_grads()
     return noted(Trainer)(model=model, args=TrainingArguments(**options), train_dataset=rows(case),
@@ -211,13 +281,14 @@ def made(case, phases, model, folder):
 
 
 def run_trainer(case, phases, stub):
-    import torch
     if case["world"] > 1:
         start_ranks(case["world"])
     harness.EXPECT.clear()
-    harness.EXPECT[(case["micro_batch"], case["seq_len"] - 1)] = case["micro_batch"] * (case["seq_len"] - 1)
+    scored = case["micro_batch"] * (case["seq_len"] - 1)
+    harness.EXPECT[(case["micro_batch"], case["seq_len"] - 1)] = scored
+    harness.EXPECT[(1, case["micro_batch"] * case["seq_len"] - 1)] = scored
     phases.set("load", 0)
-    noted = answer(phases)
+    noted = answer(phases, case["padded"], case["padding_free"])
     dtype, folder = PRECISIONS[case["precision"]][0], tempfile.mkdtemp()
     if case["quantization"]:
         info = dict(param_count=written(case, dtype, folder + "/model"))
@@ -231,17 +302,8 @@ def run_trainer(case, phases, stub):
             model.loss_function = noted(model.loss_function)
         info = dict(param_count=harness.count(model)[0])
     trainer = made(case, phases, model, folder)
-    info["trainable_params"] = harness.count(trainer.model)[1]
-    info["after_load_bytes"] = torch.cuda.memory_allocated()
     info["optim"] = str(trainer.args.optim)
-    phases.mark(list(trainer.model.parameters()), "parameter")
-    note_phases(trainer, phases)
-    phases.set("between", 1)
-    trainer.train()
-    phases.set("end", phases.step)
-    phases.close()
-    shutil.rmtree(folder, ignore_errors=True)
-    return info
+    return run_steps(trainer, phases, info, folder)
 
 
 def warm(cases):

@@ -1,7 +1,7 @@
 //! The defaults of each framework, against six-line scripts that say nothing either (`testdata/frameworks/scripts`, rehearsed).
 
 use serde_json::Value;
-use tonnage_core::estimate::estimate;
+use tonnage_core::estimate::{Estimate, estimate};
 use tonnage_core::job::{JobSource, Override, Resolved};
 
 const CONFIG: &str = include_str!("../../../testdata/frameworks/config.json");
@@ -76,6 +76,21 @@ fn the_trainers_flag_brings_ligers_layers_and_its_loss() {
 }
 
 #[test]
+fn a_row_of_one_token_gives_the_head_of_sft_nothing_to_predict() {
+    let of_length = |length: &str, framework: &str| {
+        let said = ["model=config.json", "gpu=h100", length, framework].map(|text| Override::assignment(text).unwrap());
+        JobSource::new().config("config.json", CONFIG).resolve(&said).map(|resolved| estimate(&resolved.job).is_ok())
+    };
+    let refused = of_length("seq_len=1", "framework=trl").unwrap_err();
+    assert!(refused.to_string().contains("none to predict"), "{refused}");
+    for (length, framework) in
+        [("seq_len=2", "framework=trl"), ("seq_len=1", "framework=trainer"), ("seq_len=1", "framework=loop")]
+    {
+        assert_eq!(of_length(length, framework), Ok(true), "{length} {framework}");
+    }
+}
+
+#[test]
 fn ligers_layers_and_loss_lower_the_peak_as_far_as_they_are_asked_for() {
     let peak = |assignments: &[&str]| {
         let said = [&["model=config.json", "seq_len=1024", "gpu=h100"], assignments].concat();
@@ -116,4 +131,27 @@ fn rows_that_may_be_padded_widen_an_answer_with_the_flash_attn_package() {
     assert_eq!(widened("micro_batch_size=1"), Some(0));
     // Six layers' outputs once more, and three copies while one runs: 4 rows x 512 tokens x 512 x 2 bytes each.
     assert_eq!(widened("micro_batch_size=4"), Some(4 * 512 * 512 * 2 * 9));
+}
+
+#[test]
+fn the_range_reaches_to_padded_rows_until_somebody_says_how_long_rows_are() {
+    for assignments in [
+        &["framework=trainer", "micro_batch_size=4", "seq_len=256"][..],
+        &["framework=trl", "micro_batch_size=4", "seq_len=256", "precision=bf16", "gradient_checkpointing=true"],
+        &["task=dpo", "micro_batch_size=1", "prompt_len=512", "completion_len=256"],
+    ] {
+        let asked = |padded: &[&str]| {
+            let said = [&["model=config.json", "gpu=h100"], assignments, padded].concat();
+            estimate(&resolved(&said).job).unwrap()
+        };
+        let reaches = |estimate: &Estimate| estimate.range.1;
+        let [unknown, padded, even] = [asked(&[]), asked(&["padded=true"]), asked(&["padded=false"])];
+        assert_eq!(unknown.peak_reserved_bytes, even.peak_reserved_bytes, "{assignments:?}");
+        assert!(reaches(&padded) > reaches(&even), "{assignments:?}: the masks take nothing");
+        assert_eq!(reaches(&unknown), reaches(&padded), "{assignments:?}");
+        let told = |estimate: &Estimate| estimate.caveats.iter().any(|caveat| caveat.code == "padded_rows");
+        assert!(told(&unknown) && !told(&padded) && !told(&even), "{assignments:?}");
+    }
+    let refused = JobSource::model("gpt2").set("task", "grpo").set("padded", "true").resolve(&[]).unwrap_err();
+    assert!(refused.to_string().contains("GRPO has a key of its own"), "{refused}");
 }

@@ -120,6 +120,8 @@ fn jobs() -> impl Strategy<Value = JobSpec> {
             zero_grad_set_to_none: on[4],
             train_mode: trains && on[5],
             own_labels: trains && on[3],
+            padded: on[1].then_some(on[2]),
+            padding_free: false,
             row_growth: None,
             lora,
             logits: LogitsPath {

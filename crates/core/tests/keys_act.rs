@@ -6,6 +6,14 @@ use tonnage_core::model_type::language_model_types;
 use tonnage_core::step::simulate;
 use tonnage_core::trace::Trace;
 
+const MIXTRAL: &str = r#"model = { model_type = "mixtral", num_hidden_layers = 2, hidden_size = 64, intermediate_size = 128, num_attention_heads = 4, num_key_value_heads = 4, num_local_experts = 4, vocab_size = 500 }
+framework = "loop"
+use_cache = false
+micro_batch_size = 2
+seq_len = 64
+gpu = "h100"
+"#;
+
 const GPT2: &str = r#"model = { model_type = "gpt2", n_layer = 2, n_embd = 64, n_head = 4, vocab_size = 500, n_positions = 256 }
 framework = "loop"
 use_cache = false
@@ -53,6 +61,13 @@ prompt_len = 16
 completion_len = 8
 gpu = "h100"
 "#;
+const REWARD: &str = r#"model = { model_type = "gpt2", n_layer = 2, n_embd = 64, n_head = 4, vocab_size = 500, n_positions = 64 }
+task = "reward"
+micro_batch_size = 4
+seq_len = 32
+gradient_checkpointing = false
+gpu = "h100"
+"#;
 const SWARM: &str = r#"model = { model_type = "gpt2", n_layer = 2, n_embd = 64, n_head = 4, vocab_size = 500, n_positions = 256 }
 task = "swarm"
 num_generations = 2
@@ -74,11 +89,17 @@ world_size = 2
 "#;
 const JUDGE: &[&str] = &["judge.model=distilgpt2"];
 const QLORA: &[&str] = &["lora.r=8", "quantization=nf4", "precision=bf16"];
+const QLORA_OF_EXPERTS: &[&str] =
+    &["lora.r=8", "lora.targets=q_proj", "quantization=nf4", "precision=bf16", "prepare_for_kbit_training=false"];
 const FSDP2: &[&str] = &["parallel=fsdp2"];
 
 /// Rows of: the key, the job, what both sides set, the value that must change the trace.
 const TRACES: &[(&str, &str, &[&str], &str)] = &[
     ("own_labels", GPT2, &[], "own_labels=true"),
+    ("padded", GPT2, &[], "padded=true"),
+    ("padded", LLAMA, &["framework=trainer"], "padded=true"),
+    ("padded", LLAMA, &["task=generate", "max_new_tokens=4"], "padded=true"),
+    ("padding_free", LLAMA, &["framework=trl", "micro_batch_size=2"], "padding_free=true"),
     ("seq_len_start", SMALL_GPT, &["num_train_epochs=3"], "seq_len_start=16"),
     ("task", LLAMA, &[], "task=inference_forward"),
     ("task", LLAMA, &["max_new_tokens=4"], "task=generate"),
@@ -141,9 +162,12 @@ const TRACES: &[(&str, &str, &[&str], &str)] = &[
     ("bnb_4bit_compute_dtype", LLAMA, QLORA, "bnb_4bit_compute_dtype=bf16"),
     ("bnb_4bit_compute_dtype", LLAMA, QLORA, "bnb_4bit_compute_dtype=fp16"),
     ("prepare_for_kbit_training", LLAMA, QLORA, "prepare_for_kbit_training=false"),
+    ("quantize_moe_experts", MIXTRAL, QLORA_OF_EXPERTS, "quantize_moe_experts=true"),
     ("model", GPT2, &[], "model=distilgpt2"),
     ("task", BARE, &[], "task=grpo"),
     ("task", BARE, &[], "task=dpo"),
+    ("task", BARE, &[], "task=reward"),
+    ("task", BARE, &[], "task=sequence_classification"),
     ("task", BARE, &[], "task=swarm"),
     ("prompt_len", GRPO, &[], "prompt_len=17"),
     ("completion_len", GRPO, &[], "completion_len=9"),
@@ -168,6 +192,8 @@ const TRACES: &[(&str, &str, &[&str], &str)] = &[
     ("judge.place", GRPO, JUDGE, "judge.place=other_gpu"),
     ("grpo.rollout", GRPO, &[], "grpo.rollout=vllm"),
     ("dpo.precompute_ref_log_probs", DPO, &[], "dpo.precompute_ref_log_probs=true"),
+    ("reward.center_rewards_coefficient", REWARD, &[], "reward.center_rewards_coefficient=0.01"),
+    ("reward.disable_dropout", REWARD, &[], "reward.disable_dropout=false"),
     ("swarm.local_questions", SWARM, &[], "swarm.local_questions=3"),
     ("swarm.external_questions", SWARM, &[], "swarm.external_questions=1"),
     ("swarm.generate_rows", SWARM, &[], "swarm.generate_rows=4"),
@@ -336,7 +362,7 @@ fn dropout_acts_in_every_family() {
     for model_type in language_model_types() {
         let layers = if model_type == "gpt2" { "n_layer" } else { "num_hidden_layers" };
         let file = format!(
-            "model = {{ model_type = \"{model_type}\", {layers} = 1, vocab_size = 100, \
+            "model = {{ model_type = \"{model_type}\", {layers} = 4, vocab_size = 100, \
              pad_token_id = 0 }}\nseq_len = 8\nmicro_batch_size = 1\nattention = \"eager\"\nsteps = 1\ngpu = \"h100\"\n"
         );
         let [without, with] = ["dropout=0", "dropout=0.1"].map(|value| trace(&file, &[value]));

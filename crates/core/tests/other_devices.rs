@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 use tonnage_core::estimate::SimulatedJob;
 use tonnage_core::gpu::{Device, Gpu, catalog};
-use tonnage_core::job::{JobSpec, from_case};
+use tonnage_core::job::{JobSource, JobSpec, from_case};
 use tonnage_core::plan::fit::{verdict_on, verdicts_on};
 
 fn small_llama() -> Value {
@@ -82,5 +82,19 @@ fn all_gpus_of_the_catalog_together_are_judged_as_each_alone() {
         for (gpu, together) in gpus.iter().zip(verdicts_on(&job, &gpus)) {
             assert_eq!(together, verdict_on(&job, gpu), "{case} on {}", gpu.id);
         }
+    }
+}
+
+#[test]
+fn padded_rows_are_simulated_once_for_all_that_run_the_same() {
+    let source = JobSource::model("gpt2").set("model.n_layer", 2).set("framework", "trainer");
+    let job = source.set("micro_batch_size", 4).set("seq_len", 256).resolve(&[]).unwrap().job;
+    assert_eq!(job.padded, None);
+    let gpus = devices();
+    for (gpu, together) in gpus.iter().zip(verdicts_on(&job, &gpus)) {
+        let alone = SimulatedJob::new(&on(&job, gpu)).unwrap().estimate().unwrap();
+        assert_eq!(together, verdict_on(&job, gpu), "on {}", gpu.id);
+        assert_eq!(together.unwrap().safe_bytes, alone.safe_bytes, "on {}", gpu.id);
+        assert!(alone.caveats.iter().any(|caveat| caveat.code == "padded_rows"), "on {}", gpu.id);
     }
 }

@@ -51,6 +51,16 @@ fn every_phase_of_dpo_peaks_where_it_was_measured() {
     compare_phases("dpo");
 }
 
+#[test]
+fn every_phase_of_a_reward_model_peaks_where_it_was_measured() {
+    compare_phases("../families/reward");
+}
+
+#[test]
+fn every_phase_of_dpo_on_a_quantized_base_peaks_where_it_was_measured() {
+    compare_phases("../families/dpo_quantized");
+}
+
 fn node(changes: &[(&str, u64)]) -> Value {
     let mut case = json!({
         "kind": "swarm_node", "prompt_len": 12, "completion_len": 10, "questions": 2, "group": 4,

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::rc::Rc;
 
-use tonnage_core::model_type::AGI2;
+use tonnage_core::model_type::{AGI2, is_only_simulated};
 use tonnage_torch::{Argument, Device, Tensor, Torch, operator};
 
 use crate::building::{BuildError, Builder, Mode, NewParameter};
@@ -110,8 +110,9 @@ impl LanguageModel {
         if model_type == AGI2 {
             return Ok(());
         }
-        if family_of(job).is_none() {
-            let known: Vec<&str> = LANGUAGE_MODELS.iter().flat_map(|family| family.model_types).copied().collect();
+        if family_of(job).is_none() || is_only_simulated(model_type) {
+            let all = LANGUAGE_MODELS.iter().flat_map(|family| family.model_types).copied();
+            let known: Vec<&str> = all.filter(|name| !is_only_simulated(name)).collect();
             let problem = format!("`{model_type}` is not trained here; {} are", known.join(", "));
             return Err(refused_job(problem, "run your own script with `tonnage run -- python ...`"));
         }

@@ -19,6 +19,7 @@ mod stats;
 
 pub use arena::BlockId;
 pub use arrangement::Arrangement;
+pub(crate) use caching::ADDRESS_SPACE;
 pub use caching::{CachingAllocator, OutOfMemory};
 pub use config::AllocatorConfig;
 pub use memory_map::{BlockState, MappedBlock, Segment};

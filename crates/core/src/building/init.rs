@@ -13,6 +13,8 @@ pub(crate) enum Init {
     Filled(f64),
     /// HRM's `trunc_normal_init_`: normal of this deviation, cut at two of the distribution's before the cut.
     TruncNormal(f64),
+    /// The logarithm of a number between 0.01 and 16, as the gated delta rule decays.
+    LogUniform,
     /// peft's `kaiming_uniform_(a=sqrt(5))` of `lora_A`.
     KaimingUniform,
 }

@@ -16,4 +16,4 @@ pub(crate) use mode::{LigerKernels, Mode};
 pub(crate) use module::{ForwardHooks, Module, ModuleHooks};
 pub(crate) use older_masks::{OlderMask, update_causal_mask};
 pub(crate) use quantization::{FourBit, Quantization};
-pub(crate) use quantized::Quantized;
+pub(crate) use quantized::{ExpertStack, Quantized};

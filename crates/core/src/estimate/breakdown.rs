@@ -80,6 +80,14 @@ impl<'a> Sizes<'a> {
     }
 }
 
+/// Bytes of weights and of the optimizer's states that are there at the end.
+pub(super) fn lasting_bytes(trace: &Trace) -> u64 {
+    let allocations = live_after(trace, trace.events.len()).into_iter().map(|id| &trace.allocations[id as usize]);
+    let lasts =
+        |one: &&crate::trace::Allocation| matches!(one.category, Category::Parameter | Category::OptimizerState);
+    allocations.filter(lasts).map(|one| round_up(one.bytes, BLOCK)).sum()
+}
+
 /// What is alive after the event at `peak`, of which the allocator counts `allocated` bytes.
 pub(super) fn at_peak(trace: &Trace, peak: Place, allocated: u64) -> AtPeak {
     let sizes = Sizes::live_at(trace, peak);

@@ -11,6 +11,7 @@ mod engine;
 mod figures;
 mod other_devices;
 mod outside;
+mod padding;
 mod pass;
 mod peaks;
 mod simulated;

@@ -4,8 +4,10 @@ use std::cell::{Cell, OnceCell};
 
 use thiserror::Error;
 
+use super::caveat::Direction;
 use super::figures::NO_SIZE;
 use super::other_devices::OtherDevices;
+use super::padding::Padding;
 use super::peaks::Peaks;
 use super::timeline::{self, Timeline};
 use super::verdict::{
@@ -15,6 +17,7 @@ use super::{AtPeak, Engine, Estimate, activations, breakdown, caveat, outside_by
 use crate::gpu::{Device, Gpu};
 use crate::job::{FieldError, JobError, JobSpec, REHEARSE, Strategy};
 use crate::step::{self, Repetition, SimulateError, Simulation};
+use crate::tensor::{LOWER_SIZES, TOO_LARGE};
 use crate::trace::{Phase, PhaseKind, Trace};
 use crate::work::Work;
 
@@ -25,7 +28,7 @@ pub enum EstimateError {
     #[error(transparent)]
     Simulate(#[from] SimulateError),
     /// The job does not fit into any GPU's addresses.
-    #[error("the job needs more than 16 TiB")]
+    #[error("{TOO_LARGE}")]
     TooLarge,
 }
 
@@ -52,8 +55,7 @@ impl EstimateError {
             Self::Simulate(SimulateError::Job(error)) => error.hint.as_deref(),
             Self::Simulate(SimulateError::UnknownModelType { .. }) => Some(REHEARSE),
             Self::Simulate(SimulateError::Field(error)) => error.is_unsimulated.then_some(REHEARSE),
-            // The Trainer loads all batches of a step at once.
-            Self::TooLarge => Some("lower `micro_batch_size`, `seq_len` or `gradient_accumulation_steps`"),
+            Self::TooLarge => Some(LOWER_SIZES),
         }
     }
 }
@@ -77,6 +79,7 @@ pub struct SimulatedJob<'a> {
     repetition: Option<Repetition>,
     work: Work,
     peaks: OnceCell<Option<Peaks>>,
+    padding: Padding,
     least: Cell<Option<Least>>,
 }
 
@@ -102,7 +105,8 @@ impl<'a> SimulatedJob<'a> {
     /// # Errors
     /// When the model cannot be built.
     pub fn with_other_devices(job: &'a JobSpec, others: &[Device]) -> Result<Self, EstimateError> {
-        Ok(Self::of(job, step::simulate_with_other_devices(job, others)?))
+        let simulated = Self::of(job, step::simulate_with_other_devices(job, others)?);
+        Ok(Self { padding: Padding::new(others), ..simulated })
     }
 
     /// Whether the other device at this place runs the same program.
@@ -115,7 +119,7 @@ impl<'a> SimulatedJob<'a> {
     pub fn moved<'b>(mut self, at: usize, job: &'b JobSpec) -> SimulatedJob<'b> {
         let is_same = self.other_devices.resize_trace(&mut self.trace, at);
         let (peaks, least) = if is_same { (self.peaks, self.least) } else { Default::default() };
-        SimulatedJob { job, peaks, least, ..self }
+        SimulatedJob { job, peaks, padding: self.padding.moved(at, job), least, ..self }
     }
 
     /// Simulates the judge of `job` on a GPU of its own; `None` where it has none there.
@@ -141,6 +145,7 @@ impl<'a> SimulatedJob<'a> {
             repetition: simulation.repetition,
             work: simulation.work,
             peaks: OnceCell::new(),
+            padding: Padding::default(),
             least: Cell::default(),
         }
     }
@@ -240,6 +245,7 @@ impl<'a> SimulatedJob<'a> {
         caveat::all_caveats(job, &self.trace, peaks.reserved, self.whole_model_count()?, self.repetition)
             .into_iter()
             .chain(caveat::paged_states(self.managed_bytes))
+            .chain(self.padding.caveat(self.job, peaks.reserved))
             .for_each(|caveat| estimate.add_caveat(caveat));
         estimate.verdict = self.verdict(job, peaks, &mut estimate, detail);
         Ok(estimate)
@@ -272,8 +278,14 @@ impl<'a> SimulatedJob<'a> {
             return Verdict::DoesNotFit(Some(Box::new(no_room_to_wake(&self.trace, peak, engine.awake_bytes))));
         }
         let asleep = estimate.engine.as_ref().map_or(0, |engine| engine.asleep_bytes);
+        // What the job may take less, it leaves to what is counted.
+        let saved = estimate.caveats.iter().filter(|caveat| caveat.direction == Direction::Less);
+        let saved = saved.map(|caveat| caveat.widens_bytes).fold(0, u64::saturating_add).min(unknown);
         let capacity = Capacity {
-            most: usable.saturating_add(unknown).saturating_sub(estimate.outside.low + asleep).min(allowed),
+            most: usable
+                .saturating_add(unknown)
+                .saturating_sub(estimate.outside.low + asleep)
+                .min(allowed.saturating_add(saved)),
             expected: usable.saturating_sub(estimate.outside.high + asleep).min(allowed),
         };
         if capacity.expected >= peaks.reserved {

@@ -3,6 +3,7 @@
 //! [`model_type`](crate::model_type).
 
 mod activations;
+mod class_head;
 mod generic;
 mod hrm;
 
@@ -47,7 +48,7 @@ impl Family {
         options: &RunOptions,
     ) -> Result<Box<dyn Model>, BuildError> {
         match self.build {
-            Build::LanguageModel(build) => build(model, at, options),
+            Build::LanguageModel(build) => class_head::build_with_head(build, model, at, options),
             Build::Hrm(_) | Build::Agi2(_) => {
                 let problem = format!("`{}` runs in its own training loop only", model.model_type);
                 Err(JobError::new(problem).hint("choose a language model of transformers").into())

@@ -121,6 +121,8 @@ impl Default for JobSpec {
             zero_grad_set_to_none: true,
             train_mode: true,
             own_labels: false,
+            padded: None,
+            padding_free: false,
             row_growth: None,
             lora: None,
             logits: LogitsPath::default(),

@@ -7,7 +7,7 @@ use super::{Fields, Framework, LeftOpen, Parallel, QuantizationSpec, RowGrowth, 
 use crate::alloc::AllocatorConfig;
 use crate::dtype::DType;
 use crate::gpu::Gpu;
-use crate::model_type::{self, ModelType};
+use crate::model_type::{self, ModelKind, ModelType};
 
 /// Weight dtype and autocast.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -141,14 +141,24 @@ pub struct LoraSpec {
     /// Dropout on the adapter's input, 0 to 1.
     pub dropout: f64,
     /// Names of the linear layers that get an adapter (`q_proj`, ...); `all-linear`, alone, is every linear layer but
-    /// the head, for the family to name.
+    /// the head, for the family to name; `all-linear-names` is the names of all those.
     pub targets: Vec<String>,
 }
 
 impl LoraSpec {
     /// Whether every linear layer but the head gets an adapter.
     pub fn is_all_linear(&self) -> bool {
-        matches!(self.targets.as_slice(), [only] if only.eq_ignore_ascii_case("all-linear"))
+        self.is_only("all-linear") || self.lists_names()
+    }
+
+    /// Whether the program lists the names of all linear layers and gives peft those, as Axolotl and LLaMA-Factory do: what is
+    /// no linear layer gets an adapter only where one is called the same.
+    pub fn lists_names(&self) -> bool {
+        self.is_only("all-linear-names")
+    }
+
+    fn is_only(&self, word: &str) -> bool {
+        matches!(self.targets.as_slice(), [only] if only.eq_ignore_ascii_case(word))
     }
 }
 
@@ -243,11 +253,25 @@ pub struct LeftOut {
 }
 
 impl ModelSpec {
-    /// Puts another head on it, which nobody has counted the parameters of.
-    pub(super) fn stand_head(&mut self, head: Option<Head>) {
-        self.beside.head = head.unwrap_or(self.beside.head);
+    /// Puts the task's head on it, which nobody has counted the parameters of.
+    pub(super) fn stand_head(&mut self, task: &Task) {
+        self.beside.head = task.head().unwrap_or(self.beside.head);
+        if let Some(labels) = task.labels() {
+            self.config.0.insert("num_labels".to_owned(), labels.into());
+        }
         if self.beside.head != Head::LanguageModel {
             self.beside.counted = None;
+        }
+    }
+
+    /// Whether its model type is simulated with this head.
+    pub(crate) fn can_have(&self, head: Head) -> bool {
+        let facts = self.facts();
+        match head {
+            _ if facts.kind == ModelKind::MaskedLm => true,
+            Head::LanguageModel => true,
+            Head::SequenceClassification => facts.class_heads.rows,
+            Head::TokenClassification => facts.class_heads.tokens.is_some(),
         }
     }
 
@@ -315,6 +339,11 @@ pub struct JobSpec {
     pub train_mode: bool,
     /// Whether the labels of a plain loop lie in a tensor beside the tokens; else the tokens are the labels.
     pub own_labels: bool,
+    /// Whether some rows are shorter than `seq_len` and padded to it. `None` is simulated as rows of one length, and the range allows
+    /// for others.
+    pub padded: Option<bool>,
+    /// Whether the rows of a batch lie end to end in one (TRL's `padding_free`).
+    pub padding_free: bool,
     /// How rows grow to `seq_len` from epoch to epoch, where they do.
     pub row_growth: Option<RowGrowth>,
     /// LoRA adapters, `None` to train all weights.

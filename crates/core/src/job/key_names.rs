@@ -30,6 +30,8 @@ names! {
     ZERO_GRAD_SET_TO_NONE = "zero_grad_set_to_none",
     TRAIN_MODE = "train_mode",
     OWN_LABELS = "own_labels",
+    PADDED = "padded",
+    PADDING_FREE = "padding_free",
     DROPOUT = "dropout",
     TIE_WORD_EMBEDDINGS = "tie_word_embeddings",
     USE_CACHE = "use_cache",
@@ -48,6 +50,7 @@ names! {
     // keys/quantization.rs
     QUANTIZATION = "quantization",
     BNB_4BIT_USE_DOUBLE_QUANT = "bnb_4bit_use_double_quant",
+    QUANTIZE_MOE_EXPERTS = "quantize_moe_experts",
     BNB_4BIT_COMPUTE_DTYPE = "bnb_4bit_compute_dtype",
     PREPARE_FOR_KBIT_TRAINING = "prepare_for_kbit_training",
     // keys/rl.rs
@@ -104,6 +107,9 @@ names! {
     VLLM_SLEEP_MODE = "vllm.sleep_mode",
     DPO_PRECOMPUTE_REF_LOG_PROBS = "dpo.precompute_ref_log_probs",
     USE_LIGER_KERNEL = "use_liger_kernel",
+    // keys/reward.rs
+    REWARD_CENTER_REWARDS_COEFFICIENT = "reward.center_rewards_coefficient",
+    REWARD_DISABLE_DROPOUT = "reward.disable_dropout",
     // keys/judge.rs
     JUDGE_MODEL = "judge.model",
     JUDGE_WEIGHTS = "judge.weights",

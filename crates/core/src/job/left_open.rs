@@ -25,4 +25,6 @@ pub enum Allowance {
     Fiftieth,
     /// Nobody knows: the job surely fits nowhere.
     Unknown,
+    /// Weights and the optimizer's states are there; beside them nobody knows, more or less: the job surely fits nowhere.
+    AllButStates,
 }

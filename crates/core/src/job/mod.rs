@@ -69,8 +69,8 @@ pub use source::{
 };
 pub use swarm_training::{ForeignAdvantages, SwarmFilter, SwarmTraining};
 pub use task::{
-    DpoSpec, GrpoSpec, JudgePhase, JudgePlace, JudgeSpec, JudgeWeights, LogProbs, LossOf, Passes, Rollout, Spreading,
-    SwarmLogProbs, SwarmSpec, Task, TaskFacts, TaskName, TrlVersion,
+    DpoSpec, GrpoSpec, JudgePhase, JudgePlace, JudgeSpec, JudgeWeights, LogProbs, LossOf, Passes, RewardSpec, Rollout,
+    Spreading, SwarmLogProbs, SwarmSpec, Task, TaskFacts, TaskName, TrlVersion,
 };
 pub use training::{DataSpec, GenerationSpec, Init, LearningRateSchedule, TrainingSpec};
 pub use transformers::{

@@ -1,14 +1,11 @@
 //! Finding the model a job names: a config that the caller reads, a published model, or fields written in the job.
 
-use crate::job::JobErrorKind;
-use crate::job::keys;
+use crate::job::{JobErrorKind, keys};
 use serde_json::{Map, Value};
 
 use super::hf::{self, HfModel};
-use super::hub;
-use super::presets::Preset;
 use super::settings::{Origin, Provenance, Setting, Settings};
-use super::{Beside, Counted, Fields, JobError, JobSource, ModelSpec, WeightsBeside};
+use super::{Beside, Counted, Fields, JobError, JobSource, ModelSpec, WeightsBeside, hub, presets::Preset};
 use crate::model_type::{ConfigWords, facts, is_mirrored};
 use crate::nearest::nearest;
 
@@ -61,6 +58,9 @@ fn model_named(setting: &Setting, settings: &Settings, source: &JobSource) -> Re
         check_field(field, changed, &model.spec)?;
         model.spec.config.0.insert(field.clone(), changed.value.clone());
         provenance.push(field_provenance(field, changed));
+    }
+    if settings.model.contains_key("architectures") {
+        model.spec.beside.head = hf::head_of(&model.spec.config);
     }
     hf::refuse_other_head(&model.spec).map_err(|error| error.at_place(place_of_origin(&setting.origin)))?;
     if settings.model.is_empty() {
@@ -297,6 +297,7 @@ const CONFIG_FIELDS: &[&str] = &[
     "ffn_dim",
     "final_logit_softcapping",
     "first_k_dense_replace",
+    "full_attention_interval",
     "head_dim",
     "hidden_act",
     "hidden_activation",
@@ -314,6 +315,11 @@ const CONFIG_FIELDS: &[&str] = &[
     "layer_norm_epsilon",
     "layer_types",
     "layerdrop",
+    "linear_conv_kernel_dim",
+    "linear_key_head_dim",
+    "linear_num_key_heads",
+    "linear_num_value_heads",
+    "linear_value_head_dim",
     "logit_scale",
     "logits_scaling",
     "max_position_embeddings",
@@ -371,6 +377,7 @@ const CONFIG_FIELDS: &[&str] = &[
     "router_jitter_noise",
     "scale_attn_by_inverse_layer_idx",
     "scale_attn_weights",
+    "shared_expert_intermediate_size",
     "sliding_window",
     "sliding_window_pattern",
     "text_config",

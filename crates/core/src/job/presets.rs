@@ -47,6 +47,16 @@ static PRESETS: &[Preset] = &[
     preset("Qwen/Qwen3-32B", 32_762_123_264, include_str!("presets/qwen3-32b.json")),
     preset("Qwen/Qwen3-30B-A3B", 30_532_122_624, include_str!("presets/qwen3-30b-a3b.json")),
     preset("Qwen/Qwen3-235B-A22B", 235_093_634_560, include_str!("presets/qwen3-235b-a22b.json")),
+    preset(
+        "Qwen/Qwen3-Next-80B-A3B-Instruct",
+        79_674_391_296,
+        include_str!("presets/qwen3-next-80b-a3b-instruct.json"),
+    ),
+    preset("Qwen/Qwen3.5-0.8B", 752_393_024, include_str!("presets/qwen3.5-0.8b.json")),
+    preset("Qwen/Qwen3.5-4B", 4_205_751_296, include_str!("presets/qwen3.5-4b.json")),
+    preset("Qwen/Qwen3.5-9B", 8_953_803_264, include_str!("presets/qwen3.5-9b.json")),
+    preset("Qwen/Qwen3.5-27B", 26_895_998_464, include_str!("presets/qwen3.5-27b.json")),
+    preset("Qwen/Qwen3.6-35B-A3B", 34_660_610_688, include_str!("presets/qwen3.6-35b-a3b.json")),
     preset("Qwen/Qwen3-VL-4B-Instruct", 4_022_468_096, include_str!("presets/qwen3-vl-4b-instruct.json")),
     preset("OpenGVLab/InternVL3_5-8B-HF", 8_190_735_360, include_str!("presets/internvl3_5-8b-hf.json")),
     preset("ibm-granite/granite-3.3-8b-instruct", 8_170_864_640, include_str!("presets/granite-3.3-8b-instruct.json")),
@@ -158,6 +168,24 @@ static PRESETS: &[Preset] = &[
     preset("THUDM/GLM-4-32B-0414", 32_566_081_536, include_str!("presets/glm-4-32b-0414.json")),
     preset("ByteDance-Seed/Seed-OSS-36B-Instruct", 36_151_104_512, include_str!("presets/seed-oss-36b-instruct.json")),
     preset(
+        "deepseek-ai/deepseek-coder-6.7b-base",
+        6_740_512_768,
+        include_str!("presets/deepseek-coder-6.7b-base.json"),
+    ),
+    preset("deepseek-ai/deepseek-llm-7b-base", 6_910_365_696, include_str!("presets/deepseek-llm-7b-base.json")),
+    preset("google/gemma-2b", 2_506_172_416, include_str!("presets/gemma-2b.json")),
+    preset("zai-org/GLM-4.1V-9B-Thinking", 9_400_279_040, include_str!("presets/glm-4.1v-9b-thinking.json")),
+    preset("mistralai/Ministral-3-3B-Base-2512", 3_429_006_336, include_str!("presets/ministral-3-3b-base-2512.json")),
+    preset(
+        "canopylabs/orpheus-3b-0.1-pretrained",
+        3_300_867_072,
+        include_str!("presets/orpheus-3b-0.1-pretrained.json"),
+    ),
+    preset("mistralai/Mistral-Nemo-Base-2407", 12_247_782_400, include_str!("presets/mistral-nemo-base-2407.json")),
+    preset("Qwen/Qwen2.5-VL-3B-Instruct", 3_085_938_688, include_str!("presets/qwen2.5-vl-3b-instruct.json")),
+    preset("mistral-community/pixtral-12b", 12_247_782_400, include_str!("presets/pixtral-12b.json")),
+    preset("Salesforce/xgen-7b-8k-base", 6_895_702_016, include_str!("presets/xgen-7b-8k-base.json")),
+    preset(
         "sapientinc/HRM-checkpoint-sudoku-extreme",
         27_275_266,
         include_str!("presets/hrm-checkpoint-sudoku-extreme.json"),
@@ -172,7 +200,7 @@ static PRESETS: &[Preset] = &[
 
 /// Names whose config has the same shapes as a preset's. Context lengths may differ, which costs no memory: `seq_len` is
 /// the job's.
-static ALIASES: [(&str, &str); 84] = [
+static ALIASES: [(&str, &str); 101] = [
     ("Qwen/Qwen2.5-0.5B-Instruct", "Qwen/Qwen2.5-0.5B"),
     ("Qwen/Qwen2.5-1.5B-Instruct", "Qwen/Qwen2.5-1.5B"),
     ("Qwen/Qwen2.5-3B-Instruct", "Qwen/Qwen2.5-3B"),
@@ -257,13 +285,40 @@ static ALIASES: [(&str, &str); 84] = [
     ("tiiuae/falcon-7b-instruct", "tiiuae/falcon-7b"),
     ("mistralai/Mistral-Small-3.1-24B-Base-2503", "mistralai/Mistral-Small-3.1-24B-Instruct-2503"),
     ("mistralai/Magistral-Small-2509", "mistralai/Mistral-Small-3.1-24B-Instruct-2503"),
+    ("mistralai/Mistral-Nemo-Instruct-2407", "mistralai/Mistral-Nemo-Base-2407"),
+    ("Qwen/Qwen2.5-Math-7B", "Qwen/Qwen2.5-7B"),
+    ("Qwen/Qwen2.5-Math-7B-Instruct", "Qwen/Qwen2.5-7B"),
+    ("Qwen/Qwen2.5-Coder-14B", "Qwen/Qwen2.5-14B"),
+    ("Qwen/Qwen2.5-Coder-14B-Instruct", "Qwen/Qwen2.5-14B"),
+    ("deepseek-ai/DeepSeek-V3-0324-BF16", "unsloth/DeepSeek-V3-bf16"),
+    ("deepseek-ai/deepseek-llm-7b-chat", "deepseek-ai/deepseek-llm-7b-base"),
+    ("deepseek-ai/deepseek-coder-6.7b-instruct", "deepseek-ai/deepseek-coder-6.7b-base"),
+    ("google/gemma-2b-it", "google/gemma-2b"),
+    ("google/gemma-1.1-7b-it", "google/gemma-7b"),
+    ("google/gemma-1.1-2b-it", "google/gemma-2b"),
+    ("THUDM/GLM-4.1V-9B-Thinking", "zai-org/GLM-4.1V-9B-Thinking"),
+    ("mistralai/Ministral-3-3B-Reasoning-2512", "mistralai/Ministral-3-3B-Base-2512"),
+    ("casperhansen/llama-3-70b-fp16", "meta-llama/Llama-3.1-70B"),
+    ("axolotl-ai-co/gpt-oss-120b-dequantized", "unsloth/gpt-oss-120b-BF16"),
+    ("meta-llama/Llama-2-7b", "meta-llama/Llama-2-7b-hf"),
+    ("meta-llama/Llama-2-13b", "meta-llama/Llama-2-13b-hf"),
 ];
+
+/// What people call the folders that models lie in, and no publisher is called.
+const FOLDERS: [&str; 3] = ["models", "checkpoints", "weights"];
 
 impl Preset {
     /// The preset called `name`: a hub name or its part after the `/`, whatever the case.
     pub fn find(name: &str) -> Option<&'static Self> {
         let target = ALIASES.iter().find(|(alias, _)| is_called(alias, name)).map_or(name, |(_, target)| target);
         PRESETS.iter().find(|preset| is_called(preset.name, target))
+    }
+
+    /// The preset that a folder of this path is called after: `$HOME/models/Qwen2.5-3B-Instruct`.
+    pub fn of_folder(path: &str) -> Option<&'static Self> {
+        let (parents, name) = path.trim_end_matches('/').rsplit_once('/')?;
+        let is_name = super::hub::is_full_name(path) && !FOLDERS.contains(&parents.to_lowercase().as_str());
+        Self::find(name).filter(|_| !is_name)
     }
 
     /// The full hub name that `name` stands for: the preset's, or the alias under which it was found.
@@ -346,6 +401,12 @@ mod tests {
         assert_eq!(instruct.full_name("QWEN2.5-7b-instruct"), "Qwen/Qwen2.5-7B-Instruct");
         assert_eq!(found("bert-base-uncased"), Some("google-bert/bert-base-uncased"));
         assert_eq!(found("someone/gpt2"), None);
+        let folder = |path| Preset::of_folder(path).map(|preset| preset.name);
+        assert_eq!(folder("models/Qwen2.5-7B"), Some("Qwen/Qwen2.5-7B"));
+        assert_eq!(folder("$HOME/models/qwen2.5-7b-instruct/"), Some("Qwen/Qwen2.5-7B"));
+        for other in ["someone/gpt2", "gpt2", "models/my-own", "Qwen/Qwen2.5-7B"] {
+            assert_eq!(folder(other), None, "{other}");
+        }
         assert_eq!(Preset::nearest("qwen2.5-7bb"), Some("Qwen/Qwen2.5-7B"));
         assert_eq!(Preset::nearest("meta-llama/Lama-3.1-8B"), Some("meta-llama/Llama-3.1-8B"));
         assert_eq!(Preset::nearest("gtp2"), Some("openai-community/gpt2"));

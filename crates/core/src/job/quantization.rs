@@ -15,6 +15,8 @@ pub struct QuantizationSpec {
     pub compute: ComputeDtype,
     /// Whether `prepare_model_for_kbit_training` casts what is not quantized to fp32.
     pub prepared: bool,
+    /// Whether stacks of experts are quantized too, as Axolotl's `quantize_moe_experts` does it.
+    pub experts: bool,
 }
 
 /// How the linear layers of a quantized model are stored.

@@ -68,7 +68,6 @@ const NAMES: &[(&str, Meaning)] = &[
     ("max_completion_length", Key(keys::COMPLETION_LEN)),
     ("packing", Sentence(PACKING)),
     ("sample_packing", Sentence(PACKING)),
-    ("padding_free", Sentence(PACKING)),
     // Precision.
     ("bf16", Sentence(BF16)),
     ("bfloat16", Sentence(BF16)),
@@ -326,8 +325,7 @@ const VALUES: &[(&str, &str, Meaning)] = &[
     (keys::TASK, "mlm", Says(&[(keys::TASK, "masked_lm")])),
     (keys::TASK, "inference", Says(&[(keys::TASK, "inference_forward")])),
     (keys::TASK, "generation", Says(&[(keys::TASK, "generate")])),
-    (keys::TASK, "reward", Sentence(TASK)),
-    (keys::TASK, "rm", Sentence(TASK)),
+    (keys::TASK, "rm", Says(&[(keys::TASK, "reward")])),
     (keys::TASK, "ppo", Sentence(TASK)),
     (keys::TASK, "kto", Sentence(TASK)),
     (keys::TASK, "rloo", Sentence(TASK)),

@@ -55,8 +55,14 @@ pub(crate) struct ModelType {
     pub divides_heads: bool,
     /// Whether its layers have experts, whose weights are parameters of three dimensions.
     pub has_experts: bool,
+    /// Whether some of its layers have linear attention, for which packages have kernels of their own.
+    pub has_linear_attention: bool,
     /// Whether its config class sets `bos_token_id` by default.
     pub has_begin_token: bool,
+    /// Whether its config class sets `pad_token_id` by default.
+    pub has_padding_token: bool,
+    /// Heads for classes of a decoder; those of encoders are part of their families.
+    pub class_heads: ClassHeads,
     /// The first version in which it is simulated, if that is not the oldest: that which it came with, or for Llama the
     /// first without masks of all positions as a buffer.
     pub since: Option<Version>,
@@ -98,6 +104,43 @@ pub(crate) enum BeyondPositions {
     Stops,
     /// Nothing: the trainer makes as many positions as a row has tokens.
     FollowRows,
+}
+
+/// Which heads for classes a decoder's modeling file has (transformers 5.17).
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct ClassHeads {
+    /// `ForSequenceClassification`: all are alike.
+    pub rows: bool,
+    /// `ForTokenClassification`
+    pub tokens: Option<TokenHead>,
+}
+
+/// How heads for classes of tokens differ.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct TokenHead {
+    /// What the linear layer is called.
+    pub name: &'static str,
+    /// Keys of the dropout before it, the first one found holds.
+    pub dropout_keys: &'static [&'static str],
+    /// The dropout where no key says it.
+    pub dropout: f64,
+    /// Whether logits are cast to fp32 for the loss.
+    pub float_loss: bool,
+}
+
+impl ClassHeads {
+    /// No class of either kind.
+    pub(crate) const NONE: Self = Self { rows: false, tokens: None };
+    /// Classes of rows alone.
+    pub(crate) const ROWS: Self = Self { rows: true, tokens: None };
+    /// Both, as `GenericForSequenceClassification` and `GenericForTokenClassification` are.
+    pub(crate) const GENERIC: Self = Self { rows: true, tokens: Some(TokenHead::GENERIC) };
+}
+
+impl TokenHead {
+    /// `GenericForTokenClassification`
+    pub(crate) const GENERIC: Self =
+        Self { name: "score", dropout_keys: &["classifier_dropout", "hidden_dropout"], dropout: 0.1, float_loss: true };
 }
 
 /// What Liger replaces (liger-kernel 0.8.5, transformers/monkey_patch.py, `MODEL_TYPE_TO_APPLY_LIGER_FN`).
@@ -144,7 +187,10 @@ impl ModelType {
         flash_attention: false,
         divides_heads: true,
         has_experts: false,
+        has_linear_attention: false,
         has_begin_token: true,
+        has_padding_token: false,
+        class_heads: ClassHeads::NONE,
         since: None,
         sdpa_since: None,
         layers_since: (5, 17),
@@ -175,6 +221,11 @@ pub fn known_model_types() -> Vec<&'static str> {
 /// Every `model_type` that a family of language models mirrors.
 pub fn language_model_types() -> Vec<&'static str> {
     ROWS.iter().filter(|row| row.in_transformers).map(|row| row.name).collect()
+}
+
+/// Whether a model type is simulated alone: its layers of linear attention do not compute here.
+pub fn is_only_simulated(name: &str) -> bool {
+    facts(name).has_linear_attention
 }
 
 /// The model types whose layers are simulated with Liger's kernels.
@@ -208,6 +259,14 @@ mod tests {
             assert_eq!(canonical_name(row.name), row.name);
             assert!(row.aliases.iter().all(|alias| canonical_name(alias) == row.name));
         }
+    }
+
+    #[test]
+    fn classes_are_those_of_decoders_with_a_family() {
+        for row in ROWS.iter().chain(STAND_INS).filter(|row| row.class_heads.rows) {
+            assert!(row.kind == ModelKind::Decoder && is_mirrored(row.name), "{}", row.name);
+        }
+        assert!(ROWS.iter().all(|row| row.class_heads.rows || row.class_heads.tokens.is_none()));
     }
 
     #[test]

@@ -1,6 +1,6 @@
 //! The model types that families mirror, in the order in which they are listed.
 
-use super::{BeyondPositions, ConfigWords, Liger, ModelKind, ModelType, NEVER};
+use super::{BeyondPositions, ClassHeads, ConfigWords, Liger, ModelKind, ModelType, NEVER, TokenHead};
 
 /// The small GPT of the guide, whose configs have no `model_type`.
 pub const AGI2: &str = "agi2";
@@ -10,8 +10,13 @@ pub const HRM: &str = "hrm";
 pub(crate) const QWEN2: &str = "qwen2";
 
 /// Decoders with Llama's names, which Liger and flash-attn know.
-const LLAMA_LIKE: ModelType =
-    ModelType { lora_targets: &["q_proj", "v_proj"], liger: Liger::Whole, flash_attention: true, ..ModelType::DECODER };
+const LLAMA_LIKE: ModelType = ModelType {
+    lora_targets: &["q_proj", "v_proj"],
+    liger: Liger::Whole,
+    flash_attention: true,
+    class_heads: ClassHeads::GENERIC,
+    ..ModelType::DECODER
+};
 
 /// Decoders with Llama's names and experts, as transformers 5 has them; their layers are not simulated with Liger's kernels.
 const EXPERTS: ModelType = ModelType {
@@ -25,6 +30,15 @@ const EXPERTS: ModelType = ModelType {
 /// Decoders with experts of which Liger and peft know nothing, and flash-attn's layers are not simulated.
 const UNFUSED_EXPERTS: ModelType =
     ModelType { has_experts: true, since: Some((5, 17)), layers_since: (5, 17), ..ModelType::DECODER };
+
+/// Decoders with layers of linear attention.
+const LINEAR: ModelType = ModelType {
+    has_linear_attention: true,
+    divides_heads: false,
+    has_begin_token: false,
+    since: Some((5, 17)),
+    ..FUSED
+};
 
 /// Liger has kernels for its layers and its loss; the layers are not simulated with them.
 const FUSED: ModelType = ModelType { liger: Liger::LayersNotKnown { fuses_loss: true }, ..ModelType::DECODER };
@@ -68,13 +82,37 @@ pub(super) static ROWS: &[ModelType] = &[
         lora_targets: &["q_lin", "v_lin"],
         ..BERT_LIKE
     },
-    ModelType { name: "gemma2", since: Some((4, 42)), ..LLAMA_LIKE },
-    ModelType { name: "gemma3_text", since: Some((4, 50)), ..LLAMA_LIKE },
-    ModelType { name: "glm", has_begin_token: false, since: Some((4, 46)), ..ModelType::DECODER },
-    ModelType { name: "glm4", has_begin_token: false, since: Some((4, 51)), ..FUSED },
+    ModelType { name: "gemma2", has_padding_token: true, since: Some((4, 42)), ..LLAMA_LIKE },
+    ModelType {
+        name: "gemma3_text",
+        has_padding_token: true,
+        class_heads: ClassHeads::ROWS,
+        since: Some((4, 50)),
+        ..LLAMA_LIKE
+    },
+    ModelType {
+        name: "glm",
+        has_padding_token: true,
+        class_heads: ClassHeads::GENERIC,
+        has_begin_token: false,
+        since: Some((4, 46)),
+        ..ModelType::DECODER
+    },
+    ModelType {
+        name: "glm4",
+        has_padding_token: true,
+        class_heads: ClassHeads::GENERIC,
+        has_begin_token: false,
+        since: Some((4, 51)),
+        ..FUSED
+    },
     ModelType { name: "glm4_moe", has_begin_token: false, ..UNFUSED_EXPERTS },
     ModelType {
         name: GPT2,
+        class_heads: ClassHeads {
+            rows: true,
+            tokens: Some(TokenHead { name: "classifier", float_loss: false, ..TokenHead::GENERIC }),
+        },
         aliases: &["gpt-sw3"],
         default_positions: Some(1024),
         beyond_positions: BeyondPositions::Stops,
@@ -85,6 +123,10 @@ pub(super) static ROWS: &[ModelType] = &[
     },
     ModelType {
         name: "gpt_neox",
+        class_heads: ClassHeads {
+            rows: true,
+            tokens: Some(TokenHead { name: "classifier", dropout_keys: &["classifier_dropout"], ..TokenHead::GENERIC }),
+        },
         dropout_keys: &["hidden_dropout", "attention_dropout"],
         lora_targets: &["query_key_value"],
         divides_heads: false,
@@ -100,6 +142,7 @@ pub(super) static ROWS: &[ModelType] = &[
     },
     ModelType {
         name: "granite",
+        class_heads: ClassHeads::NONE,
         lora_targets: &[],
         liger: Liger::LayersNotKnown { fuses_loss: false },
         since: Some((4, 45)),
@@ -108,12 +151,35 @@ pub(super) static ROWS: &[ModelType] = &[
     ModelType { name: "llama", since: Some((4, 42)), layers_since: (4, 42), ..LLAMA_LIKE },
     ModelType { name: "mistral", layers_since: (4, 38), ..LLAMA_LIKE },
     ModelType { name: "mixtral", ..EXPERTS },
-    ModelType { name: "olmo", has_begin_token: false, since: Some((4, 40)), ..ModelType::DECODER },
-    ModelType { name: "olmo2", has_begin_token: false, since: Some((4, 47)), ..FUSED },
-    ModelType { name: "olmo3", has_begin_token: false, since: Some((4, 57)), ..FUSED },
+    ModelType {
+        name: "olmo",
+        has_padding_token: true,
+        class_heads: ClassHeads::ROWS,
+        has_begin_token: false,
+        since: Some((4, 40)),
+        ..ModelType::DECODER
+    },
+    ModelType {
+        name: "olmo2",
+        has_padding_token: true,
+        class_heads: ClassHeads::ROWS,
+        has_begin_token: false,
+        since: Some((4, 47)),
+        ..FUSED
+    },
+    ModelType {
+        name: "olmo3",
+        has_padding_token: true,
+        class_heads: ClassHeads::ROWS,
+        has_begin_token: false,
+        since: Some((4, 57)),
+        ..FUSED
+    },
     ModelType { name: "olmoe", has_begin_token: false, ..UNFUSED_EXPERTS },
     ModelType {
         name: "opt",
+        has_padding_token: true,
+        class_heads: ClassHeads::ROWS,
         default_positions: Some(2048),
         beyond_positions: BeyondPositions::Stops,
         dropout_keys: &["dropout", "attention_dropout"],
@@ -123,12 +189,14 @@ pub(super) static ROWS: &[ModelType] = &[
     },
     ModelType {
         name: "phi",
+        class_heads: ClassHeads::GENERIC,
         dropout_keys: &["resid_pdrop", "embd_pdrop", "attention_dropout"],
         lora_targets: &["q_proj", "v_proj", "fc1", "fc2"],
         ..ModelType::DECODER
     },
     ModelType {
         name: "phi3",
+        has_padding_token: true,
         dropout_keys: &["resid_pdrop", "embd_pdrop", "attention_dropout"],
         lora_targets: &[],
         since: Some((4, 41)),
@@ -137,11 +205,15 @@ pub(super) static ROWS: &[ModelType] = &[
     },
     ModelType { name: QWEN2, has_begin_token: false, layers_since: (4, 38), ..LLAMA_LIKE },
     ModelType { name: "qwen3", has_begin_token: false, since: Some((4, 51)), layers_since: (4, 51), ..LLAMA_LIKE },
+    ModelType { name: "qwen3_5_moe_text", has_experts: true, ..LINEAR },
+    ModelType { name: "qwen3_5_text", ..LINEAR },
     ModelType { name: "qwen3_moe", has_begin_token: false, lora_targets: &[], ..EXPERTS },
+    ModelType { name: "qwen3_next", has_experts: true, ..LINEAR },
     ModelType { name: "roberta", padding_positions: true, ..BERT_LIKE },
-    ModelType { name: "smollm3", since: Some((4, 53)), layers_since: (4, 53), ..LLAMA_LIKE },
+    ModelType { name: "smollm3", has_padding_token: true, since: Some((4, 53)), layers_since: (4, 53), ..LLAMA_LIKE },
     ModelType {
         name: "stablelm",
+        class_heads: ClassHeads { rows: true, tokens: Some(TokenHead { dropout: 0.0, ..TokenHead::GENERIC }) },
         dropout_keys: &["hidden_dropout", "attention_dropout"],
         lora_targets: QUERY_VALUE,
         divides_heads: false,
@@ -149,6 +221,7 @@ pub(super) static ROWS: &[ModelType] = &[
     },
     ModelType {
         name: "starcoder2",
+        class_heads: ClassHeads::GENERIC,
         dropout_keys: &["residual_dropout", "embedding_dropout", "attention_dropout"],
         since: Some((4, 39)),
         ..ModelType::DECODER

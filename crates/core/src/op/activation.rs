@@ -27,6 +27,11 @@ impl Tensor {
         self.activation("log_sigmoid_forward.default", "LogSigmoidBackward0", "log_sigmoid_backward.default")
     }
 
+    /// `softplus(self)`; on autocast's fp32 list.
+    pub(crate) fn softplus(&self) -> Tensor {
+        self.cast_to_float32().activation("softplus.default", "SoftplusBackward0", "softplus_backward.default")
+    }
+
     fn activation(&self, op: &'static str, name: &'static str, backward: &'static str) -> Tensor {
         let node = NodeBuilder::new(name, [self]);
         let saved = node.save(self);

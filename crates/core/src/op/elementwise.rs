@@ -102,36 +102,25 @@ impl Tensor {
         let original = node.needs(0).then(|| node.save(&self.map("clone.default", self.dtype())));
         node.finish(self.detach(), move |grad| {
             let original = original.as_ref().map_or_else(|| grad.clone(), Saved::unpack);
-            let _zero = Tensor::empty(grad.context(), "scalar_tensor.default", Shape::new(&[]), grad.dtype());
-            let (_above, _below) = (original.map("ge.Scalar", DType::Bool), original.map("le.Scalar", DType::Bool));
-            gradients![grad.unary("where.self", grad.dtype())]
+            gradients![clamp_gradient(grad, &original, &["ge.Scalar", "le.Scalar"])]
         })
     }
 
-    /// `self.clamp(-limit, limit)`
+    /// `self.clamp(-limit, limit)`, not in place.
     pub(crate) fn clamp_both(&self, _limit: f64) -> Tensor {
-        let node = NodeBuilder::new("ClampBackward1", [self]);
-        let saved = node.save(self);
-        let out = self.unary("clamp.default", self.dtype());
-        node.finish(out, move |grad| {
-            let this = saved.unpack();
-            let _zero = Tensor::empty(grad.context(), "scalar_tensor.default", Shape::new(&[]), grad.dtype());
-            let (_above, _below) = (this.map("ge.Scalar", DType::Bool), this.map("le.Scalar", DType::Bool));
-            gradients![grad.unary("where.self", grad.dtype())]
-        })
+        self.clamped(&["ge.Scalar", "le.Scalar"])
     }
 
-    /// `self.clamp(max=limit)`
+    /// `self.clamp(max=limit)`, without a lower bound.
     pub(crate) fn clamp_max(&self, _limit: f64) -> Tensor {
+        self.clamped(&["le.Scalar"])
+    }
+
+    fn clamped(&self, comparisons: &'static [&'static str]) -> Tensor {
         let node = NodeBuilder::new("ClampBackward1", [self]);
         let saved = node.save(self);
         let out = self.unary("clamp.default", self.dtype());
-        node.finish(out, move |grad| {
-            let this = saved.unpack();
-            let _zero = Tensor::empty(grad.context(), "scalar_tensor.default", Shape::new(&[]), grad.dtype());
-            let _below = this.map("le.Scalar", DType::Bool);
-            gradients![grad.unary("where.self", grad.dtype())]
-        })
+        node.finish(out, move |grad| gradients![clamp_gradient(grad, &saved.unpack(), comparisons)])
     }
 
     /// `self += other`
@@ -239,6 +228,13 @@ impl Tensor {
     pub(crate) fn map(&self, op: &'static str, dtype: DType) -> Tensor {
         self.unary(op, dtype)
     }
+}
+
+/// The gradient of a clamp where `this` was compared with its bounds.
+fn clamp_gradient(grad: &Tensor, this: &Tensor, comparisons: &[&'static str]) -> Tensor {
+    let _zero = Tensor::empty(grad.context(), "scalar_tensor.default", Shape::new(&[]), grad.dtype());
+    let _within: Vec<Tensor> = comparisons.iter().map(|comparison| this.map(comparison, DType::Bool)).collect();
+    grad.unary("where.self", grad.dtype())
 }
 
 macro_rules! operator {

@@ -70,6 +70,26 @@ impl Tensor {
 }
 
 impl Tensor {
+    /// `self[i, j]`: what the leading dimensions hold at so many places, an index of each dimension.
+    pub(crate) fn at_places(&self, indices: &[&Tensor]) -> Tensor {
+        let dims = indices.len();
+        let count = indices.first().map_or(0, |index| index.numel());
+        let node = NodeBuilder::new("IndexBackward0", [self]);
+        let saved: Vec<Saved> = indices.iter().map(|index| node.save(index)).collect();
+        let out_sizes = Shape::new(&[&[count], &self.sizes()[dims..]].concat());
+        let out = Tensor::empty(self.context(), "index.Tensor", out_sizes, self.dtype());
+        let from = *self.sizes();
+        node.finish(out, move |grad| {
+            let _indices: Vec<Tensor> = saved.iter().map(Saved::unpack).collect();
+            let into = full(grad.context(), "new_zeros.default", &from, grad.dtype());
+            let rows = from[..dims].iter().product();
+            let steps =
+                DeviceSteps::new(grad.context(), |device| index_put_accumulate(count, dims as u64, rows, device));
+            steps.run(grad.context(), "_index_put_impl_.default", |_| contiguous(from, grad.dtype()));
+            gradients![into]
+        })
+    }
+
     /// `gather(self, -1, index.unsqueeze(-1)).squeeze(-1)`: one value of each row.
     pub(crate) fn gather_one(&self, index: &Tensor) -> Tensor {
         let node = NodeBuilder::new("GatherBackward0", [self]);

@@ -3,7 +3,7 @@
 use smallvec::SmallVec;
 
 use super::elementwise::promote_types;
-use crate::tensor::{Gradients, NodeBuilder, Shape, Tensor, gradients};
+use crate::tensor::{Gradients, Layout, NodeBuilder, Shape, Tensor, gradients};
 
 /// `cat(tensors, dim=at)`; mixed dtypes are promoted to the widest inside the kernel, under autocast too.
 pub(crate) fn cat(tensors: &[&Tensor], at: usize) -> Tensor {
@@ -27,19 +27,32 @@ pub(crate) fn copied_beside(first: &Tensor, second: &Tensor) -> Tensor {
     copy_into_part(&copy_into_part(&out, first), second)
 }
 
-/// `out[part].copy_(source)` (autograd/custom_function.cpp, `CopySlices`): the gradient is copied, and that of the part again.
+/// `out[..., part].copy_(source)` of a contiguous part.
 fn copy_into_part(out: &Tensor, source: &Tensor) -> Tensor {
+    copy_into(out, source, Layout::contiguous(*source.sizes()))
+}
+
+/// `out[part].copy_(source)` (autograd/custom_function.cpp, `CopySlices`): the gradient is copied, and that of the part again.
+fn copy_into(out: &Tensor, source: &Tensor, part: Layout) -> Tensor {
     let node = NodeBuilder::new("CopySlices", [out, source]);
     let is_part_of_more = node.needs(0);
-    let (whole, part, dtype) = (*out.sizes(), *source.sizes(), source.dtype());
+    let (whole, dtype) = (out.layout().clone(), source.dtype());
     node.finish(out.detach(), move |grad| {
-        let new = |op, sizes| Tensor::empty(grad.context(), op, sizes, grad.dtype());
-        let result = new("new_empty_strided.default", whole);
-        let of_part = new("clone.default", part);
-        let _zeros = is_part_of_more.then(|| new("zeros.default", part));
+        let new = |op, layout: &Layout| Tensor::empty_strided(grad.context(), op, layout.clone(), grad.dtype());
+        let result = new("new_empty_strided.default", &whole);
+        let of_part = new("clone.default", &part);
+        let _zeros = is_part_of_more.then(|| new("zeros.default", &part));
         let of_source = of_part.to(dtype);
         gradients![is_part_of_more.then_some(result), of_source]
     })
+}
+
+impl Tensor {
+    /// `self[..., index] = source` in dimension `at`: the same memory with another past.
+    pub(crate) fn set_selected(&self, at: usize, _index: u64, source: &Tensor) -> Tensor {
+        let part = Layout::strided(self.sizes().removed(at), self.strides().removed(at));
+        copy_into(self, source, Layout::elementwise(*source.sizes(), [&part]))
+    }
 }
 
 /// `stack(scalars)`: a vector of tensors without dimensions, in the dtype that all are promoted to.

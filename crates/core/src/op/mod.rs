@@ -10,6 +10,7 @@ mod cast;
 mod chunked_log_prob;
 mod condition;
 mod create;
+mod delta_rule;
 mod division;
 mod dropout;
 mod elementwise;
@@ -39,6 +40,7 @@ pub(crate) use create::{
     arange, arange_floats, arange_from, empty, filled, full, index, number_from_host, ones, true_scalar, where_number,
     where_self, zeros,
 };
+pub(crate) use delta_rule::chunk_gated_delta_rule;
 pub(crate) use elementwise::UNTOLD;
 pub(crate) use foreach::{foreach_norm, foreach_sqrt, group_by_dtype};
 pub(crate) use join::{cat, copied_beside, stack, stack_last, stack_scalars};

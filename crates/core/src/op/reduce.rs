@@ -32,7 +32,7 @@ impl Tensor {
         node.finish(out, move |grad| gradients![grad.expand(&from)])
     }
 
-    /// `self.sum(-1)`
+    /// `self.sum(-1)`: one number of each row, in its dtype but under autocast.
     pub(crate) fn sum_each(&self) -> Tensor {
         let node = NodeBuilder::new("SumBackward1", [self]);
         let last = self.sizes().len() - 1;
@@ -167,11 +167,17 @@ impl Tensor {
 impl Tensor {
     /// `cumsum(self, -1)`; of integers the result is int64.
     pub(crate) fn cumsum(&self) -> Tensor {
+        let node = NodeBuilder::new("CumsumBackward0", [self]);
         let columns = self.size(-1);
         let rows = self.numel() / columns.max(1);
         let steps = scratch::scan::cumsum(rows, columns, self.dtype(), self.is_contiguous());
         let dtype = if self.dtype().is_floating_point() { self.dtype() } else { DType::Int64 };
-        run_steps(self.context(), "cumsum.default", &steps, |_| contiguous(*self.sizes(), dtype)).take(0)
+        let out = run_steps(self.context(), "cumsum.default", &steps, |_| contiguous(*self.sizes(), dtype)).take(0);
+        node.finish(out, |grad| {
+            let flipped = grad.map("flip.default", grad.dtype());
+            let summed = flipped.cumsum();
+            gradients![summed.map("flip.default", grad.dtype())]
+        })
     }
 }
 

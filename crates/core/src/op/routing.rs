@@ -28,7 +28,7 @@ impl Tensor {
         (values, places)
     }
 
-    /// `self.max(dim=-1, keepdim=True).values`
+    /// `self.max(dim=-1, keepdim=True).values`: indices are computed too, and kept for the gradient.
     pub(crate) fn max_last(&self) -> Tensor {
         let op = "max.dim";
         let node = NodeBuilder::new("MaxBackward0", [self]);

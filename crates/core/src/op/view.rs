@@ -133,9 +133,13 @@ impl Tensor {
 
     /// `self.split([first, rest], dim=-1)`; their gradients are joined by `cat`, zeros where there is none.
     pub(crate) fn split_at(&self, first: u64) -> [Tensor; 2] {
+        self.split_widths([first, self.size(-1).saturating_sub(first)])
+    }
+
+    /// `self.split(widths, dim=-1)`, with gradients as those of [`Self::split_at`].
+    pub(crate) fn split_widths<const N: usize>(&self, widths: [u64; N]) -> [Tensor; N] {
         let node = NodeBuilder::new("SplitWithSizesBackward0", [self]);
         let (from, at, dtype) = (*self.sizes(), self.sizes().len() - 1, self.dtype());
-        let widths = [first, from[at].saturating_sub(first)];
         let parts = widths.map(|width| self.narrow_any(at, width));
         node.finish_many(parts, move |grads| {
             let Some(some) = grads.iter().flatten().next() else { return gradients![None::<Tensor>] };
@@ -145,7 +149,10 @@ impl Tensor {
                 grad.is_none().then(zeros)
             };
             let zeros: Vec<_> = grads.iter().zip(widths).map(missing).collect();
-            let joined = Tensor::empty(context, "cat.default", from, dtype);
+            let channels_last =
+                grads.iter().all(|grad| grad.as_ref().is_some_and(|grad| is_channels_last(grad.layout())));
+            let layout = if channels_last { channels_last_layout(&from) } else { Layout::contiguous(from) };
+            let joined = Tensor::empty_strided(context, "cat.default", layout, dtype);
             drop(zeros);
             gradients![joined]
         })
@@ -176,4 +183,23 @@ impl Tensor {
             gradients![joined]
         })
     }
+}
+
+/// `suggest_memory_format` says channels last (c10/core/MemoryFormat.h): then `cat` makes its result so.
+fn is_channels_last(layout: &Layout) -> bool {
+    let (sizes, strides) = (&layout.sizes, layout.strides());
+    let mut least = 0;
+    let fits = |at: usize| {
+        let fits = strides[at] >= least && (at != 0 || least != strides[1]);
+        least = strides[at].saturating_mul(sizes[at].max(1));
+        fits
+    };
+    sizes.len() == 4 && strides[1] != 0 && [1, 3, 2, 0].into_iter().all(fits)
+}
+
+/// Four dimensions, of which the second lies innermost.
+fn channels_last_layout(sizes: &Shape) -> Layout {
+    let (channels, width) = (sizes[1], sizes[3]);
+    let row = width.saturating_mul(channels);
+    Layout::strided(*sizes, Shape::new(&[row.saturating_mul(sizes[2]), 1, row, channels]))
 }

@@ -165,12 +165,9 @@ pub(crate) fn casts_all_weights(job: &JobSpec) -> bool {
 pub(crate) fn sharding_of(job: &JobSpec) -> Option<Sharding> {
     match job.parallel.strategy {
         Strategy::DeepSpeed(DeepSpeed { stage: 3, .. }) => {
-            Some(Sharding { dtype: DType::Bfloat16, init: STAGE_3.init })
+            Some(Sharding { param_dtype: STAGE_3.param_dtype, init: STAGE_3.init })
         }
-        Strategy::Fsdp2(policy) => {
-            let dtype = policy.param_dtype.unwrap_or(job.precision.weight_dtype());
-            Some(Sharding { dtype, init: policy.init })
-        }
+        Strategy::Fsdp2(policy) => Some(Sharding { param_dtype: policy.param_dtype, init: policy.init }),
         _ => None,
     }
 }

@@ -1,7 +1,6 @@
 //! DPO as TRL's `DPOTrainer` runs it (trl 1.16, trainer/dpo_trainer.py) with the sigmoid loss, its default: chosen and
 //! rejected answers in one batch, through the policy with gradients and through the reference without.
 
-use std::cell::RefCell;
 use std::rc::Rc;
 
 use crate::building::{BuildError, Mode};
@@ -12,6 +11,7 @@ use crate::op::{ReduceKind, TokenOutputs, UNTOLD, full};
 use crate::tensor::{Context, Tensor};
 use crate::trace::{Category, PhaseKind};
 
+use super::batches::Batches;
 use super::fused_head::{FusedCall, FusedCausalLmOutput, RouterCall, fused_forward, log_router_loss};
 use super::liger::apply_liger_kernels;
 use super::models::{Kind, Policy, load_model};
@@ -27,8 +27,10 @@ pub(super) fn train_dpo(
     context: &Rc<Context>,
     policy: &Policy,
 ) -> Result<Repetition, BuildError> {
-    policy.builder.load_buffers_last();
-    policy.builder.load_adapters_last();
+    if job.quantization.is_none() {
+        policy.builder.load_buffers_last();
+        policy.builder.load_adapters_last();
+    }
     let mode = policy.builder.mode();
     mode.disable_dropout();
     let has_reference = job.lora.is_none() && !spec.precompute_ref_log_probs;
@@ -39,7 +41,7 @@ pub(super) fn train_dpo(
         .transpose()?
         .map(|(model, _)| model);
     apply_liger_kernels(job, &mode);
-    let trainer = Trainer { job, spec, context, model: policy.model, mode, reference, batches: RefCell::default() };
+    let trainer = Trainer { job, spec, context, model: policy.model, mode, reference, batches: Batches::default() };
     if spec.precompute_ref_log_probs {
         trainer.precompute_ref_logps();
     }
@@ -53,8 +55,7 @@ struct Trainer<'a> {
     model: &'a dyn Model,
     mode: Rc<Mode>,
     reference: Option<Box<dyn Model>>,
-    /// Those of the running step.
-    batches: RefCell<Vec<Batch>>,
+    batches: Batches<Batch>,
 }
 
 /// What the collator makes of pairs: chosen rows, then rejected ones.
@@ -71,14 +72,11 @@ type Pair = [Tensor; 2];
 
 impl Recipe for Trainer<'_> {
     fn get_batch_samples(&self) {
-        let batches = (0..self.job.gradient_accumulation_steps).map(|_| self.make_batch(true)).collect();
-        let used_up = self.batches.replace(batches);
-        drop(used_up);
+        self.batches.load(self.job.gradient_accumulation_steps, || self.make_batch(true));
     }
 
     fn compute_loss(&self, pass: u64) -> Option<Tensor> {
-        let at = (pass % self.job.gradient_accumulation_steps.max(1)) as usize;
-        self.batches.borrow().get(at).map(|batch| self.loss(batch))
+        self.batches.read(pass, |batch| self.loss(batch))
     }
 
     fn divides_loss(&self) -> bool {
@@ -86,8 +84,7 @@ impl Recipe for Trainer<'_> {
     }
 
     fn end(&self) {
-        let used_up = self.batches.take();
-        drop(used_up);
+        self.batches.clear();
     }
 }
 
@@ -153,7 +150,8 @@ impl Trainer<'_> {
             model,
             &FusedCall {
                 input_ids: &batch.input_ids,
-                attention_mask: &batch.attention_mask,
+                attention_mask: Some(&batch.attention_mask),
+                position_ids: None,
                 labels,
                 scored: batch.input_ids.size(0) * self.spec.completion_len,
                 cast_lm_head_to_fp32: false,

@@ -6,9 +6,9 @@ use std::rc::Rc;
 
 use crate::building::Builder;
 use crate::dtype::DType;
-use crate::job::{CheckpointPolicy, Framework, JobSpec, LossKernel, Strategy, Task};
+use crate::job::{Attention, CheckpointPolicy, Framework, JobSpec, LossKernel, Strategy, Task};
 use crate::model::family::{ForwardCall, Model, ModelOutput};
-use crate::op::{ReduceKind, TokenOutputs, UNTOLD, full};
+use crate::op::{ReduceKind, TokenOutputs, UNTOLD, full, number_from_host};
 use crate::parallel::{self, Loaded, Wrapper};
 use crate::tensor::{Context, Tensor};
 use crate::trace::{Category, PhaseKind};
@@ -18,6 +18,7 @@ use super::inputs::labels;
 use super::liger::apply_liger_kernels;
 use super::prepared::{Prepared, convert_outputs_to_fp32};
 use super::repetition::Repetition;
+use super::train::caches_keys;
 use super::trainer::{self, Recipe};
 
 /// Batches of a step that are tensors of their own; those beyond lie in one.
@@ -71,6 +72,9 @@ pub(super) fn run_fine_tune(job: &JobSpec, context: &Rc<Context>, builder: &Buil
         builder.load_adapters_last();
     }
     apply_liger_kernels(job, &builder.mode());
+    if lays_end_to_end(job) {
+        context.pack_rows();
+    }
     let parameters = loaded.parameters.clone();
     let trainer = FineTune {
         job,
@@ -81,6 +85,12 @@ pub(super) fn run_fine_tune(job: &JobSpec, context: &Rc<Context>, builder: &Buil
         kept: RefCell::default(),
     };
     trainer::run_trainer(job, context, &parameters, &trainer)
+}
+
+/// Whether a batch is one row. The flash-attn package's kernels take its sequences apart by themselves: with it each is simulated as
+/// a row of its own, and the range allows for what is between them.
+fn lays_end_to_end(job: &JobSpec) -> bool {
+    job.padding_free && job.attention != Attention::FlashAttention2
 }
 
 struct FineTune<'a> {
@@ -106,8 +116,37 @@ struct Batches {
 #[derive(Clone)]
 struct Inputs {
     input_ids: Tensor,
-    attention_mask: Tensor,
     labels: Tensor,
+    rows: Rows,
+}
+
+/// How it says where rows end.
+#[derive(Clone)]
+enum Rows {
+    Padded {
+        attention_mask: Tensor,
+    },
+    /// The rows of the batch end to end in one (TRL's `padding_free`).
+    EndToEnd {
+        position_ids: Tensor,
+        _boundaries: [Tensor; 3],
+    },
+}
+
+impl Inputs {
+    fn attention_mask(&self) -> Option<&Tensor> {
+        match &self.rows {
+            Rows::Padded { attention_mask } => Some(attention_mask),
+            Rows::EndToEnd { .. } => None,
+        }
+    }
+
+    fn position_ids(&self) -> Option<&Tensor> {
+        match &self.rows {
+            Rows::Padded { .. } => None,
+            Rows::EndToEnd { position_ids, .. } => Some(position_ids),
+        }
+    }
 }
 
 impl Recipe for FineTune<'_> {
@@ -155,10 +194,27 @@ impl Recipe for FineTune<'_> {
 
 impl FineTune<'_> {
     fn make_inputs(&self, rows: u64) -> Inputs {
+        if lays_end_to_end(self.job) {
+            return self.make_end_to_end(rows);
+        }
         let _category = self.context.enter_category(Category::Input);
         let sizes = [rows, self.job.seq_len];
         let ids = || full(self.context, "_to_copy.default", &sizes, DType::Int64);
-        Inputs { input_ids: ids(), attention_mask: ids(), labels: labels(self.context, &self.job.task, sizes) }
+        let (input_ids, attention_mask) = (ids(), ids());
+        Inputs { input_ids, labels: labels(self.context, &self.job.task, sizes), rows: Rows::Padded { attention_mask } }
+    }
+
+    /// One row a sequence: with more of them the boundaries take a few bytes more.
+    fn make_end_to_end(&self, rows: u64) -> Inputs {
+        let _category = self.context.enter_category(Category::Input);
+        let sizes = [1, rows.saturating_mul(self.job.seq_len)];
+        let moved = |sizes: &[u64], dtype| full(self.context, "_to_copy.default", sizes, dtype);
+        let ids = || moved(&sizes, DType::Int64);
+        let (input_ids, labels, position_ids) = (ids(), ids(), ids());
+        let cu_seq_lens = || moved(&[rows.saturating_add(1)], DType::Int32);
+        let (cu_seq_lens_q, cu_seq_lens_k, seq_idx) = (cu_seq_lens(), cu_seq_lens(), moved(&sizes, DType::Int32));
+        let rows = Rows::EndToEnd { position_ids, _boundaries: [cu_seq_lens_q, cu_seq_lens_k, seq_idx] };
+        Inputs { input_ids, labels, rows }
     }
 
     /// `sum(labels[..., 1:].ne(-100).sum() for ...)`, of all labels where none is shifted.
@@ -226,12 +282,12 @@ impl FineTune<'_> {
     /// `model(**inputs, num_items_in_batch=...)["loss"]`: the model sums the losses and divides by the number.
     fn own_loss(&self, inputs: &Inputs, num_items: &Tensor) -> Option<Tensor> {
         let recomputes = self.job.gradient_checkpointing == CheckpointPolicy::EveryLayer;
-        let caches = self.job.use_cache && self.job.task == Task::CausalLm && !recomputes;
+        let caches = self.job.use_cache && caches_keys(self.job) && !recomputes;
         let in_model = self.context.transformers().divides_losses_in_models();
         let outputs = self.forward(&ForwardCall {
             input_ids: &inputs.input_ids,
-            attention_mask: Some(&inputs.attention_mask),
-            position_ids: None,
+            attention_mask: inputs.attention_mask(),
+            position_ids: inputs.position_ids(),
             labels: Some(&inputs.labels),
             num_items_in_batch: in_model.then_some(num_items),
             cache: self.wrapper().filter(|_| caches).map(Wrapper::new_cache),
@@ -259,7 +315,8 @@ impl FineTune<'_> {
         let head_outputs = TokenOutputs { entropy: true, mean_logits: false, is_top1: true };
         let call = FusedCall {
             input_ids: &inputs.input_ids,
-            attention_mask: &inputs.attention_mask,
+            attention_mask: inputs.attention_mask(),
+            position_ids: inputs.position_ids(),
             labels: &inputs.labels,
             scored: self.job.micro_batch_size * (self.job.seq_len - 1),
             cast_lm_head_to_fp32: false,
@@ -295,7 +352,10 @@ impl FineTune<'_> {
             num_valid.map("gt.Scalar", DType::Bool);
             logged.binary("div.Tensor", &num_valid, DType::Float32);
         }
-        count(&inputs.attention_mask);
+        match &inputs.rows {
+            Rows::Padded { attention_mask } => count(attention_mask),
+            Rows::EndToEnd { .. } => sum_all(&number_from_host(self.context, "tensor", 0.0, DType::Int64)),
+        };
         outputs.aux_loss.as_ref().inspect(|aux_loss| log_router_loss(aux_loss));
         Some(loss)
     }

@@ -12,7 +12,8 @@ use super::prepared::Prepared;
 /// The arguments of `model(..., labels=labels, fused_lm_head=True)`, and what the head was made with.
 pub(super) struct FusedCall<'a> {
     pub input_ids: &'a Tensor,
-    pub attention_mask: &'a Tensor,
+    pub attention_mask: Option<&'a Tensor>,
+    pub position_ids: Option<&'a Tensor>,
     pub labels: &'a Tensor,
     /// How many positions have a label.
     pub scored: u64,
@@ -77,8 +78,8 @@ pub(super) fn fused_forward(model: &Prepared, call: &FusedCall) -> FusedCausalLm
     router.iter().for_each(|router| router.collect());
     let last_hidden_state = model.hidden_states(&ForwardCall {
         input_ids: call.input_ids,
-        attention_mask: Some(call.attention_mask),
-        position_ids: None,
+        attention_mask: call.attention_mask,
+        position_ids: call.position_ids,
         labels: None,
         num_items_in_batch: None,
         cache: None,
@@ -111,7 +112,7 @@ pub(super) fn fused_forward(model: &Prepared, call: &FusedCall) -> FusedCausalLm
     let (mut loss, label_count) = mean_loss(&log_probs, &mask);
     let label_count = context.is_grad_enabled().then_some(label_count);
     let aux_loss = router.zip(router_logits.as_ref());
-    let aux_loss = aux_loss.and_then(|(router, logits)| router.loss(logits, Some(call.attention_mask)));
+    let aux_loss = aux_loss.and_then(|(router, logits)| router.loss(logits, call.attention_mask));
     if let Some(aux_loss) = &aux_loss {
         loss = &loss + &aux_loss.mul_scalar(UNTOLD);
     }

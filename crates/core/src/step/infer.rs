@@ -8,20 +8,21 @@ use crate::tensor::{Context, Tensor};
 use crate::trace::{Category, PhaseKind};
 
 use super::generate::{self, GenerateCall, GenerationConfig, SpecialTokens};
-use super::inputs::input_ids;
+use super::inputs::{attention_mask, input_ids};
 
 /// Forward passes this many times: the second shows what the first leaves behind.
 const PASSES: u32 = 2;
 
 pub(super) fn inference_forward(job: &JobSpec, context: &Rc<Context>, model: &dyn Model) {
-    let mut ids: Option<Tensor> = None;
+    let mut batch: Option<Batch> = None;
     for pass in 1..=PASSES {
         context.begin_step(pass);
         context.phase(PhaseKind::Input);
-        let batch = input_ids(context, job.micro_batch_size, job.seq_len);
-        ids = Some(batch.clone());
+        let input_ids = input_ids(context, job.micro_batch_size, job.seq_len);
+        let of_pass = Batch { input_ids, attention_mask: attention_mask(job, context, job.micro_batch_size) };
+        batch = Some(of_pass.clone());
         context.phase(PhaseKind::Forward);
-        let output = forward(job, context, model, &batch);
+        let output = forward(job, context, model, &of_pass);
         if pass == PASSES {
             context.end();
         } else {
@@ -29,15 +30,21 @@ pub(super) fn inference_forward(job: &JobSpec, context: &Rc<Context>, model: &dy
         }
         drop(output);
     }
-    drop(ids);
+    drop(batch);
 }
 
-fn forward(job: &JobSpec, context: &Rc<Context>, model: &dyn Model, ids: &Tensor) -> ModelOutput {
+#[derive(Clone)]
+struct Batch {
+    input_ids: Tensor,
+    attention_mask: Option<Tensor>,
+}
+
+fn forward(job: &JobSpec, context: &Rc<Context>, model: &dyn Model, batch: &Batch) -> ModelOutput {
     let _no_grad = context.set_grad_enabled(false);
     let _autocast = context.autocast(job.precision.autocast_dtype());
     model.forward(&ForwardCall {
-        input_ids: ids,
-        attention_mask: None,
+        input_ids: &batch.input_ids,
+        attention_mask: batch.attention_mask.as_ref(),
         position_ids: None,
         labels: None,
         num_items_in_batch: None,

@@ -3,7 +3,7 @@
 use std::rc::Rc;
 
 use crate::dtype::DType;
-use crate::job::{ModelSpec, Task};
+use crate::job::{JobSpec, ModelSpec, Task};
 use crate::op::full;
 use crate::tensor::{Context, Tensor};
 use crate::trace::Category;
@@ -12,6 +12,11 @@ use crate::trace::Category;
 pub(super) fn input_ids(context: &Rc<Context>, rows: u64, tokens: u64) -> Tensor {
     let _category = context.enter_category(Category::Input);
     full(context, "_to_copy.default", &[rows, tokens], DType::Int64)
+}
+
+/// The mask of a plain loop, which passes one where rows are padded.
+pub(super) fn attention_mask(job: &JobSpec, context: &Rc<Context>, rows: u64) -> Option<Tensor> {
+    (job.padded == Some(true)).then(|| input_ids(context, rows, job.seq_len))
 }
 
 /// Labels that were moved to the device: one a row, or one a token of these rows.

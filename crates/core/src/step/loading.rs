@@ -39,7 +39,7 @@ pub(super) fn quantized(builder: Builder, job: &JobSpec) -> Builder {
         }
     };
     let adapters = (job.framework == Framework::Trl).then_some(DType::Bfloat16);
-    builder.quantized(Some(form)).prepared(spec.prepared).adapters_in(adapters)
+    builder.quantized(Some(form)).quantizing_experts(spec.experts).prepared(spec.prepared).adapters_in(adapters)
 }
 
 /// `caching_allocator_warmup`: one block of the size of all parameters, without what the allocator has unused, given back to it at
@@ -50,7 +50,8 @@ pub(super) fn warm_up(
     (model, family): (&ModelSpec, Family),
     dtype: DType,
 ) -> Result<(), BuildError> {
-    if !job.transformers.warms_allocator_up() {
+    // Axolotl switches it off where experts are quantized (monkeypatch/moe_quant.py).
+    if !job.transformers.warms_allocator_up() || job.quantization.is_some_and(|quantization| quantization.experts) {
         return Ok(());
     }
     let elsewhere = Context::new(job.gpu.device());

@@ -1,6 +1,7 @@
 //! Runs a job on abstract tensors, phase by phase, and records its trace.
 
 mod agi2;
+mod batches;
 mod cache_growth;
 mod cache_position;
 mod calls;
@@ -19,6 +20,7 @@ mod models;
 mod prepared;
 mod repeat;
 mod repetition;
+mod reward;
 mod sampling;
 mod schedule;
 mod settled;

@@ -162,6 +162,7 @@ mod tests {
     use super::{WANDERING_ALLOWANCE, WORTH_FOLLOWING};
     use crate::estimate::SimulatedJob;
     use crate::job::{JobSource, JobSpec, from_case};
+    use crate::tensor::{LOWER_SIZES, TOO_LARGE};
 
     thread_local! {
         static WHOLE: Cell<bool> = const { Cell::new(false) };
@@ -218,11 +219,18 @@ mod tests {
     #[test]
     fn a_job_that_no_device_could_hold_ends_early() {
         let gpt2 = json!({"family": "gpt2", "n_layer": 2, "n_embd": 192, "n_head": 3, "vocab_size": 5000});
-        let case = json!({"kind": "trainer", "model": gpt2, "micro_batch": 1, "seq_len": 1024, "grad_accum": u32::MAX});
-        let job = from_case(&case).unwrap();
+        let of_passes = |passes: u32| {
+            let case =
+                json!({"kind": "trainer", "model": gpt2, "micro_batch": 1, "seq_len": 1024, "grad_accum": passes});
+            from_case(&case).unwrap()
+        };
+        // All batches together are more than 16 TiB, or the labels of all in one tensor.
+        let job = of_passes(1 << 30);
         let simulated = SimulatedJob::new(&job).unwrap();
         assert!(simulated.trace().events.len() < 8 * WORTH_FOLLOWING, "{}", simulated.trace().events.len());
         assert!(simulated.replay_peaks().is_err());
+        let refused = SimulatedJob::new(&of_passes(u32::MAX)).map(|_| ()).unwrap_err();
+        assert_eq!((refused.to_string(), refused.hint()), (TOO_LARGE.to_owned(), Some(LOWER_SIZES)));
     }
 
     #[test]

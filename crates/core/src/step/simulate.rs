@@ -20,7 +20,7 @@ use super::models::Policy;
 use super::repetition::Repetition;
 use super::simulation::{SimulateError, Simulation};
 use super::swarm::Node;
-use super::{agi2, dpo, fine_tune, grpo, hrm, infer, train};
+use super::{agi2, dpo, fine_tune, grpo, hrm, infer, reward, train};
 
 /// Runs `job` on abstract tensors.
 ///
@@ -76,6 +76,9 @@ fn own_loop(context: &Rc<Context>, builder: &Builder, train: impl FnOnce(&[Tenso
 /// Runs the task on a language model.
 fn language_model(job: &JobSpec, context: &Rc<Context>, family: Family) -> Result<Simulation, SimulateError> {
     family::bound_activations(job)?;
+    if job.padded == Some(true) {
+        context.pad_rows();
+    }
     let fp32_head = matches!(&job.task, Task::Grpo(spec) if spec.cast_lm_head_to_fp32);
     let mode = Mode::new(job.train_mode && job.task.trains(), job.gradient_checkpointing).with_fp32_head(fp32_head);
     let builder = Builder::new(context, job.precision.weight_dtype(), job.lora.clone(), mode);
@@ -150,6 +153,7 @@ fn run_task(
         }
         Task::Grpo(spec) => Some(grpo::train_grpo(job, spec, context, &policy)?),
         Task::Dpo(spec) => Some(dpo::train_dpo(job, spec, context, &policy)?),
+        Task::Reward(spec) => Some(reward::train_reward(job, spec, context, &policy)),
         Task::Swarm(swarm) => {
             let (mode, parameters) = (&builder.mode(), &builder.trainable());
             let has_begin_token = has_begin_token(&job.model);

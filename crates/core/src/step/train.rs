@@ -5,12 +5,13 @@ use std::rc::Rc;
 
 use crate::job::{CheckpointPolicy, JobSpec, LossKernel, Task};
 use crate::model::family::{ForwardCall, ModelOutput};
+use crate::model_type::ModelKind;
 use crate::optimizer::GradScaler;
 use crate::parallel::Wrapper;
 use crate::tensor::{Context, Tensor};
 use crate::trace::PhaseKind;
 
-use super::inputs::{input_ids, labels};
+use super::inputs::{attention_mask, input_ids, labels};
 use super::repeat::{Pass, Passes};
 use super::repetition::Repetition;
 use super::settled::{Piece, Settled};
@@ -19,6 +20,7 @@ use super::settled::{Piece, Settled};
 #[derive(Default)]
 struct Variables {
     ids: Option<Tensor>,
+    mask: Option<Tensor>,
     labels: Option<Tensor>,
     loss: Option<Tensor>,
     outputs: Option<ModelOutput>,
@@ -102,6 +104,8 @@ fn micro_step(
     context.phase(PhaseKind::Input);
     let ids = input_ids(context, wrapper.rows(job.micro_batch_size), job.seq_len);
     variables.ids = Some(ids.clone());
+    variables.mask = attention_mask(job, context, wrapper.rows(job.micro_batch_size));
+    let mask = variables.mask.clone();
     if job.own_labels || matches!(job.task, Task::SequenceClassification | Task::TokenClassification) {
         variables.labels = Some(labels(context, &job.task, [wrapper.rows(job.micro_batch_size), job.seq_len]));
     }
@@ -109,15 +113,14 @@ fn micro_step(
     context.phase(PhaseKind::Forward);
     {
         let autocast = context.autocast(job.precision.autocast_dtype());
-        let caches = uses_cache(job);
         let mut output = running.forward(|| {
             wrapper.forward(&ForwardCall {
                 input_ids: &ids,
-                attention_mask: None,
+                attention_mask: mask.as_ref(),
                 position_ids: None,
                 labels: Some(&labels),
                 num_items_in_batch: None,
-                cache: caches.then(|| wrapper.new_cache()),
+                cache: uses_cache(job).then(|| wrapper.new_cache()),
                 logits_to_keep: job.logits.logits_to_keep,
                 // Liger leaves the model's own loss in place outside training mode.
                 fused_loss: job.logits.loss == LossKernel::Liger && job.train_mode,
@@ -139,7 +142,7 @@ fn micro_step(
         }
         running.run_part(|| drop(autocast));
     }
-    drop((ids, labels));
+    drop((ids, mask, labels));
     if wrapper.in_flight() > 1 {
         variables.open.extend(variables.loss.take());
         let is_full = variables.open.len() as u64 >= wrapper.in_flight();
@@ -151,10 +154,15 @@ fn micro_step(
     }
 }
 
+/// Whether the model's forward pass has a cache that labels do not turn off: a decoder's, with any head.
+pub(super) fn caches_keys(job: &JobSpec) -> bool {
+    job.task.name().has_labels() && job.model.facts().kind == ModelKind::Decoder
+}
+
 /// transformers turns the cache off where layers are recomputed.
 fn uses_cache(job: &JobSpec) -> bool {
     let recomputes = job.train_mode && job.gradient_checkpointing == CheckpointPolicy::EveryLayer;
-    job.use_cache && job.task == Task::CausalLm && !recomputes
+    job.use_cache && caches_keys(job) && !recomputes
 }
 
 fn backward_pass(running: &mut Pass, wrapper: &dyn Wrapper, scaler: Option<&mut GradScaler>, loss: &Tensor) {

@@ -37,6 +37,7 @@ pub struct Context {
     pub(super) thread: Cell<Thread>,
     pub(super) workspaces: Cell<[[bool; 2]; 2]>,
     padded_rows: Cell<bool>,
+    packed_rows: Cell<bool>,
     places_first: Cell<bool>,
     transformers: Cell<TransformersVersion>,
 }
@@ -69,6 +70,7 @@ impl Context {
             thread: Cell::new(Thread::Main),
             workspaces: Cell::default(),
             padded_rows: Cell::new(false),
+            packed_rows: Cell::new(false),
             places_first: Cell::new(false),
             transformers: Cell::default(),
         })
@@ -124,10 +126,14 @@ impl Context {
         self.padded_rows.get()
     }
 
-    /// Whether a row may hold several sequences: here none does.
-    #[expect(clippy::unused_self, reason = "where tensors have numbers it depends on them")]
+    /// Says what position ids hold: those of several sequences in a row.
+    pub(crate) fn pack_rows(&self) {
+        self.packed_rows.set(true);
+    }
+
+    /// Whether a row holds several sequences.
     pub(crate) fn has_packed_rows(&self) -> bool {
-        false
+        self.packed_rows.get()
     }
 
     /// Says which version of transformers is installed.

@@ -34,7 +34,7 @@ pub use handle::Tensor;
 pub(crate) use layout::Layout;
 pub(crate) use memo::{Copied, Doubles, Growth, Landing, Leap, Token, TraceSlice};
 pub(crate) use node::Gradients;
-pub(crate) use recorder::MOST_EVENTS;
+pub(crate) use recorder::{LOWER_SIZES, MOST_EVENTS, TOO_LARGE};
 pub use scope::Scope;
 pub(crate) use shape::broadcast;
 pub use shape::{MAX_DIMS, Shape};

@@ -6,6 +6,7 @@ use std::ops::Range;
 
 use super::counter::{Counter, Product};
 use super::origins::Origins;
+use crate::alloc::ADDRESS_SPACE;
 use crate::job::JobError;
 use crate::trace::{Allocation, AllocationId, Category, Event, Origin, Phase, PhaseKind, Trace};
 use crate::work::PhaseWork;
@@ -15,6 +16,11 @@ const EXPECTED_ALLOCATIONS: usize = 1 << 14;
 
 /// The most events of a trace: a quarter of a gigabyte. Long jobs leave out what only repeats, far below it.
 pub(crate) const MOST_EVENTS: usize = 1 << 23;
+
+/// Why a job is none that any GPU could hold.
+pub(crate) const TOO_LARGE: &str = "the job needs more than 16 TiB";
+/// The way out: the Trainer loads all batches of a step at once.
+pub(crate) const LOWER_SIZES: &str = "lower `micro_batch_size`, `seq_len` or `gradient_accumulation_steps`";
 
 /// What records; it knows no tensor.
 pub struct Recorder {
@@ -119,6 +125,11 @@ impl Recorder {
     /// `torch.cuda.empty_cache()`
     pub(crate) fn empty_cache(&self) {
         self.trace.borrow_mut().events.push(Event::EmptyCache);
+    }
+
+    /// Whether a recomputation has all it needs, and nothing of what is left of it runs.
+    pub(crate) fn has_stopped(&self) -> bool {
+        self.stopped.get()
     }
 
     /// Whether what runs now runs on the device that is simulated.
@@ -304,6 +315,10 @@ impl Recorder {
         if bytes == 0 || self.stopped.get() || !self.recording.get() || !self.is_here.get() {
             return None;
         }
+        if bytes > ADDRESS_SPACE {
+            self.give_up();
+            return None;
+        }
         if category.is_none() {
             self.counter.write(bytes);
         }
@@ -327,6 +342,14 @@ impl Recorder {
         });
         trace.events.push(Event::Alloc(id));
         Some(id)
+    }
+
+    /// One tensor alone is more than any allocator has: the rest, of which each kernel would be launched thousands of times for
+    /// the pieces that it can reach, is not recorded.
+    fn give_up(&self) {
+        let too_large = || JobError::new(TOO_LARGE.to_owned()).hint(LOWER_SIZES);
+        self.failure.borrow_mut().get_or_insert_with(too_large);
+        self.recording.set(false);
     }
 
     pub(super) fn free(&self, id: AllocationId) {

@@ -111,6 +111,11 @@ impl Builder {
         Self { path: self.name(name), registered: Cell::new(None), ..self.clone() }
     }
 
+    /// The builder of the language-model head.
+    pub(crate) fn of_head(&self) -> Self {
+        self.clone()
+    }
+
     /// The builder of an element of a list of layers.
     pub(crate) fn element(&self, index: u64) -> Self {
         self.at(&index.to_string())

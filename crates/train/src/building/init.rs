@@ -22,6 +22,8 @@ pub(crate) enum Init {
     Filled(f64),
     /// HRM's `trunc_normal_init_`: normal of this deviation, cut at two of the distribution's before the cut.
     TruncNormal(f64),
+    /// The logarithm of a number between 0.01 and 16, as the gated delta rule decays.
+    LogUniform,
     /// peft's `kaiming_uniform_(a=sqrt(5))` of `lora_A`: as far as one over the root of its inputs.
     KaimingUniform,
 }
@@ -46,6 +48,10 @@ impl Init {
                 fill(operator!("erfinv_"), &[])?;
                 fill(operator!("mul_", "Scalar"), &[std::f64::consts::SQRT_2 * uncut])?;
                 fill(operator!("clamp_"), &[-2.0 * uncut, 2.0 * uncut])?;
+            }
+            Self::LogUniform => {
+                fill(operator!("uniform_"), &[0.01, 16.0])?;
+                fill(operator!("log_"), &[])?;
             }
             Self::KaimingUniform => {
                 let bound = 1.0 / (sizes.last().copied().unwrap_or(1).max(1) as f64).sqrt();

@@ -5,11 +5,6 @@ use tonnage_torch::{Argument, ScalarType, operator};
 use crate::tensor::{Tensor, or_stop};
 
 impl Tensor {
-    /// `torch.exp(self)`
-    pub(super) fn exp(&self) -> Self {
-        self.run(operator!("exp"), [])
-    }
-
     /// `torch.clamp(self, least, most)`
     pub(super) fn clamp_to(&self, least: Option<f64>, most: Option<f64>) -> Self {
         let bound = |bound: Option<f64>| bound.map_or(Argument::None, Argument::from);

@@ -58,12 +58,12 @@ impl Tensor {
         self.run(operator!("clamp_"), [(-limit).into(), limit.into()])
     }
 
-    /// `self.clamp(-limit, limit)`
+    /// `self.clamp(-limit, limit)`, not in place.
     pub(crate) fn clamp_both(&self, limit: f64) -> Tensor {
         self.run(operator!("clamp"), [(-limit).into(), limit.into()])
     }
 
-    /// `self.clamp(max=limit)`
+    /// `self.clamp(max=limit)`, without a lower bound.
     pub(crate) fn clamp_max(&self, limit: f64) -> Tensor {
         self.run(operator!("clamp_max"), [limit.into()])
     }
@@ -91,6 +91,16 @@ impl Tensor {
     /// `log(self)`
     pub(crate) fn log(&self) -> Tensor {
         self.run(operator!("log"), [])
+    }
+
+    /// `exp(self)`
+    pub(crate) fn exp(&self) -> Tensor {
+        self.run(operator!("exp"), [])
+    }
+
+    /// `softplus(self)`
+    pub(crate) fn softplus(&self) -> Tensor {
+        self.run(operator!("softplus"), [])
     }
 
     /// `tanh(self)`
@@ -132,7 +142,7 @@ impl Tensor {
         self.run(operator!("sum", "dim_IntList"), [[-1].into(), true.into()])
     }
 
-    /// `self.sum(-1)`
+    /// `self.sum(-1)`: one number of each row.
     pub(crate) fn sum_each(&self) -> Tensor {
         self.run(operator!("sum", "dim_IntList"), [[-1].into()])
     }

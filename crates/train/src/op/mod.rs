@@ -16,4 +16,6 @@ pub(crate) use create::{
     true_scalar, where_number, zeros,
 };
 pub(crate) use layers::Reduction;
-pub(crate) use other_kernels::{fused_linear_cross_entropy, liger_rope, package_flash_attn_func};
+pub(crate) use other_kernels::{
+    chunk_gated_delta_rule, fused_linear_cross_entropy, liger_rope, package_flash_attn_func,
+};

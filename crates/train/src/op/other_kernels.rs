@@ -13,6 +13,10 @@ impl Tensor {
         refused("Liger's RMS norm")
     }
 
+    pub(crate) fn depthwise_conv1d(&self, _weight: &Tensor, _padding: u64) -> Tensor {
+        refused("a convolution of each channel")
+    }
+
     pub(crate) fn liger_act_mul(&self, _up: &Tensor) -> Tensor {
         refused("Liger's gated activation")
     }
@@ -20,6 +24,10 @@ impl Tensor {
 
 pub(crate) fn liger_rope(_q: &Tensor, _k: &Tensor, _cos: &Tensor, _sin: &Tensor) -> (Tensor, Tensor) {
     refused("Liger's rotary embedding")
+}
+
+pub(crate) fn chunk_gated_delta_rule(_states: [&Tensor; 3], _g: &Tensor, _beta: &Tensor) -> Tensor {
+    refused("the gated delta rule")
 }
 
 pub(crate) fn fused_linear_cross_entropy(_hidden: &Tensor, _weight: &Tensor, _target: &Tensor) -> Tensor {

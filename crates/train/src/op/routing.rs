@@ -20,7 +20,7 @@ impl Tensor {
         (Self::of(self.context(), values), Self::of(self.context(), places))
     }
 
-    /// `self.max(dim=-1, keepdim=True).values`
+    /// `self.max(dim=-1, keepdim=True).values`, without the indices.
     pub(crate) fn max_last(&self) -> Tensor {
         let arguments = [self.into(), Argument::Int(-1), true.into()];
         let made = self.context().torch.call(operator!("max", "dim"), &arguments);

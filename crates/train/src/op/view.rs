@@ -105,6 +105,21 @@ impl Tensor {
         [self.slice(last, 0..first), self.slice(last, first..width)]
     }
 
+    /// `self.split(widths, dim=-1)`
+    pub(crate) fn split_widths<const N: usize>(&self, widths: [u64; N]) -> [Tensor; N] {
+        let last = self.sizes().len() - 1;
+        let mut start = 0;
+        widths.map(|width| {
+            start += width;
+            self.slice(last, start - width..start)
+        })
+    }
+
+    /// `self.clone(memory_format=torch.contiguous_format)`
+    pub(crate) fn clone_contiguous(&self) -> Tensor {
+        self.run(operator!("clone"), []).contiguous()
+    }
+
     /// The same of values that nobody differentiates.
     pub(crate) fn narrow(&self, dimension: usize, range: Range<u64>) -> Tensor {
         self.slice(dimension, range)

@@ -18,7 +18,13 @@ impl Builder {
             return build(self);
         }
         build(&Self { is_replaced: true, ..self.at("original_module") });
-        build(&Self { lora: None, ..self.at("modules_to_save").at("default") })
+        let first = self.next_slot();
+        let copy = build(&Self { lora: None, ..self.at("modules_to_save").at("default") });
+        let mut built = self.built.borrow_mut();
+        let weights = built.parameters.get(first..).unwrap_or_default().to_vec();
+        built.copies.extend(weights);
+        drop(built);
+        copy
     }
 
     /// The adapter of this linear layer, if LoRA targets it.
@@ -34,7 +40,7 @@ impl Builder {
 
     /// The adapter of the output head: `all-linear` leaves it out.
     pub(crate) fn head_adapter(&self) -> Option<Rc<LoraSpec>> {
-        let lora = self.lora.as_ref()?;
+        let lora = self.lora.as_ref().filter(|_| !self.is_left_out())?;
         self.is_target(lora).then(|| self.adapt(lora))
     }
 
@@ -44,7 +50,10 @@ impl Builder {
         let Some(lora) = &self.lora else { return };
         let names_one =
             |target: &String| names.iter().any(|name| target == name || target.ends_with(&format!(".{name}")));
-        if lora.is_all_linear() || lora.targets.iter().any(names_one) {
+        if lora.lists_names() {
+            let named = names.iter().map(|name| (*name).to_owned()).collect();
+            self.built.borrow_mut().adapted_by_name.push((self.path.clone(), named));
+        } else if lora.is_all_linear() || lora.targets.iter().any(names_one) {
             self.built.borrow_mut().unadapted.get_or_insert_with(|| self.path.clone());
         }
     }
@@ -66,7 +75,9 @@ impl Builder {
     pub(crate) fn check_targets(&self) -> Result<(), JobError> {
         let Some(lora) = &self.lora else { return Ok(()) };
         let built = self.built.borrow();
-        if let Some(path) = &built.unadapted {
+        let is_layer = |name: &String| built.adapted.iter().any(|path| path.ends_with(&format!(".{name}")));
+        let by_name = built.adapted_by_name.iter().find(|(_, names)| names.iter().any(is_layer)).map(|(path, _)| path);
+        if let Some(path) = built.unadapted.as_ref().or(by_name) {
             let problem = format!("`lora.targets`: adapters on the parameters of `{path}` are not simulated");
             return Err(JobError::of_kind(JobErrorKind::Unsimulated, problem)
                 .about(&[keys::LORA_TARGETS])
@@ -96,12 +107,19 @@ impl Builder {
         }
         self.begin_adapter();
         let dtype = if self.made_in_fp32 { self.dtype } else { DType::Float32 };
+        if let Some(sharding) = self.sharding {
+            return self.sharded_parameter(sizes, dtype, sharding, |tensor| self.count_adapter(tensor));
+        }
         let mut tensor = self.load(sizes, dtype, Category::Parameter);
         if let Some(dtype) = self.adapter_dtype {
             let cast_later = Tensor::nowhere(&self.context, Shape::new(sizes), dtype);
             cast_later.set_data(&tensor);
             tensor = cast_later;
         }
+        self.count_adapter(tensor)
+    }
+
+    fn count_adapter(&self, tensor: Tensor) -> Tensor {
         let mut built = self.built.borrow_mut();
         built.parameter_count += tensor.numel();
         built.adapters.push(tensor.clone());
@@ -110,7 +128,7 @@ impl Builder {
     }
 
     /// Adds the adapters now, once, to a model that was there without them: peft makes them in the base layers' dtype, and
-    /// casts each when all are there (peft 0.21, tuners_utils.py, `cast_adapter_dtype`).
+    /// casts each when all are there (peft 0.21, tuners_utils.py, `cast_adapter_dtype`); what it trains in full is copied between.
     pub(crate) fn load_adapters_last(&self) {
         if std::mem::replace(&mut self.built.borrow_mut().adapters_are_last, true) {
             return;
@@ -122,10 +140,16 @@ impl Builder {
             .iter()
             .map(|adapter| made_in.map(|dtype| adapter.unary("_to_copy.default", dtype)))
             .collect();
+        let copies: Vec<_> = built.copies.iter().filter_map(Tensor::allocation).collect();
+        self.context.move_to_end(&copies);
         for (adapter, uncast) in built.adapters.iter().zip(in_base_dtype) {
-            let id = adapter.allocation();
+            let id = self.loaded_allocation(adapter);
             self.context.move_to_end(id.as_slice());
             drop(uncast);
+        }
+        // Nothing is cast: the copies came after all adapters.
+        if made_in.is_none() {
+            self.context.move_to_end(&copies);
         }
     }
 

@@ -45,6 +45,16 @@ impl Builder {
         self.quantization
     }
 
+    /// The same model, whose stacks of experts are quantized as its linear layers are, or not.
+    pub(crate) fn quantizing_experts(self, quantizes_experts: bool) -> Self {
+        Self { quantizes_experts, ..self }
+    }
+
+    /// How stacks of experts are stored, where they are quantized.
+    pub(in crate::building) fn expert_quantization(&self) -> Option<Quantization> {
+        self.quantization.filter(|_| self.quantizes_experts)
+    }
+
     /// A frozen weight that stands for so many parameters.
     pub(in crate::building) fn count_quantized(&self, weight: &Tensor, parameters: u64) {
         self.built.borrow_mut().parameter_count += parameters;
@@ -52,13 +62,13 @@ impl Builder {
     }
 
     /// Says that the weight `name` of this module is loaded now.
-    pub(super) fn begin_load(&self, name: &str) {
+    pub(in crate::building) fn begin_load(&self, name: &str) {
         self.note_load(LoadKind::Weight, name, false);
     }
 
     /// The same of a weight that is quantized when it is there.
-    pub(in crate::building) fn begin_quantized_load(&self) {
-        self.note_load(LoadKind::Weight, "weight", true);
+    pub(in crate::building) fn begin_quantized_load(&self, name: &str) {
+        self.note_load(LoadKind::Weight, name, true);
     }
 
     pub(super) fn begin_buffer(&self) {

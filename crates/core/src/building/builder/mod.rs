@@ -3,9 +3,10 @@
 
 mod adapters;
 mod checkpoint;
+mod head;
 mod kbit;
+mod sharding;
 
-use crate::job::keys;
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
 use std::rc::Rc;
@@ -22,7 +23,9 @@ use super::mode::Mode;
 use super::module::{Module, ModuleHooks};
 use super::quantization::Quantization;
 
+use head::HeadPlace;
 use kbit::Load;
+pub(crate) use sharding::{Placed, PlacedKind, Sharding};
 
 /// Why a model cannot be built from its config.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
@@ -43,35 +46,6 @@ pub enum BuildError {
     Job(#[from] JobError),
 }
 
-/// How parameters come to the device where a rank holds but a shard of each: the model computes with tensors that have
-/// no memory of their own until the shards are gathered.
-#[derive(Clone, Copy)]
-pub(crate) struct Sharding {
-    /// The dtype of gathered parameters.
-    pub dtype: DType,
-    /// When parameters and buffers get memory.
-    pub init: ShardInit,
-}
-
-/// A tensor of a sharded model, in the order that `Module._apply` meets it.
-pub(crate) struct Placed {
-    /// What the model computes with.
-    pub tensor: Tensor,
-    /// The element of the model's list of layers that it belongs to, as a place in the trace.
-    pub unit: Option<u32>,
-    /// What it is.
-    pub kind: PlacedKind,
-}
-
-/// What a tensor of a sharded model is.
-pub(crate) enum PlacedKind {
-    /// A parameter and, where it was loaded in full, what was loaded.
-    Parameter(#[expect(dead_code, reason = "whoever holds it holds what was loaded")] Option<Tensor>),
-    Buffer,
-    /// A parameter that was met before, in another module.
-    Tied,
-}
-
 /// What has been built so far.
 #[derive(Default)]
 struct Built {
@@ -82,6 +56,8 @@ struct Built {
     parameter_count: u64,
     adapters: Vec<Tensor>,
     adapters_are_last: bool,
+    /// Weights of modules that are trained in full beside adapters.
+    copies: Vec<Tensor>,
     /// The weight that is cast to fp32 once the model is there.
     cast_head: Option<(AllocationId, Shape)>,
     /// Where in the trace each tensor of a quantized model begins to come to the device.
@@ -91,6 +67,8 @@ struct Built {
     /// Modules that LoRA targets by name, and those of them that have an adapter.
     targeted: Vec<String>,
     adapted: Vec<String>,
+    /// Modules whose adapters are not simulated, and the names of linear layers by which they would get them.
+    adapted_by_name: Vec<(String, Vec<String>)>,
     /// A module whose adapters are asked for and not simulated.
     unadapted: Option<String>,
     /// Parameters by their names in the checkpoint, where those decide when they come to the device.
@@ -110,8 +88,10 @@ pub(crate) struct Builder {
     lora: Option<Rc<LoraSpec>>,
     /// A module that peft keeps beside the copy that it trains in full.
     is_replaced: bool,
+    head: HeadPlace,
     sharding: Option<Sharding>,
     quantization: Option<Quantization>,
+    quantizes_experts: bool,
     /// Whether peft prepares the quantized model for training.
     is_prepared: bool,
     /// What adapters are cast to once the model is there, where that is not fp32.
@@ -143,8 +123,10 @@ impl Builder {
             loads_by_name: false,
             lora: lora.map(Rc::new),
             is_replaced: false,
+            head: HeadPlace::Built,
             sharding: None,
             quantization: None,
+            quantizes_experts: false,
             is_prepared: false,
             adapter_dtype: None,
             made_in_fp32: false,
@@ -192,11 +174,6 @@ impl Builder {
         Self { path, registered: Cell::new(None), ..self.clone() }
     }
 
-    /// The same model, of which a rank holds a shard.
-    pub(crate) fn sharded(self, sharding: Option<Sharding>) -> Self {
-        Self { sharding, ..self }
-    }
-
     /// The builder of an element of a list of layers.
     pub(crate) fn element(&self, index: u64) -> Self {
         let element = self.at(&index.to_string());
@@ -220,7 +197,7 @@ impl Builder {
 
     /// This module as a place in the trace.
     pub(crate) fn module(&self) -> Module {
-        if self.lora.as_ref().is_some_and(|lora| self.is_target(lora) && !self.is_replaced) {
+        if self.lora.as_ref().is_some_and(|lora| self.is_target(lora) && !self.is_replaced && !self.is_left_out()) {
             self.built.borrow_mut().targeted.push(self.path.clone());
         }
         Module::new(&self.context, self.module_id(), &self.hooks)
@@ -235,62 +212,22 @@ impl Builder {
 
     /// A weight in the model's dtype; frozen when adapters are trained instead. It is called what this module is called, and `name`.
     pub(crate) fn parameter(&self, name: &str, sizes: &[u64], _init: Init) -> Tensor {
+        if self.is_left_out() {
+            return Tensor::nowhere(&self.context, Shape::new(sizes), self.dtype);
+        }
         if let Some(tensor) = self.replicated_parameter() {
             return tensor;
         }
+        self.begin_load(name);
         match self.sharding {
-            Some(sharding) => self.sharded_parameter(sizes, sharding),
-            None => {
-                self.begin_load(name);
-                self.count(self.note_name(name, self.load_weight(sizes)))
-            }
+            Some(sharding) => self.sharded_parameter(sizes, self.dtype, sharding, |tensor| self.count(tensor)),
+            None => self.count(self.note_name(name, self.load_weight(sizes))),
         }
-    }
-
-    /// A weight without memory, loaded in full beside it where the shards are cut from that.
-    fn sharded_parameter(&self, sizes: &[u64], sharding: Sharding) -> Tensor {
-        let full = sharding.init == ShardInit::Full;
-        let original = full.then(|| self.load(sizes, self.dtype, Category::Parameter));
-        let parameter = self.count(Tensor::nowhere(&self.context, Shape::new(sizes), sharding.dtype));
-        self.note(&parameter, PlacedKind::Parameter(original));
-        parameter
     }
 
     fn count(&self, tensor: Tensor) -> Tensor {
         self.built.borrow_mut().parameter_count += tensor.numel();
         self.list(if self.lora.is_some() { tensor } else { tensor.into_parameter() })
-    }
-
-    /// The head's weight, or the embedding's that is tied to it: cast to fp32 where the model's switches say so.
-    pub(crate) fn head_parameter(&self, name: &str, sizes: &[u64], init: Init) -> Tensor {
-        if !self.mode.has_fp32_head() || self.dtype == DType::Float32 {
-            return self.parameter(name, sizes, init);
-        }
-        let tensor = self.note_name(name, self.load(sizes, DType::Float32, Category::Parameter));
-        self.built.borrow_mut().cast_head = tensor.allocation().map(|id| (id, *tensor.sizes()));
-        self.count(tensor)
-    }
-
-    /// Casts the head now: until then its weight was there in the model's dtype.
-    ///
-    /// # Errors
-    /// When the head is to be cast, but is tied to an embedding of a family that does not know of it.
-    pub(crate) fn cast_head(&self) -> Result<(), JobError> {
-        if !self.mode.has_fp32_head() || self.dtype == DType::Float32 {
-            return Ok(());
-        }
-        let Some((id, sizes)) = self.built.borrow().cast_head else {
-            let problem = "`cast_lm_head_to_fp32`: a head tied to this family's embedding is not simulated";
-            return Err(JobError::new(problem)
-                .about(&[keys::GRPO_CAST_LM_HEAD_TO_FP32])
-                .hint("leave it out, or train in fp32")
-                .or_rehearse());
-        };
-        let before = Tensor::empty(&self.context, "_to_copy.default", sizes, self.dtype);
-        if let Some(before) = before.allocation() {
-            self.context.swap_allocations(id, before);
-        }
-        Ok(())
     }
 
     /// Where `model.parameters()` lists the next parameter.
@@ -320,7 +257,7 @@ impl Builder {
 
     /// Another module's parameter, registered here as well.
     pub(crate) fn tie(&self, parameter: &Tensor) {
-        if self.sharding.is_some() {
+        if self.sharding.is_some() && !self.is_left_out() {
             self.note(parameter, PlacedKind::Tied);
         }
     }
@@ -350,21 +287,11 @@ impl Builder {
         buffer
     }
 
-    fn note(&self, tensor: &Tensor, kind: PlacedKind) {
-        let placed = Placed { tensor: tensor.clone(), unit: self.unit, kind };
-        self.built.borrow_mut().placed.push(placed);
-    }
-
     /// A tensor of this module that comes to the device.
     pub(super) fn load(&self, sizes: &[u64], dtype: DType, category: Category) -> Tensor {
         let _module = self.context.enter_module(self.module_id());
         let _category = self.context.enter_category(category);
         Tensor::empty(&self.context, "_to_copy.default", Shape::new(sizes), dtype)
-    }
-
-    /// The tensors of a sharded model; they are handed over.
-    pub(crate) fn take_placed(&self) -> Vec<Placed> {
-        std::mem::take(&mut self.built.borrow_mut().placed)
     }
 
     /// All parameters, frozen ones too, in the order `model.parameters()` lists them.

@@ -6,21 +6,13 @@ use std::rc::Rc;
 use crate::building::builder::Builder;
 use crate::building::quantization::FourBit;
 use crate::dtype::DType;
-use crate::op::{ReduceKind, full};
-use crate::tensor::{NodeBuilder, Shape, Tensor, gradients};
-use crate::trace::Category;
+use crate::tensor::{NodeBuilder, Tensor, gradients};
 
 use super::choice::Gemm;
 use super::count_product;
+use super::packed::{BLOCK, Packed, full_like};
 
-/// Weights that share an absmax (`quantize_4bit`, CUDA's default).
-const BLOCK: u64 = 64;
-/// Values of absmax that share one of their own (`state2.blocksize`).
-const NESTED_BLOCK: u64 = 256;
-/// Values of the table that absmax is quantized by (`create_dynamic_map`).
-const CODES: u64 = 256;
-
-/// A packed weight and its `QuantState`.
+/// A layer's packed weight.
 pub(crate) struct FourBitWeight {
     packed: Rc<Packed>,
     compute: DType,
@@ -28,36 +20,10 @@ pub(crate) struct FourBitWeight {
     bias_cast: Cell<bool>,
 }
 
-struct Packed {
-    weight: Tensor,
-    /// [outputs, inputs]
-    sizes: [u64; 2],
-    /// `quant_state.dtype`, what the weight was quantized from.
-    dtype: DType,
-    absmax: Tensor,
-    /// `state2` and the offset, where absmax is quantized.
-    nested: Option<[Tensor; 3]>,
-    _code: Tensor,
-}
-
 impl FourBitWeight {
-    /// `Params4bit._quantize`: absmax, the packed weight, the table of the 16 values, and absmax quantized in its turn.
+    /// `Params4bit._quantize`
     pub(super) fn quantize(at: &Builder, sizes: [u64; 2], form: FourBit, transposed: bool) -> Self {
-        let count = sizes[0] * sizes[1];
-        let _contiguous = transposed.then(|| at.load(&sizes, at.dtype(), Category::Temporary));
-        let mut absmax = at.load(&[count.div_ceil(BLOCK)], DType::Float32, Category::Parameter);
-        let weight = at.load(&[count.div_ceil(2), 1], DType::Uint8, Category::Parameter);
-        let code = at.load(&[16], DType::Float32, Category::Parameter);
-        {
-            let magnitudes = code.unary("abs.default", DType::Float32);
-            magnitudes.reduce_all("max.default", ReduceKind::WholeMax, DType::Float32);
-        }
-        let nested = form.double.then(|| {
-            let (quantized, nested) = quantize_absmax(at, &absmax);
-            absmax = quantized;
-            nested
-        });
-        let packed = Packed { weight, sizes, dtype: at.dtype(), absmax, nested, _code: code };
+        let packed = Packed::quantize(at, &sizes, form.double, transposed);
         Self { packed: Rc::new(packed), compute: form.compute, bias_cast: Cell::new(false) }
     }
 
@@ -97,7 +63,7 @@ impl FourBitWeight {
 impl Packed {
     /// `gemm_4bit`: fused where the table says so, otherwise `linear` on the unpacked weight.
     fn multiply(&self, x: &Tensor, bias: Option<&Tensor>, compute: DType) -> Tensor {
-        let [outputs, inputs] = self.sizes;
+        let (outputs, inputs) = (self.sizes[0], self.sizes[1]);
         let gemm = Gemm { rows: x.numel() / inputs, outputs, inputs, dtype: x.dtype() };
         if !inputs.is_multiple_of(BLOCK) || !x.context().ask(|device| gemm.is_fused(device)) {
             return self.multiply_unpacked(x, bias, compute);
@@ -123,39 +89,6 @@ impl Packed {
 
     /// `torch.matmul(grad_output, F.dequantize_4bit(B, ctx.state).to(grad_output.dtype))`
     fn input_gradient(&self, grad_output: &Tensor) -> Tensor {
-        let weight = {
-            let absmax = self.unpacked_absmax("dequantize_blockwise.default");
-            let weight = self.unpacked(self.dtype);
-            drop(absmax);
-            weight.to(grad_output.dtype())
-        };
-        grad_output.matmul(&weight)
+        grad_output.matmul(&self.dequantize().to(grad_output.dtype()))
     }
-
-    /// absmax in fp32, where it is quantized itself.
-    fn unpacked_absmax(&self, op: &'static str) -> Option<Tensor> {
-        self.nested.as_ref()?;
-        Some(full(self.absmax.context(), op, self.absmax.sizes(), DType::Float32))
-    }
-
-    fn unpacked(&self, dtype: DType) -> Tensor {
-        Tensor::empty(self.weight.context(), "dequantize_4bit.default", Shape::new(&self.sizes), dtype)
-    }
-}
-
-/// `quantize_blockwise(absmax - offset, blocksize=256)`: the codes, and offset, their absmax and the table. The first of a process brings
-/// the table to the device for all.
-fn quantize_absmax(at: &Builder, absmax: &Tensor) -> (Tensor, [Tensor; 3]) {
-    let load = |sizes: &[u64], dtype| at.load(sizes, dtype, Category::Parameter);
-    let offset = load(&[], DType::Float32);
-    let _centred = full_like(absmax, DType::Float32);
-    at.keep_table(|| load(&[CODES], DType::Float32));
-    let nested_absmax = load(&[absmax.numel().div_ceil(NESTED_BLOCK)], DType::Float32);
-    let codes = load(&[absmax.numel()], DType::Uint8);
-    let table = load(&[CODES], DType::Float32);
-    (codes, [offset, nested_absmax, table])
-}
-
-fn full_like(tensor: &Tensor, dtype: DType) -> Tensor {
-    full(tensor.context(), "_to_copy.default", tensor.sizes(), dtype)
 }

@@ -2,8 +2,10 @@
 //! transformers puts them in place of `nn.Linear` and `Conv1D`, and peft's adapters on them.
 
 mod choice;
+mod experts;
 mod four_bit;
 mod int8;
+mod packed;
 
 use crate::dtype::DType;
 use crate::tensor::{Product, Tensor, is_autocast};
@@ -12,6 +14,7 @@ use crate::trace::Category;
 use super::builder::Builder;
 use super::quantization::Quantization;
 
+pub(crate) use experts::ExpertStack;
 use four_bit::FourBitWeight;
 use int8::Int8Weight;
 
@@ -26,7 +29,7 @@ impl Quantized {
     /// [inputs, outputs]. One weight at a time is on the device as it was stored.
     pub(crate) fn load(at: &Builder, sizes: [u64; 2], transposed: bool) -> Option<Self> {
         let quantization = at.quantization()?;
-        at.begin_quantized_load();
+        at.begin_quantized_load("weight");
         let value = at.load(&sizes, at.dtype(), Category::Temporary);
         let quantized = match quantization {
             Quantization::Int8 => Self::Int8(Int8Weight::quantize(at, sizes)),

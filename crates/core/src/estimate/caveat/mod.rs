@@ -10,12 +10,13 @@ use crate::trace::Trace;
 use of_gpu::{old_gpu, shared_with_host};
 use of_model::{
     context_caveat, count_caveat, cudnn_caveat, device_caveat, garbage_collection, generic_caveat, judge_caveat,
-    liger_caveat, loop_of_shards, loss_scaling, math_attention, plain_loop, prefers_cudnn, towers_caveat,
+    liger_caveat, linear_attention, loop_of_shards, loss_scaling, math_attention, plain_loop, prefers_cudnn,
+    towers_caveat,
 };
 pub(super) use of_setup::paged_states;
 use of_setup::{
-    engine_caveat, experts_caveats, flash_attn_package, left_open, nccl_caveat, padded_rows, quantized_base,
-    quantized_judge, repeats_caveat, replayed_tokens, silicon_caveat, split_caveat, transformers_caveat,
+    engine_caveat, experts_caveats, flash_attn_package, left_open, nccl_caveat, quantized_base, quantized_judge,
+    repeats_caveat, replayed_tokens, silicon_caveat, split_caveat, transformers_caveat,
 };
 
 /// Something the reader must know about a figure.
@@ -98,12 +99,12 @@ pub(super) fn all_caveats(
         shared_with_host(&job.gpu),
         garbage_collection(job),
         liger_caveat(job),
+        linear_attention(job),
         plain_loop(job, reserved),
         loop_of_shards(job, reserved),
     ];
     let of_setup = [
         flash_attn_package(job, reserved),
-        padded_rows(job, reserved),
         nccl_caveat(job),
         split_caveat(job, reserved),
         transformers_caveat(job, reserved),
@@ -119,7 +120,7 @@ pub(super) fn all_caveats(
         .into_iter()
         .flatten()
         .chain(experts_caveats(job, trace, reserved).into_iter().flatten())
-        .chain(left_open(job, reserved));
+        .chain(left_open(job, trace, reserved));
     of_model.chain(of_task(job)).chain(of_setup).collect()
 }
 

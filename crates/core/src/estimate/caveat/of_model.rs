@@ -166,6 +166,15 @@ pub(super) fn towers_caveat(job: &JobSpec, reserved: u64) -> Option<Caveat> {
     Some(Caveat::adding("towers_left_out", text, bytes).open())
 }
 
+/// Other kernels need other memory, and nobody measured it.
+pub(super) fn linear_attention(job: &JobSpec) -> Option<Caveat> {
+    job.model.facts().has_linear_attention.then(|| {
+        let text = "linear attention is what transformers computes without the packages flash-linear-attention and causal-conv1d; \
+                    with them other kernels run, whose memory is not estimated";
+        Caveat::remark("linear_attention_kernels", text)
+    })
+}
+
 /// Scratch space inside operators was measured on compute capability 8.0 and 9.0 only.
 pub(super) fn device_caveat(gpu: &Gpu, reserved: u64) -> Option<Caveat> {
     let (major, minor) = gpu.compute_capability;

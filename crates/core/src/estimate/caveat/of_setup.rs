@@ -1,6 +1,7 @@
 //! What is not known of what lies round the model: packages, ranks, versions, engines, what was left out.
 
 use super::Caveat;
+use crate::estimate::breakdown::lasting_bytes;
 use crate::estimate::engine::loaded_bytes;
 use crate::job::{
     Allowance, Attention, CheckpointPolicy, DeepSpeed, Framework, JobSpec, JudgeWeights, QuantizedWeights, Rollout,
@@ -22,13 +23,17 @@ pub(super) fn nccl_caveat(job: &JobSpec) -> Option<Caveat> {
 }
 
 /// What a config of the trainer says that no key says.
-pub(super) fn left_open(job: &JobSpec, reserved: u64) -> impl Iterator<Item = Caveat> {
+pub(super) fn left_open(job: &JobSpec, trace: &Trace, reserved: u64) -> impl Iterator<Item = Caveat> {
     job.left_open.iter().map(move |left| match left.allowance {
         Allowance::None => Caveat::remark("config", &left.text),
         Allowance::Less => Caveat::saving("config_saves", &left.text, reserved),
         Allowance::Fifth => Caveat::widening("config_assumed", &left.text, reserved / 5),
         Allowance::Fiftieth => Caveat::widening("config_measured_nearby", &left.text, reserved / 50),
         Allowance::Unknown => Caveat::remark("config_not_simulated", &left.text).open(),
+        Allowance::AllButStates => {
+            let beside = reserved.saturating_sub(lasting_bytes(trace));
+            Caveat::saving("config_simulated_in_part", &left.text, beside).open()
+        }
     })
 }
 
@@ -38,10 +43,16 @@ pub(super) fn experts_caveats(job: &JobSpec, trace: &Trace, reserved: u64) -> [O
         return [None, None];
     }
     let on_ranks = (job.parallel.world_size > 1).then(|| {
+        if matches!(job.parallel.strategy, Strategy::Fsdp2(_)) && job.quantization.is_some() {
+            // testdata/families/fsdp_qlora_cases.json: one equal, one of 3 layers on 4 ranks reserved 7.0 % more.
+            let text = "of two mixtures of experts on a quantized base that FSDP2 sharded one reserved as much as is estimated and one \
+                        7 % more: the range allows a tenth of the peak";
+            return Caveat::widening("experts_on_ranks", text, reserved / 10);
+        }
         let text = "mixtures of experts were measured on one GPU alone: on several ranks the range allows a fiftieth of the peak";
         Caveat::widening("experts_on_ranks", text, reserved / 50)
     });
-    let merged = (job.device_map && job.framework == Framework::Trl && job.parallel.world_size == 1).then(|| {
+    let merged = (job.device_map && job.framework == Framework::Trl && job.parallel.world_size == 1 && job.quantization.is_none()).then(|| {
         let largest = trace.allocations.iter().filter(|one| one.category == Category::Parameter).map(|one| one.bytes).max();
         let text = "a checkpoint has each expert's weights apart: loaded by device_map they are joined on the GPU, which was \
                     not measured; the range allows the largest of them twice";
@@ -82,9 +93,10 @@ fn deepspeed_caveat(job: &JobSpec, stage: u8, reserved: u64) -> Option<Caveat> {
         return Some(Caveat::widening("deepspeed_assumed", text, reserved / 5));
     }
     if training_loop(job) == TrainingLoop::Own {
+        // Seven trainings without adapters lay between the answer and 9 % below it, five with adapters were equal.
         let text = "DeepSpeed was measured in a plain loop: under the Trainer, which steps before it lets go of the batch, the \
-                    range allows a twentieth of the peak";
-        return Some(Caveat::widening("deepspeed_under_trainer", text, reserved / 20));
+                    range allows an eighth of the peak";
+        return Some(Caveat::widening("deepspeed_under_trainer", text, reserved / 8));
     }
     let text = "DeepSpeed is simulated as 0.19.8, the version that was measured";
     Some(Caveat::remark("deepspeed_version", text))
@@ -160,7 +172,14 @@ pub(super) fn flash_attn_package(job: &JobSpec, reserved: u64) -> Option<Caveat>
         return None;
     }
     let from_source = "what flash-attn's kernels allocate comes from its source (2.8), not from a measurement on a GPU";
-    if job.micro_batch_size == 1 {
+    if job.padding_free {
+        let text = format!(
+            "{from_source}; rows that lie end to end are simulated as rows of their own: what flash_attn_varlen_func takes for each \
+             sequence was not measured, and the range allows a twentieth of the peak"
+        );
+        return Some(Caveat::widening("flash_attn_from_source", text, reserved / 20));
+    }
+    if job.micro_batch_size == 1 || job.padded == Some(false) {
         return Some(Caveat::remark("flash_attn_from_source", from_source));
     }
     let size = |key: &str| job.model.config.get(key).and_then(serde_json::Value::as_u64);
@@ -175,50 +194,6 @@ pub(super) fn flash_attn_package(job: &JobSpec, reserved: u64) -> Option<Caveat>
          allows for that"
     );
     Some(Caveat::adding("flash_attn_from_source", text, copies))
-}
-
-/// Rows of unequal length, which a collator pads: SDPA then gets a mask, of which each layer keeps a copy in its own dtype, and
-/// grouped heads' keys and values are repeated for it (transformers 5.17, integrations/sdpa_attention.py). A plain loop says
-/// itself whether it passes a mask.
-pub(super) fn padded_rows(job: &JobSpec, reserved: u64) -> Option<Caveat> {
-    if job.framework == Framework::Loop || job.micro_batch_size == 1 || job.attention != Attention::Sdpa {
-        return None;
-    }
-    let bytes = match job.task {
-        Task::CausalLm | Task::Dpo(_) => decoder_mask_bytes(job).unwrap_or(reserved / 20),
-        // Five RoBERTa jobs took up to 9.0 % more: an allowance, not a bound.
-        Task::MaskedLm | Task::SequenceClassification | Task::TokenClassification => reserved / 10,
-        _ => return None,
-    };
-    let text = format!(
-        "rows are taken to be of one length, as packed ones are: padded ones need a mask in every layer, and the range allows \
-         {} for it",
-        Bytes(bytes)
-    );
-    Some(Caveat::adding("padded_rows", text, bytes))
-}
-
-/// What a decoder's layers keep for a padded batch: a mask over queries and keys, and keys and values under all heads.
-fn decoder_mask_bytes(job: &JobSpec) -> Option<u64> {
-    let size = |key: &str| job.model.config.get(key).and_then(serde_json::Value::as_u64);
-    let (layers, heads) =
-        (size("num_hidden_layers").or(size("n_layer"))?, size("num_attention_heads").or(size("n_head"))?);
-    let hidden = size("hidden_size").or(size("n_embd"))?;
-    let head_dim = size("head_dim").or(hidden.checked_div(heads))?;
-    let repeated = heads.saturating_sub(size("num_key_value_heads").unwrap_or(heads)).saturating_mul(head_dim);
-    let kept = if job.gradient_checkpointing == CheckpointPolicy::EveryLayer { 1 } else { layers };
-    let (rows, length) = match &job.task {
-        Task::Dpo(spec) => {
-            (job.micro_batch_size.saturating_mul(2), spec.prompt_len.saturating_add(spec.completion_len))
-        }
-        _ => (job.micro_batch_size, job.seq_len),
-    };
-    let tokens = rows.saturating_mul(length);
-    let dtype = job.precision.autocast_dtype().unwrap_or(job.precision.weight_dtype());
-    let of_layer = tokens.saturating_mul(length.saturating_add(repeated.saturating_mul(2)));
-    // The mask that layers copy has a byte an element, once.
-    let shared = tokens.saturating_mul(length);
-    Some(of_layer.saturating_mul(dtype.size()).saturating_mul(kept).saturating_add(shared))
 }
 
 /// What is not known of a quantized base: which columns are multiplied whole is the data's.

@@ -4,8 +4,9 @@ use serde::Deserialize;
 use serde_json::{Map, Value};
 
 use super::rl::OptimizerName;
+use super::trainer::CaseQuantization;
 use super::{CaseLora, CasePrecision, checkpoint_policy, clip_spec, model_of_case, plain_job};
-use crate::job::{DpoSpec, JobError, JobSpec, OptimizerKind};
+use crate::job::{DpoSpec, Framework, JobError, JobSpec, OptimizerKind};
 use crate::model_type::QWEN2;
 
 /// A case of kind `trl_dpo`.
@@ -28,6 +29,8 @@ pub(super) struct DpoCase {
     precompute: bool,
     liger: bool,
     max_grad_norm: f64,
+    padded: bool,
+    quantization: Option<CaseQuantization>,
     #[serde(rename = "note")]
     _note: String,
 }
@@ -50,6 +53,8 @@ impl Default for DpoCase {
             precompute: false,
             liger: false,
             max_grad_norm: 1.0,
+            padded: false,
+            quantization: None,
             _note: String::new(),
         }
     }
@@ -71,6 +76,9 @@ pub(super) fn job_of_case(case: DpoCase) -> Result<JobSpec, JobError> {
         clip_grad_norm: clip_spec(Some(case.max_grad_norm).filter(|norm| *norm > 0.0)),
         lora: case.lora.map(Into::into),
         liger_kernels: case.liger,
+        padded: Some(case.padded),
+        device_map: case.quantization.is_some(),
+        quantization: case.quantization.map(|quantization| quantization.spec(Framework::Trl)),
         steps: case.steps,
         ..plain_job(model_of_case(case.id, case.model)?, dpo.into())
     })

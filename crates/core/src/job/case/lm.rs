@@ -34,6 +34,7 @@ pub(super) struct Case {
     loss: LossKernel,
     transformers: String,
     device_map: bool,
+    padded: bool,
     #[serde(rename = "reentrant")]
     _reentrant: bool,
     #[serde(rename = "fp32_matmul")]
@@ -67,6 +68,7 @@ impl Default for Case {
             loss: LossKernel::Full,
             transformers: TransformersVersion::DEFAULT.to_string(),
             device_map: false,
+            padded: false,
             _reentrant: false,
             _fp32_matmul: "highest".to_owned(),
             _note: String::new(),
@@ -105,6 +107,7 @@ pub(super) fn job_of_case(case: Case) -> Result<JobSpec, JobError> {
         steps: case.steps,
         transformers,
         device_map: case.device_map,
+        padded: Some(case.padded),
         ..plain_job(model_of_case(case.id, case.model)?, task)
     })
 }

@@ -7,6 +7,7 @@ mod dpo;
 mod hrm;
 mod lm;
 mod parallel;
+mod reward;
 mod rl;
 mod trainer;
 
@@ -36,6 +37,7 @@ pub fn from_case(value: &Value) -> Result<JobSpec, JobError> {
         None => lm::job_of_case(read_case(value)?),
         Some("trl_grpo") => rl::grpo_job(read_case(value)?),
         Some("trl_dpo") => dpo::job_of_case(read_case(value)?),
+        Some("trl_reward") => reward::job_of_case(read_case(value)?),
         Some("trainer") => trainer::job_of_case(read_case(value)?),
         Some("swarm_node") => rl::swarm_job(read_case(value)?),
         Some("deepspeed") => deepspeed::job_of_case(read_case(value)?),
@@ -63,13 +65,15 @@ enum CasePrecision {
     Bf16Amp,
     /// fp32 shards, gathered in bf16.
     MpBf16,
+    /// bf16 shards, beside which adapters are gathered in bf16.
+    Bf16Mp,
 }
 
 impl CasePrecision {
     const fn precision(self) -> Precision {
         match self {
             Self::Fp32 | Self::MpBf16 => Precision::Fp32,
-            Self::Bf16 => Precision::Bf16,
+            Self::Bf16 | Self::Bf16Mp => Precision::Bf16,
             Self::Fp16 => Precision::Fp16,
             Self::AmpBf16 => Precision::AmpBf16,
             Self::AmpFp16 => Precision::AmpFp16,
@@ -139,7 +143,8 @@ fn model_of(name: &str, model_type: &str, fields: impl IntoIterator<Item = (&'st
 
 /// A plain fp32 training job, for a kind of case to say what is different.
 fn plain_job(mut model: ModelSpec, task: Task) -> JobSpec {
-    model.beside.head = task.head().unwrap_or_else(|| hf::head_of(&model.config));
+    model.beside.head = hf::head_of(&model.config);
+    model.stand_head(&task);
     JobSpec {
         model,
         train_mode: task.trains(),
@@ -164,6 +169,8 @@ fn plain_job(mut model: ModelSpec, task: Task) -> JobSpec {
         clip_grad_norm: None,
         zero_grad_set_to_none: true,
         own_labels: false,
+        padded: None,
+        padding_free: false,
         row_growth: None,
         lora: None,
         logits: LogitsPath { keep_outputs: false, logits_to_keep: None, loss: LossKernel::Full },

@@ -3,9 +3,10 @@
 use serde::Deserialize;
 use serde_json::{Map, Value};
 
-use super::{CasePrecision, checkpoint_policy, clip_spec, default_model, model_of_case, plain_job};
+use super::trainer::CaseQuantization;
+use super::{CaseLora, CasePrecision, checkpoint_policy, clip_spec, default_model, model_of_case, plain_job};
 use crate::dtype::DType;
-use crate::job::{Ddp, Fsdp2, JobError, JobSpec, OptimizerKind, Parallel, ShardInit, Strategy, Task};
+use crate::job::{Ddp, Framework, Fsdp2, JobError, JobSpec, OptimizerKind, Parallel, ShardInit, Strategy, Task};
 
 /// A case of kind `parallel`.
 #[derive(Deserialize)]
@@ -35,6 +36,8 @@ pub(super) struct Case {
     reshard_after_forward: bool,
     shard_root_only: bool,
     init: ShardInit,
+    lora: Option<CaseLora>,
+    quantization: Option<CaseQuantization>,
     #[serde(rename = "note")]
     _note: String,
 }
@@ -83,6 +86,8 @@ impl Default for Case {
             reshard_after_forward: true,
             shard_root_only: false,
             init: ShardInit::Meta,
+            lora: None,
+            quantization: None,
             _note: String::new(),
         }
     }
@@ -108,7 +113,7 @@ impl Case {
     }
 
     const fn fsdp2(&self) -> Fsdp2 {
-        let mixed = matches!(self.precision, CasePrecision::MpBf16);
+        let mixed = matches!(self.precision, CasePrecision::MpBf16 | CasePrecision::Bf16Mp);
         let reduce_dtype = match self.reduce_dtype {
             ReduceDType::Float32 => DType::Float32,
             ReduceDType::Bfloat16 => DType::Bfloat16,
@@ -124,6 +129,7 @@ impl Case {
 }
 
 pub(super) fn job_of_case(case: Case) -> Result<JobSpec, JobError> {
+    let parallel = Parallel { world_size: case.world, rank: case.rank, strategy: case.strategy() };
     Ok(JobSpec {
         micro_batch_size: case.micro_batch,
         seq_len: case.seq_len,
@@ -134,7 +140,10 @@ pub(super) fn job_of_case(case: Case) -> Result<JobSpec, JobError> {
         optimizer: case.optimizer,
         clip_grad_norm: clip_spec(case.clip_grad_norm),
         steps: case.steps,
-        parallel: Parallel { world_size: case.world, rank: case.rank, strategy: case.strategy() },
+        lora: case.lora.map(Into::into),
+        device_map: case.quantization.is_some(),
+        quantization: case.quantization.map(|quantization| quantization.spec(Framework::Trl)),
+        parallel,
         ..plain_job(model_of_case(case.id, case.model)?, Task::CausalLm)
     })
 }

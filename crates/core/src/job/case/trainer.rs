@@ -36,6 +36,8 @@ pub(super) struct TrainerCase {
     keep_outputs: bool,
     use_cache: bool,
     world: u64,
+    padded: bool,
+    padding_free: bool,
     quantization: Option<CaseQuantization>,
     #[serde(rename = "note")]
     _note: String,
@@ -44,7 +46,7 @@ pub(super) struct TrainerCase {
 /// `BitsAndBytesConfig` of a case.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-struct CaseQuantization {
+pub(super) struct CaseQuantization {
     weights: QuantizedWeights,
     #[serde(default)]
     double: bool,
@@ -52,6 +54,8 @@ struct CaseQuantization {
     compute: CaseDtype,
     #[serde(default = "yes")]
     prepared: bool,
+    #[serde(default)]
+    experts: bool,
 }
 
 /// A dtype as torch calls it.
@@ -69,14 +73,14 @@ const fn yes() -> bool {
 }
 
 impl CaseQuantization {
-    fn spec(&self, framework: Framework) -> QuantizationSpec {
+    pub(super) fn spec(&self, framework: Framework) -> QuantizationSpec {
         let compute = match self.compute {
             CaseDtype::Float32 => ComputeDtype::Fp32,
             CaseDtype::Bfloat16 => ComputeDtype::Bf16,
             CaseDtype::Float16 => ComputeDtype::Fp16,
         };
-        let prepared = self.prepared && framework != Framework::Trl;
-        QuantizationSpec { weights: self.weights, double: self.double, compute, prepared }
+        let prepared = self.prepared && !self.experts && framework != Framework::Trl;
+        QuantizationSpec { weights: self.weights, double: self.double, compute, prepared, experts: self.experts }
     }
 }
 
@@ -103,6 +107,8 @@ impl Default for TrainerCase {
             keep_outputs: false,
             use_cache: false,
             world: 1,
+            padded: false,
+            padding_free: false,
             quantization: None,
             _note: String::new(),
         }
@@ -138,6 +144,8 @@ pub(super) fn job_of_case(case: TrainerCase) -> Result<JobSpec, JobError> {
         use_cache: case.use_cache,
         device_map: case.quantization.is_some(),
         quantization: case.quantization.map(|quantization| quantization.spec(case.framework)),
+        padded: Some(case.padded),
+        padding_free: case.padding_free,
         steps: case.steps,
         parallel: Parallel { world_size: case.world, rank: 0, strategy },
         ..plain_job(model, task)

@@ -22,6 +22,7 @@ pub(super) fn check_agi2(job: &JobSpec) -> Result<(), JobError> {
         ),
         (keys::ZERO_GRAD_SET_TO_NONE, !job.zero_grad_set_to_none, "it frees its gradients"),
         (keys::TRAIN_MODE, !job.train_mode, "it calls model.train()"),
+        (keys::PADDED, job.padded == Some(true), "it cuts a text into rows of one length"),
         (keys::USE_CACHE, job.use_cache, "it has no cache"),
         (keys::KEEP_OUTPUTS, job.logits.keep_outputs, "its loop keeps the logits in any case"),
         (keys::LOGITS_TO_KEEP, job.logits.logits_to_keep.is_some(), "its loss is of all logits"),

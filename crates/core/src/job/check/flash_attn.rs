@@ -1,7 +1,7 @@
 //! What `attention = "flash_attention_2"` takes: the flash-attn package's own conditions, and what of it is simulated.
 
 use crate::job::keys;
-use crate::job::{Attention, JobError, JobSpec};
+use crate::job::{Attention, JobError, JobSpec, Strategy};
 
 /// Refuses what the package refuses, and calls that are not simulated.
 pub(super) fn check_flash_attn(job: &JobSpec) -> Result<(), JobError> {
@@ -11,7 +11,11 @@ pub(super) fn check_flash_attn(job: &JobSpec) -> Result<(), JobError> {
     let refused = |problem: String| {
         JobError::new(format!("attention = \"flash_attention_2\": {problem}")).about(&[keys::ATTENTION])
     };
-    let dtype = job.precision.autocast_dtype().unwrap_or(job.precision.weight_dtype());
+    let gathered = match job.parallel.strategy {
+        Strategy::Fsdp2(policy) => policy.param_dtype,
+        _ => None,
+    };
+    let dtype = job.precision.autocast_dtype().or(gathered).unwrap_or(job.precision.weight_dtype());
     if !dtype.is_half() {
         return Err(refused("FlashAttention only support fp16 and bf16 data type".to_owned())
             .hint("set precision = \"bf16\" or \"amp-bf16\", or attention = \"sdpa\""));

@@ -4,18 +4,19 @@ mod agi2;
 mod flash_attn;
 mod quantization;
 mod router_loss;
+mod shards;
 mod task;
 pub(super) mod trainer;
 
 pub(crate) use task::is_hrm;
 pub(super) use task::{
-    has_classification_head, has_logits_for_labels, has_masked_lm_head, is_decoder, leaves_logits_out,
+    has_classification_head, has_decoder_head, has_logits_for_labels, has_masked_lm_head, is_decoder, leaves_logits_out,
 };
 
 use super::settings::{Origin, Settings};
 use super::{
-    Attention, CheckpointPolicy, Framework, JobError, JobSpec, LossKernel, LossOf, ModelSpec, Precision, Strategy,
-    TaskName, TransformersVersion,
+    Attention, CheckpointPolicy, Framework, JobError, JobErrorKind, JobSpec, LossKernel, LossOf, ModelSpec, Precision,
+    Strategy, TaskName, TransformersVersion,
 };
 use crate::job::keys;
 use crate::model_type::{BeyondPositions, Liger, with_liger_layers};
@@ -47,13 +48,29 @@ pub(crate) fn check_possible(job: &JobSpec) -> Result<(), JobError> {
     fits_positions(job)?;
     task::check_task(job)?;
     flash_attn::check_flash_attn(job)?;
+    fits_padding_free(job)?;
     trainer::fits_ranks(job)?;
     agi2::check_agi2(job)?;
     fits_loss(job)?;
+    fits_head_of_sft(job)?;
     fits_liger_layers(job)?;
     quantization::check_quantization(job)?;
     router_loss::check_router_loss(job)?;
     fits_lora(job)
+}
+
+/// Refuses rows end to end where SFTTrainer's loop is not what is simulated.
+fn fits_padding_free(job: &JobSpec) -> Result<(), JobError> {
+    let is_simulated =
+        matches!(job.parallel.strategy, Strategy::None | Strategy::Ddp(_) | Strategy::TensorParallel { .. });
+    if job.padding_free && !is_simulated {
+        let problem = format!("`{}` is not simulated with a model that is sharded or split", keys::PADDING_FREE);
+        return Err(JobError::of_kind(JobErrorKind::Unsimulated, problem)
+            .about(&[keys::PADDING_FREE])
+            .hint("leave it out: rows are then simulated as of one length")
+            .or_rehearse());
+    }
+    Ok(())
 }
 
 /// What the answer must say about the job.
@@ -156,7 +173,7 @@ fn fits_loss(job: &JobSpec) -> Result<(), JobError> {
             .about(&[keys::LOSS])
             .hint("set loss = \"full\""));
     }
-    if job.framework == Framework::Trl && job.task.facts().loss() == LossOf::NextToken {
+    if has_head_of_sft(job) {
         return Err(JobError::new("loss = \"liger\": SFTTrainer has a fused head of its own and refuses Liger's")
             .about(&[keys::LOSS])
             .hint(
@@ -164,6 +181,20 @@ fn fits_loss(job: &JobSpec) -> Result<(), JobError> {
             ));
     }
     Ok(())
+}
+
+/// Whether SFTTrainer's head takes the logits' place.
+fn has_head_of_sft(job: &JobSpec) -> bool {
+    job.framework == Framework::Trl && job.task.facts().loss() == LossOf::NextToken
+}
+
+/// SFTTrainer's head is given the tokens that have one before them.
+fn fits_head_of_sft(job: &JobSpec) -> Result<(), JobError> {
+    if !has_head_of_sft(job) || job.seq_len > 1 {
+        return Ok(());
+    }
+    let problem = "seq_len = 1: a row of one token has none to predict, so that SFTTrainer's loss is of nothing";
+    Err(JobError::new(problem).about(&[keys::SEQ_LEN]).hint("take rows of 2 tokens at least"))
 }
 
 /// Liger's layers are simulated where they are known, and nowhere left out silently.

@@ -1,6 +1,7 @@
 //! What a quantized base can be trained with, as far as it is simulated.
 
-use crate::job::{JobError, JobSpec, Strategy, Task, keys};
+use crate::dtype::DType;
+use crate::job::{Fsdp2, JobError, JobSpec, ShardInit, Strategy, Task, keys};
 
 /// Refuses what transformers refuses, and what of quantized training is not simulated.
 pub(super) fn check_quantization(job: &JobSpec) -> Result<(), JobError> {
@@ -8,18 +9,56 @@ pub(super) fn check_quantization(job: &JobSpec) -> Result<(), JobError> {
         return Ok(());
     }
     let refused = |problem: &str| JobError::new(format!("`quantization`: {problem}")).about(&[keys::QUANTIZATION]);
-    if job.task != Task::CausalLm {
-        return Err(refused("quantized models are simulated in task = \"causal_lm\" alone").or_rehearse());
+    if !matches!(job.task, Task::CausalLm | Task::Dpo(_)) {
+        return Err(refused("quantized models are simulated in task = \"causal_lm\" and \"dpo\"").or_rehearse());
     }
     if job.lora.is_none() {
         return Err(refused("transformers does not train quantized weights themselves")
             .hint("train adapters on them: set lora.r, or lora.targets = \"all-linear\""));
     }
-    if job.model.facts().has_experts {
-        return Err(refused("experts beside quantized layers are not simulated").or_rehearse());
+    let packs_experts = job.quantization.is_some_and(|quantization| quantization.experts);
+    if packs_experts && job.quantization.is_some_and(|quantization| quantization.prepared) {
+        return Err(refused("peft's preparation would unpack quantized experts")
+            .about(&[keys::QUANTIZE_MOE_EXPERTS, keys::PREPARE_FOR_KBIT_TRAINING])
+            .hint("set prepare_for_kbit_training = false, or leave it out"));
     }
-    if !matches!(job.parallel.strategy, Strategy::None | Strategy::Ddp(_)) {
-        return Err(refused("of several ranks only DDP is simulated with quantized bases").or_rehearse());
+    match job.parallel.strategy {
+        Strategy::None | Strategy::Ddp(_) => Ok(()),
+        Strategy::Fsdp2(policy) => fits_packed_shards(job, policy),
+        _ => Err(refused("of several ranks only DDP and FSDP2 are simulated with quantized bases").or_rehearse()),
+    }
+}
+
+/// Refuses what keeps FSDP2 from sharding packed weights: it casts and gathers floating dtypes, of which
+/// `bnb_4bit_quant_storage` must be the one that all others have.
+fn fits_packed_shards(job: &JobSpec, policy: Fsdp2) -> Result<(), JobError> {
+    let refused = |problem: &str| JobError::new(format!("`quantization`: {problem}")).about(&[keys::QUANTIZATION]);
+    if job.quantization.is_some_and(|quantization| quantization.experts) {
+        return Err(refused("experts in 4 or 8 bits are not simulated under FSDP2, which shards no bytes")
+            .about(&[keys::QUANTIZE_MOE_EXPERTS])
+            .hint("set parallel = \"ddp\"")
+            .or_rehearse());
+    }
+    if job.quantization.is_some_and(|quantization| !quantization.weights.is_four_bit()) {
+        return Err(refused("FSDP shards weights in 4 bits alone: those in int8 are no floating dtype")
+            .hint("set quantization = \"nf4\", or parallel = \"ddp\"")
+            .or_rehearse());
+    }
+    if policy.init != ShardInit::Full {
+        return Err(refused("weights are packed on each device before FSDP2 shards them")
+            .about(&[keys::FSDP2_INIT])
+            .hint("set fsdp2.init = \"full\", or leave it out"));
+    }
+    if job.quantization.is_some_and(|quantization| quantization.prepared) {
+        return Err(refused("peft's preparation leaves FSDP2's groups with several dtypes")
+            .about(&[keys::PREPARE_FOR_KBIT_TRAINING])
+            .hint("set prepare_for_kbit_training = false, or leave it out"));
+    }
+    let stored = job.precision.weight_dtype();
+    if stored == DType::Float32 || policy.param_dtype.is_some_and(|dtype| dtype != stored) {
+        return Err(refused("packed weights are stored in the weights' dtype, and a cast would break what they hold")
+            .about(&[keys::PRECISION, keys::FSDP2_PARAM_DTYPE])
+            .hint("set precision = \"bf16\", with fsdp2.param_dtype = \"bf16\""));
     }
     Ok(())
 }

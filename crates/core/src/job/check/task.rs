@@ -2,7 +2,8 @@
 
 use crate::job::keys;
 use crate::job::{
-    Attention, CheckpointPolicy, JobError, JobErrorKind, JobSpec, LossKernel, Precision, Spreading, Task,
+    Attention, CheckpointPolicy, JobError, JobErrorKind, JobSpec, LossKernel, Precision, Spreading, Strategy, Task,
+    TransformersVersion,
 };
 use crate::model_type::ModelKind;
 
@@ -74,11 +75,7 @@ pub(in crate::job) fn has_masked_lm_head(job: &JobSpec) -> Result<(), JobError> 
 pub(in crate::job) fn has_classification_head(job: &JobSpec) -> Result<(), JobError> {
     let model = &job.model;
     if model.facts().kind != ModelKind::MaskedLm {
-        let problem = format!("the classification head of `{}` is not simulated", model.model_type);
-        return Err(JobError::of_kind(JobErrorKind::Unsimulated, problem)
-            .about(&[keys::TASK])
-            .hint("heads of encoders are: BERT, DistilBERT, RoBERTa and XLM-RoBERTa")
-            .or_rehearse());
+        has_decoder_head(job)?;
     }
     let labels = model.config.num_labels().map_err(|error| JobError::from(error).about(&[keys::MODEL]))?;
     let problem_type = model.config.text("problem_type", "").unwrap_or_default();
@@ -94,6 +91,46 @@ pub(in crate::job) fn has_classification_head(job: &JobSpec) -> Result<(), JobEr
             "classes that exclude one another are: set model.num_labels to 2 or more, and leave out model.problem_type",
         )
         .or_rehearse())
+}
+
+/// Refuses a decoder's head that transformers does not have, or that is not known.
+pub(in crate::job) fn has_decoder_head(job: &JobSpec) -> Result<(), JobError> {
+    let model = &job.model;
+    if !model.can_have(model.beside.head) {
+        let problem = format!("the classification head of `{}` is not simulated", model.model_type);
+        return Err(JobError::of_kind(JobErrorKind::Unsimulated, problem)
+            .about(&[keys::TASK])
+            .hint("heads are simulated where transformers has them on Llama, Qwen, Mistral, Gemma, Phi, GPT-2 and other families of their own")
+            .or_rehearse());
+    }
+    if job.transformers < TransformersVersion::DEFAULT {
+        let problem = format!(
+            "`transformers` {}: heads for classes of decoders are simulated from {} on",
+            job.transformers,
+            TransformersVersion::DEFAULT
+        );
+        return Err(JobError::of_kind(JobErrorKind::Unsimulated, problem)
+            .about(&[keys::TRANSFORMERS, keys::TASK])
+            .hint("leave `transformers` out: the head itself takes few bytes")
+            .or_rehearse());
+    }
+    if model.config.flag("output_router_logits", false)? {
+        let problem = "config key `output_router_logits`: what routers leave under a head for classes is not simulated";
+        return Err(JobError::of_kind(JobErrorKind::Unsimulated, problem)
+            .about(&[keys::MODEL])
+            .hint("leave it out: such a head adds no loss of routers")
+            .or_rehearse());
+    }
+    match job.parallel.strategy {
+        Strategy::TensorParallel { .. } | Strategy::PipelineParallel { .. } => Err(JobError::of_kind(
+            JobErrorKind::Unsimulated,
+            "`parallel`: a head for classes is not simulated on a model that is split",
+        )
+        .about(&[keys::PARALLEL, keys::TASK])
+        .hint("use parallel = \"ddp\" or \"fsdp2\"")
+        .or_rehearse()),
+        _ => Ok(()),
+    }
 }
 
 /// Refuses another model in HRM's loop.

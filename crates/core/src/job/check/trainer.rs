@@ -1,14 +1,14 @@
 //! What trainers of several models, nodes or ranks refuse, with the arithmetic.
 
-use super::MAX_TOKENS_PER_PASS;
+use super::{MAX_TOKENS_PER_PASS, has_decoder_head, shards};
 use crate::job::keys;
 use crate::job::{
-    DeepSpeed, DpoSpec, GrpoSpec, JobError, JobSpec, LogProbs, LossKernel, OptimizerKind, Spreading, Strategy,
-    SwarmLogProbs, SwarmSpec,
+    DeepSpeed, DpoSpec, GrpoSpec, JobError, JobSpec, LogProbs, LossKernel, Spreading, Strategy, SwarmLogProbs,
+    SwarmSpec,
 };
 use crate::model_type::ModelKind;
 
-/// The most batches that DPO's loop holds at once, three tensors each.
+/// The most batches that a loop holds at once, two or three tensors each.
 const MAX_HELD_BATCHES: u64 = 1 << 16;
 /// The most chunks of a node's rows: what each leaves is alive until the end of the step.
 const MAX_CHUNKS: u64 = 1 << 14;
@@ -92,21 +92,42 @@ pub(in crate::job) fn check_grpo(job: &JobSpec, grpo: &GrpoSpec) -> Result<(), J
 pub(in crate::job) fn check_dpo(job: &JobSpec, dpo: &DpoSpec) -> Result<(), JobError> {
     check_policy(job)?;
     not_zero(&[(keys::PROMPT_LEN, dpo.prompt_len), (keys::COMPLETION_LEN, dpo.completion_len)])?;
-    if job.gradient_accumulation_steps > MAX_HELD_BATCHES {
-        let problem = format!(
-            "`gradient_accumulation_steps` must be from 1 to {MAX_HELD_BATCHES} for DPO, whose loop loads all batches of a \
-             step at once, found {}",
-            job.gradient_accumulation_steps
-        );
-        return Err(JobError::new(problem)
-            .about(&[keys::GRADIENT_ACCUMULATION_STEPS])
-            .hint("lower `gradient_accumulation_steps`"));
-    }
+    holds_batches(job)?;
     bound_rows(
         job.micro_batch_size.saturating_mul(2),
         "2 x `micro_batch_size`",
         dpo.prompt_len.saturating_add(dpo.completion_len),
     )
+}
+
+/// What `RewardTrainer` refuses, and heads that are not known.
+pub(in crate::job) fn check_reward(job: &JobSpec) -> Result<(), JobError> {
+    if job.model.facts().kind != ModelKind::MaskedLm {
+        has_decoder_head(job)?;
+    }
+    if job.logits.loss != LossKernel::Full || job.logits.logits_to_keep.is_some() {
+        return Err(JobError::new(
+            "`loss`, `logits_to_keep`: a reward model scores rows, and its trainer computes the loss",
+        )
+        .about(&[keys::LOSS, keys::LOGITS_TO_KEEP])
+        .hint("leave both out"));
+    }
+    holds_batches(job)?;
+    bound_rows(job.micro_batch_size.saturating_mul(2), "2 x `micro_batch_size`", job.seq_len)
+}
+
+/// Refuses more batches of a step than trainers' loops can hold at once.
+fn holds_batches(job: &JobSpec) -> Result<(), JobError> {
+    if job.gradient_accumulation_steps <= MAX_HELD_BATCHES {
+        return Ok(());
+    }
+    let problem = format!(
+        "`gradient_accumulation_steps` must be from 1 to {MAX_HELD_BATCHES} for {}, whose loop loads all batches of a step at \
+         once, found {}",
+        if job.task.dpo().is_some() { "DPO" } else { "reward models" },
+        job.gradient_accumulation_steps
+    );
+    Err(JobError::new(problem).about(&[keys::GRADIENT_ACCUMULATION_STEPS]).hint("lower `gradient_accumulation_steps`"))
 }
 
 /// Refuses more tokens in a batch than any GPU holds.
@@ -205,7 +226,7 @@ pub(super) fn fits_ranks(job: &JobSpec) -> Result<(), JobError> {
         return Err(JobError::new(problem).about(&[keys::WORLD_SIZE]).hint("ranks count from 0"));
     }
     if let Strategy::Fsdp2(_) = job.parallel.strategy {
-        fits_shards(job)?;
+        shards::fits_shards(job)?;
     }
     match (job.task.facts().spreading(), job.parallel.strategy) {
         (_, Strategy::None) | (Spreading::Ranks, _) | (Spreading::OwnRanks, Strategy::AllReduce) => return Ok(()),
@@ -235,28 +256,4 @@ const fn without_ranks(strategy: Strategy) -> &'static str {
              N train.py` runs your script and tells each rank's peak"
         }
     }
-}
-
-/// What is not known of shards: adapters, a scaled loss, optimizers that look beyond a single element.
-fn fits_shards(job: &JobSpec) -> Result<(), JobError> {
-    use OptimizerKind::{Adam, Adamw, AdamwForloop, AdamwFused, Sgd, SgdMomentum};
-    if job.lora.is_some() {
-        return Err(JobError::new("`lora`: adapters are not simulated under FSDP2")
-            .about(&[keys::PARALLEL])
-            .hint("use parallel = \"ddp\", or leave out `lora`")
-            .or_rehearse());
-    }
-    if job.precision.scales_loss() {
-        return Err(JobError::new("`precision`: a gradient scaler is not simulated under FSDP2")
-            .about(&[keys::PRECISION])
-            .hint("use bf16, or fp32 with fsdp2.param_dtype = \"bf16\"")
-            .or_rehearse());
-    }
-    if !matches!(job.optimizer, Adam | Adamw | AdamwForloop | AdamwFused | Sgd | SgdMomentum) {
-        return Err(JobError::new("`optimizer`: this one is not simulated on sharded parameters")
-            .about(&[keys::OPTIMIZER])
-            .hint("use adamw, adamw_fused or sgd")
-            .or_rehearse());
-    }
-    Ok(())
 }

@@ -29,7 +29,7 @@ pub(super) const KEYS: [Key; 4] = [
         name: names::LORA_TARGETS,
         kind: Kind::Texts,
         default: Default::Rule("peft's target modules for the model type"),
-        doc: "linear layers that get an adapter, by name, or \"all-linear\"",
+        doc: "linear layers that get an adapter, by name, or \"all-linear\"; \"all-linear-names\" where the program lists their names for peft",
         example: "[\"q_proj\", \"v_proj\"]",
     },
 ];

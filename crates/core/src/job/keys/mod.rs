@@ -8,6 +8,7 @@ mod judge;
 mod lora;
 mod quantization;
 mod ranks;
+mod reward;
 mod rl;
 mod run;
 mod step;
@@ -97,6 +98,7 @@ const COUNT: usize = step::KEYS.len()
     + lora::KEYS.len()
     + quantization::KEYS.len()
     + rl::KEYS.len()
+    + reward::KEYS.len()
     + grpo_training::KEYS.len()
     + hrm_training::KEYS.len()
     + swarm_training::KEYS.len()
@@ -109,11 +111,12 @@ const COUNT: usize = step::KEYS.len()
 
 /// All keys, in the order in which people are told of them.
 pub static KEYS: [Key; COUNT] = {
-    let tables: [&[Key]; 13] = [
+    let tables: [&[Key]; 14] = [
         &step::KEYS,
         &lora::KEYS,
         &quantization::KEYS,
         &rl::KEYS,
+        &reward::KEYS,
         &grpo_training::KEYS,
         &hrm_training::KEYS,
         &swarm_training::KEYS,

@@ -11,7 +11,7 @@ pub(super) const WEIGHTS: Kind = Kind::Choice(&[
 pub(super) const COMPUTE_DTYPES: Kind =
     Kind::Choice(&[("fp32", "torch.float32"), ("bf16", "torch.bfloat16"), ("fp16", "torch.float16")]);
 
-pub(super) const KEYS: [Key; 4] = [
+pub(super) const KEYS: [Key; 5] = [
     Key {
         name: names::QUANTIZATION,
         kind: WEIGHTS,
@@ -36,8 +36,18 @@ pub(super) const KEYS: [Key; 4] = [
     Key {
         name: names::PREPARE_FOR_KBIT_TRAINING,
         kind: Kind::Switch,
-        default: Default::Rule("true, as peft's guide does it; false with framework = \"trl\""),
+        default: Default::Rule(
+            "true, as peft's guide does it; false with framework = \"trl\" under FSDP2 and with quantized experts",
+        ),
         doc: "peft's prepare_model_for_kbit_training: what is not quantized is cast to fp32",
         example: "false",
+    },
+    Key {
+        name: names::QUANTIZE_MOE_EXPERTS,
+        kind: Kind::Switch,
+        default: Default::Fixed("false", "from_pretrained leaves them whole"),
+        doc: "experts' weights, which are no linear layers, are quantized too, and unpacked in whole when they run: Axolotl's \
+              quantize_moe_experts",
+        example: "true",
     },
 ];

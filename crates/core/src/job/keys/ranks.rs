@@ -121,7 +121,9 @@ pub(super) const KEYS: [Key; 18] = [
     Key {
         name: names::FSDP2_INIT,
         kind: INITS,
-        default: Default::Fixed("\"meta\"", "what large models need"),
+        default: Default::Rule(
+            "meta, what large models need; full with quantization, which packs weights on the device",
+        ),
         doc: "when the parameters get memory",
         example: "\"full\"",
     },

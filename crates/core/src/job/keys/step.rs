@@ -6,12 +6,13 @@ use super::{Default, Key, MAX_ROWS, MAX_TOKENS, MOST_NEW_TOKENS, names};
 pub(super) const TASKS: Kind = Kind::Choice(&[
     ("causal_lm", "next-token training with labels"),
     ("masked_lm", "masked-token training with labels (encoders)"),
-    ("sequence_classification", "training on a class of each row (encoders; model.num_labels says of how many)"),
-    ("token_classification", "training on a class of each token (encoders; model.num_labels says of how many)"),
+    ("sequence_classification", "training on a class of each row (model.num_labels says of how many)"),
+    ("token_classification", "training on a class of each token (model.num_labels says of how many)"),
     ("inference_forward", "one forward pass without gradients"),
     ("generate", "`generate` with a KV cache"),
     ("grpo", "TRL's GRPOTrainer: rollout, reward, log-probabilities and training in turn"),
     ("dpo", "TRL's DPOTrainer: a policy and its reference on chosen and rejected answers"),
+    ("reward", "TRL's RewardTrainer: a score of chosen and rejected rows"),
     ("swarm", "a node of a swarm: generates, and trains on its own and others' completions"),
     ("hrm", "one segment of the hierarchical reasoning model"),
 ]);
@@ -65,7 +66,7 @@ pub(super) const LOSSES: Kind = Kind::Choice(&[
 const MAX_PASSES: u64 = u32::MAX as u64;
 const MAX_STEPS: u64 = u32::MAX as u64;
 
-pub(super) const KEYS: [Key; 26] = [
+pub(super) const KEYS: [Key; 28] = [
     Key {
         name: names::MODEL,
         kind: Kind::Text,
@@ -178,6 +179,20 @@ pub(super) const KEYS: [Key; 26] = [
         kind: Kind::Switch,
         default: Default::Rule("true for data.train_files whose rows are prompts or messages; a Trainer's always have"),
         doc: "the labels of a plain loop lie in a tensor beside the tokens, as where only completions are learnt",
+        example: "true",
+    },
+    Key {
+        name: names::PADDED,
+        kind: Kind::Switch,
+        default: Default::Rule("not known: rows are simulated as of one length, and the range allows for padded ones"),
+        doc: "some rows are shorter than seq_len and padded, so that attention masks are built; false: all have seq_len tokens, as packed ones",
+        example: "true",
+    },
+    Key {
+        name: names::PADDING_FREE,
+        kind: Kind::Switch,
+        default: Default::Fixed("false", "SFTTrainer's without packing"),
+        doc: "SFTTrainer lays the rows of a batch end to end in one, as packing = true does by default: outside flash-attn a mask over all of them",
         example: "true",
     },
     Key {

@@ -34,6 +34,35 @@ pub(super) fn own_labels(
     })
 }
 
+/// Whether rows are padded, where somebody said so.
+pub(super) fn padded(choose: &mut Chooser<'_>, task: TaskName) -> Result<Option<bool>, JobError> {
+    if !choose.is_said(keys::PADDED) {
+        return Ok(None);
+    }
+    let (problem, hint) = match task {
+        TaskName::Grpo => ("GRPO has a key of its own for it", "set grpo.padded"),
+        TaskName::Swarm => ("rows of a swarm's nodes are always padded", "leave it out"),
+        TaskName::Hrm => ("HRM's puzzles are all of one length", "leave it out"),
+        _ => return Ok(Some(choose.take_switch(keys::PADDED))),
+    };
+    Err(JobError::new(format!("`{}`: {problem}", keys::PADDED)).about(&[keys::PADDED]).hint(hint))
+}
+
+/// Whether SFTTrainer lays rows end to end.
+pub(super) fn padding_free(choose: &mut Chooser<'_>, task: TaskName, framework: Framework) -> Result<bool, JobError> {
+    if !choose.is_said(keys::PADDING_FREE) {
+        return Ok(false);
+    }
+    let said = choose.take_switch(keys::PADDING_FREE);
+    if said && (framework, task) != (Framework::Trl, TaskName::CausalLm) {
+        let problem = format!("`{}` is SFTTrainer's", keys::PADDING_FREE);
+        return Err(JobError::new(problem)
+            .about(&[keys::PADDING_FREE])
+            .hint("leave it out, or set framework = \"trl\" and task = \"causal_lm\""));
+    }
+    Ok(said)
+}
+
 /// Why the rows of the data have labels of their own, if they have.
 fn by_data(choose: &Chooser<'_>, source: &JobSource) -> Option<String> {
     let text = |name: &str| choose.settings.get(name).and_then(|setting| setting.value.as_str());

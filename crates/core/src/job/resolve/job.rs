@@ -45,6 +45,8 @@ pub(super) fn resolve_job(choose: &mut Chooser<'_>, model: Model, source: &JobSo
         zero_grad_set_to_none: choose.take_switch(keys::ZERO_GRAD_SET_TO_NONE),
         train_mode: choose.switch_or(keys::TRAIN_MODE, trains, "training mode when the task trains"),
         own_labels: data::own_labels(choose, name, framework, source)?,
+        padded: data::padded(choose, name)?,
+        padding_free: data::padding_free(choose, name, framework)?,
         row_growth: data::row_growth(choose, &model.model_type, lengths.seq_len)?,
         model: {
             choose.model_overrides(&mut model);
@@ -65,7 +67,7 @@ pub(super) fn resolve_job(choose: &mut Chooser<'_>, model: Model, source: &JobSo
         left_open: source.left_open.clone(),
         allocator: AllocatorConfig::default(),
     };
-    job.model.stand_head(job.task.head());
+    job.model.stand_head(&job.task);
     resolve_rest(choose, &mut job, name, micro_batch_size)?;
     Ok(job)
 }
@@ -145,17 +147,18 @@ fn resolve_task(
         TaskName::Hrm => Task::Hrm,
         TaskName::Grpo => trainer::resolve_grpo(choose, lengths, accumulation, source)?,
         TaskName::Dpo => trainer::resolve_dpo(choose, lengths),
+        TaskName::Reward => trainer::resolve_reward(choose),
         TaskName::Swarm => trainer::resolve_swarm(choose, lengths)?,
     })
 }
 
 fn default_task(model: &ModelSpec) -> &'static str {
     match (model.facts().kind, model.beside.head) {
-        (ModelKind::Decoder, _) => "causal_lm",
-        (ModelKind::MaskedLm, Head::LanguageModel) => "masked_lm",
-        (ModelKind::MaskedLm, Head::SequenceClassification) => "sequence_classification",
-        (ModelKind::MaskedLm, Head::TokenClassification) => "token_classification",
         (ModelKind::Puzzle, _) => "hrm",
+        (ModelKind::Decoder, Head::LanguageModel) => "causal_lm",
+        (ModelKind::MaskedLm, Head::LanguageModel) => "masked_lm",
+        (_, Head::SequenceClassification) => "sequence_classification",
+        (_, Head::TokenClassification) => "token_classification",
     }
 }
 

@@ -1,6 +1,7 @@
 //! Decides how a frozen base is quantized.
 
 use super::chooser::Chooser;
+use super::ranks;
 use crate::dtype::DType;
 use crate::job::{Framework, JobError, Precision, QuantizationSpec, QuantizedWeights, keys};
 
@@ -19,8 +20,16 @@ pub(super) fn resolve_quantization(
         _ => ("fp32", "the weights' dtype, as TRL's get_quantization_config has it"),
     };
     let is_four_bit = weights.is_four_bit();
-    let why_prepared = if is_trl { "SFTTrainer does not" } else { "as peft's guide does it" };
+    let is_sharded = ranks::is_fsdp2(choose);
+    let why_prepared = match (is_trl, is_sharded) {
+        (true, _) => "SFTTrainer does not",
+        (_, true) => "FSDP2 wants one dtype",
+        _ => "as peft's guide does it",
+    };
+    let experts = choose.take_switch(keys::QUANTIZE_MOE_EXPERTS);
+    let why_prepared = if experts { "experts would be unpacked" } else { why_prepared };
     Ok(Some(QuantizationSpec {
+        experts,
         weights,
         double: is_four_bit && choose.take_switch(keys::BNB_4BIT_USE_DOUBLE_QUANT),
         compute: if is_four_bit {
@@ -28,6 +37,6 @@ pub(super) fn resolve_quantization(
         } else {
             crate::job::ComputeDtype::Bf16
         },
-        prepared: choose.switch_or(keys::PREPARE_FOR_KBIT_TRAINING, !is_trl, why_prepared),
+        prepared: choose.switch_or(keys::PREPARE_FOR_KBIT_TRAINING, !is_trl && !is_sharded && !experts, why_prepared),
     }))
 }

@@ -97,6 +97,14 @@ pub(super) fn resolve_parallel(
     Ok(Parallel { world_size, strategy, ..Parallel::default() })
 }
 
+/// Whether the job's parameters are FSDP2's shards, before the turn of its keys comes.
+pub(super) fn is_fsdp2(choose: &Chooser<'_>) -> bool {
+    match choose.settings.get(keys::PARALLEL) {
+        Some(setting) => setting.value.as_str() == Some("fsdp2"),
+        None => choose.settings.has_table("fsdp2"),
+    }
+}
+
 fn resolve_ddp(choose: &mut Chooser<'_>, trainer_looks: bool) -> Ddp {
     let bucket_cap_mb = choose.size_if_said(keys::DDP_BUCKET_CAP_MB, "PyTorch's: 25, the first bucket 1");
     let gradient_as_bucket_view = choose.take_switch(keys::DDP_GRADIENT_AS_BUCKET_VIEW);
@@ -127,7 +135,12 @@ fn resolve_fsdp2(choose: &mut Chooser<'_>) -> Result<Fsdp2, JobError> {
     let reduce_dtype = resolve_dtype(choose, keys::FSDP2_REDUCE_DTYPE, "the gradients' own");
     let reshard_after_forward = choose.take_switch(keys::FSDP2_RESHARD_AFTER_FORWARD);
     let shard_root_only = choose.take_switch(keys::FSDP2_SHARD_ROOT_ONLY);
-    let init = choose.take_word(keys::FSDP2_INIT)?;
+    let (init, why) = if choose.is_said(keys::QUANTIZATION) {
+        ("full", "weights are packed on the device before they are sharded")
+    } else {
+        ("meta", "what large models need")
+    };
+    let init = choose.word_or(keys::FSDP2_INIT, init, why)?;
     Ok(Fsdp2 { param_dtype, reduce_dtype, reshard_after_forward, shard_root_only, init })
 }
 

@@ -8,8 +8,8 @@ use crate::job::keys;
 use crate::job::model_source::Model;
 use crate::job::settings::Settings;
 use crate::job::{
-    DpoSpec, Framework, GrpoSpec, JobError, JobSource, JudgePhase, JudgeSpec, Rollout, SwarmLogProbs, SwarmSpec, Task,
-    TaskName, TrlVersion,
+    DpoSpec, Framework, GrpoSpec, JobError, JobSource, JudgePhase, JudgeSpec, RewardSpec, Rollout, SwarmLogProbs,
+    SwarmSpec, Task, TaskName, TrlVersion,
 };
 use crate::model_type::AGI2;
 
@@ -19,6 +19,13 @@ const GENRL: [(&str, &str); 4] = [
     (keys::GRADIENT_CHECKPOINTING, "true"),
     (keys::PROMPT_LEN, "64"),
     (keys::COMPLETION_LEN, "256"),
+];
+/// `RewardConfig` of TRL 1.16 (reward_config.py, base_config.py), whose trainer loads a model by its name in fp32.
+const REWARD: [(&str, &str); 4] = [
+    (keys::OPTIMIZER, "\"adamw_fused\""),
+    (keys::CLIP_GRAD_NORM, "1.0"),
+    (keys::PRECISION, "\"amp-bf16\""),
+    (keys::GRADIENT_CHECKPOINTING, "true"),
 ];
 /// The recipe of the HRM repository, one GPU of eight.
 const HRM: [(&str, &str); 2] = [(keys::OPTIMIZER, "\"adam_atan2\""), (keys::MICRO_BATCH_SIZE, "96")];
@@ -51,6 +58,10 @@ pub(super) fn set_defaults(
                 );
             }
             (trl.defaults(task), format!("TRL {}'s {trainer}", trl.name()))
+        }
+        TaskName::Reward => {
+            choose.notes.push("behaviour and defaults are those of TRL 1.16".to_owned());
+            (REWARD.to_vec(), "TRL 1.16's RewardConfig".to_owned())
         }
         TaskName::Swarm => (GENRL.to_vec(), "GenRL's default".to_owned()),
         TaskName::Hrm => (HRM.to_vec(), "HRM's recipe: 768 rows on 8 GPUs".to_owned()),
@@ -162,6 +173,12 @@ fn no_model(settings: &Settings) -> JobError {
 pub(super) fn resolve_dpo(choose: &mut Chooser<'_>, lengths: &Lengths) -> Task {
     let precompute_ref_log_probs = choose.take_switch(keys::DPO_PRECOMPUTE_REF_LOG_PROBS);
     DpoSpec { prompt_len: lengths.prompt, completion_len: lengths.completion, precompute_ref_log_probs }.into()
+}
+
+pub(super) fn resolve_reward(choose: &mut Chooser<'_>) -> Task {
+    let center_rewards_coefficient = choose.take_number(keys::REWARD_CENTER_REWARDS_COEFFICIENT);
+    let disable_dropout = choose.take_switch(keys::REWARD_DISABLE_DROPOUT);
+    RewardSpec { center_rewards_coefficient, disable_dropout }.into()
 }
 
 pub(super) fn resolve_swarm(choose: &mut Chooser<'_>, lengths: &Lengths) -> Result<Task, JobError> {

@@ -9,6 +9,7 @@ mod hrm;
 mod inference;
 mod judge;
 mod masked_lm;
+mod reward;
 mod swarm;
 mod trl;
 
@@ -20,6 +21,7 @@ pub use dpo::DpoSpec;
 pub use facts::{LossOf, Passes, Spreading, TaskFacts};
 pub use grpo::{GrpoSpec, LogProbs, Rollout};
 pub use judge::{JudgePhase, JudgePlace, JudgeSpec, JudgeWeights};
+pub use reward::RewardSpec;
 pub use swarm::{SwarmLogProbs, SwarmSpec};
 pub use trl::TrlVersion;
 
@@ -42,6 +44,8 @@ pub enum Task {
     Grpo(Box<GrpoSpec>),
     /// TRL's `DPOTrainer`: a policy and its reference on chosen and rejected answers.
     Dpo(Box<DpoSpec>),
+    /// TRL's `RewardTrainer`: a score of chosen and rejected rows.
+    Reward(Box<RewardSpec>),
     /// A node of a swarm: generates, scores and trains on its own and other nodes' completions.
     Swarm(Box<SwarmSpec>),
     /// One segment of the hierarchical reasoning model's adaptive computation.
@@ -60,6 +64,7 @@ impl Task {
             Self::Generate => &inference::Generate,
             Self::Grpo(grpo) => grpo.as_ref(),
             Self::Dpo(dpo) => dpo.as_ref(),
+            Self::Reward(reward) => reward.as_ref(),
             Self::Swarm(swarm) => swarm.as_ref(),
             Self::Hrm => &hrm::Hrm,
         }
@@ -73,10 +78,18 @@ impl Task {
     /// What stands on the model that it is run with; `None` where the model's own config says it.
     pub const fn head(&self) -> Option<Head> {
         match self {
-            Self::SequenceClassification => Some(Head::SequenceClassification),
+            Self::SequenceClassification | Self::Reward(_) => Some(Head::SequenceClassification),
             Self::TokenClassification => Some(Head::TokenClassification),
             Self::InferenceForward => None,
             _ => Some(Head::LanguageModel),
+        }
+    }
+
+    /// Labels of its head, where the task and no config says how many.
+    pub const fn labels(&self) -> Option<u64> {
+        match self {
+            Self::Reward(_) => Some(1),
+            _ => None,
         }
     }
 
@@ -122,6 +135,12 @@ impl From<DpoSpec> for Task {
     }
 }
 
+impl From<RewardSpec> for Task {
+    fn from(reward: RewardSpec) -> Self {
+        Self::Reward(Box::new(reward))
+    }
+}
+
 impl From<SwarmSpec> for Task {
     fn from(swarm: SwarmSpec) -> Self {
         Self::Swarm(Box::new(swarm))
@@ -132,25 +151,27 @@ impl From<SwarmSpec> for Task {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum TaskName {
-    /// [`Task::CausalLm`]
+    /// `causal_lm`, of [`Task::CausalLm`].
     CausalLm,
-    /// [`Task::MaskedLm`]
+    /// `masked_lm`, of [`Task::MaskedLm`].
     MaskedLm,
-    /// [`Task::SequenceClassification`]
+    /// `sequence_classification`, of [`Task::SequenceClassification`].
     SequenceClassification,
-    /// [`Task::TokenClassification`]
+    /// `token_classification`, of [`Task::TokenClassification`].
     TokenClassification,
-    /// [`Task::InferenceForward`]
+    /// `inference_forward`, of [`Task::InferenceForward`].
     InferenceForward,
-    /// [`Task::Generate`]
+    /// `generate`, of [`Task::Generate`].
     Generate,
-    /// [`Task::Grpo`]
+    /// `grpo`, of [`Task::Grpo`].
     Grpo,
-    /// [`Task::Dpo`]
+    /// `dpo`, of [`Task::Dpo`].
     Dpo,
-    /// [`Task::Swarm`]
+    /// `reward`, of [`Task::Reward`].
+    Reward,
+    /// `swarm`, of [`Task::Swarm`].
     Swarm,
-    /// [`Task::Hrm`]
+    /// `hrm`, of [`Task::Hrm`].
     Hrm,
 }
 

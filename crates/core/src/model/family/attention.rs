@@ -16,6 +16,12 @@ pub(crate) trait SelfAttention: 'static {
     fn forward(&self, hidden_states: &Tensor, call: &LayerCall, layer: usize) -> AttentionOutput;
 }
 
+impl SelfAttention for Box<dyn SelfAttention> {
+    fn forward(&self, hidden_states: &Tensor, call: &LayerCall, layer: usize) -> AttentionOutput {
+        (**self).forward(hidden_states, call, layer)
+    }
+}
+
 /// `q_proj`, `k_proj`, `v_proj` and the projection back, in the order in which they are registered.
 pub(crate) struct Projections {
     pub q_proj: Linear,
@@ -81,7 +87,7 @@ pub(crate) fn attend(
     let config = AttentionConfig {
         implementation: options.attention,
         num_key_value_groups: query.size(1) / key.size(1).max(1),
-        dropout: options.active(dropout),
+        dropout: options.active_call(dropout),
         is_causal: true,
         scale,
     };

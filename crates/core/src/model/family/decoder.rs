@@ -16,6 +16,9 @@ pub(crate) const SLIDING: &[LayerType] = &[LayerType::SlidingAttention];
 /// Both masks, in the order the models make them.
 pub(crate) const FULL_AND_SLIDING: &[LayerType] = &[LayerType::FullAttention, LayerType::SlidingAttention];
 
+/// The masks of a model with layers of linear attention.
+pub(crate) const FULL_AND_LINEAR: &[LayerType] = &[LayerType::FullAttention, LayerType::LinearAttention];
+
 /// What a config class fills in.
 pub(crate) struct DecoderDefaults {
     pub vocab_size: u64,
@@ -195,7 +198,21 @@ impl DecoderConfig {
         otherwise: impl Fn(u64) -> LayerType,
     ) -> Result<Self, FieldError> {
         self.layer_types = match fields.texts("layer_types")? {
-            Some(names) => layer_types(&names, self.num_hidden_layers)?,
+            Some(names) => layer_types(&names, self.num_hidden_layers, SLIDING[0])?,
+            None => (0..self.num_hidden_layers).map(otherwise).collect(),
+        };
+        Ok(self)
+    }
+
+    /// The same with layers of linear attention.
+    pub(crate) fn with_linear_layers(
+        mut self,
+        fields: &Fields,
+        otherwise: impl Fn(u64) -> LayerType,
+    ) -> Result<Self, FieldError> {
+        self.mask_types = FULL_AND_LINEAR;
+        self.layer_types = match fields.texts("layer_types")? {
+            Some(names) => layer_types(&names, self.num_hidden_layers, LayerType::LinearAttention)?,
             None => (0..self.num_hidden_layers).map(otherwise).collect(),
         };
         Ok(self)
@@ -307,16 +324,18 @@ pub(crate) fn initializer_range(fields: &Fields) -> Result<f64, FieldError> {
     Ok(if deviation == 0.0 { default } else { deviation })
 }
 
-fn layer_types(names: &[&str], layers: u64) -> Result<Rc<[LayerType]>, FieldError> {
+/// Layers of full attention and of the `other` type.
+fn layer_types(names: &[&str], layers: u64, other: LayerType) -> Result<Rc<[LayerType]>, FieldError> {
     let key = "layer_types";
     if names.len() as u64 != layers {
         let problem = format!("lists {} layers, num_hidden_layers is {layers}", names.len());
         return Err(FieldError::new(key, problem));
     }
+    let other_name = if other == LayerType::LinearAttention { "linear_attention" } else { "sliding_attention" };
     let parse = |name: &&str| match *name {
         "full_attention" => Ok(LayerType::FullAttention),
-        "sliding_attention" => Ok(LayerType::SlidingAttention),
-        other => Err(FieldError::new(key, format!("`{other}` is not full_attention or sliding_attention"))),
+        name if name == other_name => Ok(other),
+        name => Err(FieldError::new(key, format!("`{name}` is not full_attention or {other_name}"))),
     };
     names.iter().map(parse).collect()
 }

@@ -6,12 +6,12 @@ use crate::building::{BuildError, Builder, Module};
 use crate::dtype::DType;
 use crate::job::{FieldError, Fields, Head, ModelSpec};
 use crate::model::nn::{Activation, AttentionOutput, Embedding, LayerNorm, Linear, masked_lm_loss};
-use crate::tensor::{Tensor, checkpoint};
+use crate::tensor::Tensor;
 
-use super::bert::{attend, bidirectional_mask};
 use super::bounds::{bound_weights, check_divides};
 use super::decoder::{initializer_range, padding_row};
-use super::heads::{Classes, DroppedClassifier, classified};
+use super::encoder::{Encoder, EncoderLayer, ForTokenClassification, attend, bidirectional_mask, run_layers};
+use super::heads::{Classes, classified};
 use super::{Family, ForwardCall, Model, ModelOutput, RunOptions};
 
 pub(crate) const FAMILY: Family = Family { model_types: &["distilbert"], build };
@@ -24,11 +24,15 @@ fn build(model: &ModelSpec, at: &Builder, options: &RunOptions) -> Result<Box<dy
     Ok(match model.beside.head {
         Head::LanguageModel => Box::new(DistilBertForMaskedLm::new(at, &config)),
         Head::SequenceClassification => Box::new(DistilBertForSequenceClassification::new(at, &config)),
-        Head::TokenClassification => Box::new(DistilBertForTokenClassification::new(at, &config)),
+        Head::TokenClassification => {
+            let distilbert = DistilBertModel::new(&at.at("distilbert"), &config);
+            let classes = Classes { num_labels: config.num_labels, dropout: config.dropout };
+            Box::new(ForTokenClassification::new(at, distilbert, config.dim, classes, options))
+        }
     })
 }
 
-/// `DistilBertConfig`
+/// What `DistilBertConfig` has (transformers 5.17), under its own names.
 #[derive(Clone)]
 struct Config {
     vocab_size: u64,
@@ -163,7 +167,7 @@ impl DistilBertSelfAttention {
     }
 }
 
-/// `FFN`
+/// `FFN`: two linear layers, of which the second drops out.
 struct FeedForward {
     module: Module,
     dropout: Module,
@@ -213,6 +217,12 @@ impl TransformerBlock {
         let ffn = FeedForward::new(&at.at("ffn"), config);
         Self { module: at.module(), attention, sa_layer_norm, ffn, output_layer_norm: norm("output_layer_norm") }
     }
+}
+
+impl EncoderLayer for TransformerBlock {
+    fn module(&self) -> &Module {
+        &self.module
+    }
 
     fn forward(&self, hidden_states: &Tensor, mask: Option<&Tensor>) -> Tensor {
         let _module = self.module.enter();
@@ -249,24 +259,15 @@ impl DistilBertModel {
             options: config.options.clone(),
         }
     }
+}
 
+impl Encoder for DistilBertModel {
     fn forward(&self, call: &ForwardCall) -> Tensor {
         let _module = self.module.enter();
         let embeddings = self.embeddings.forward(call.input_ids);
         let mask = bidirectional_mask(&embeddings, call, &self.options);
         let _transformer = self.transformer.enter();
-        let mut hidden_states = embeddings.clone();
-        for layer in &self.layer {
-            hidden_states = if self.options.checkpoints_layers() {
-                let (layer, mask) = (Rc::clone(layer), mask.clone());
-                checkpoint(&hidden_states, move |hidden_states| {
-                    layer.module.call(hidden_states, |hidden_states| layer.forward(hidden_states, mask.as_ref()))
-                })
-            } else {
-                layer.module.call(&hidden_states, |hidden_states| layer.forward(hidden_states, mask.as_ref()))
-            };
-        }
-        hidden_states
+        run_layers(&self.layer, &embeddings, mask.as_ref(), &self.options)
     }
 }
 
@@ -364,36 +365,5 @@ impl Model for DistilBertForSequenceClassification {
 
     fn output_embeddings(&self) -> Rc<Linear> {
         Rc::clone(&self.classifier)
-    }
-}
-
-struct DistilBertForTokenClassification {
-    module: Module,
-    distilbert: DistilBertModel,
-    classifier: DroppedClassifier,
-}
-
-impl DistilBertForTokenClassification {
-    fn new(at: &Builder, config: &Config) -> Self {
-        let distilbert = DistilBertModel::new(&at.at("distilbert"), config);
-        let classes = Classes { num_labels: config.num_labels, dropout: config.dropout };
-        let classifier = DroppedClassifier::new(at, config.dim, classes, &config.options);
-        Self { module: at.module(), distilbert, classifier }
-    }
-}
-
-impl Model for DistilBertForTokenClassification {
-    fn forward(&self, call: &ForwardCall) -> ModelOutput {
-        let _module = self.module.enter();
-        let sequence_output = self.distilbert.forward(call);
-        self.classifier.classify(&sequence_output, call)
-    }
-
-    fn hidden_states(&self, call: &ForwardCall) -> Tensor {
-        self.distilbert.forward(call)
-    }
-
-    fn output_embeddings(&self) -> Rc<Linear> {
-        self.classifier.linear()
     }
 }

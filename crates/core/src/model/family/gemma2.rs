@@ -6,8 +6,8 @@ use crate::building::{BuildError, Builder, Init, LigerKernels, Mode, Module};
 use crate::dtype::DType;
 use crate::job::{Attention, ModelSpec, ModelingFile};
 use crate::model::nn::{
-    AttentionConfig, AttentionOutput, Embedding, HeadOutput, KvCache, LayerMasks, LayerType, Linear, LmHead, Rope,
-    RotaryEmbedding, apply_rotary_pos_emb, attention_forward, repeat_kv,
+    AttentionConfig, AttentionOutput, Embedding, HeadOutput, KvCache, LayerMasks, LayerType, Linear, LmHead, Norm,
+    Rope, RotaryEmbedding, apply_rotary_pos_emb, attention_forward, repeat_kv,
 };
 use crate::op::liger_rope;
 use crate::tensor::Tensor;
@@ -84,6 +84,16 @@ impl GemmaRmsNorm {
             shifted.rsqrt()
         };
         x * &inverse
+    }
+}
+
+impl Norm for GemmaRmsNorm {
+    fn new(at: &Builder, width: u64, eps: f64) -> Self {
+        Self::new(at, width, eps)
+    }
+
+    fn forward(&self, hidden_states: &Tensor) -> Tensor {
+        self.forward(hidden_states)
     }
 }
 
@@ -174,7 +184,7 @@ impl GemmaAttention {
         let config = AttentionConfig {
             implementation: self.options.attention,
             num_key_value_groups: decoder.num_attention_heads / decoder.num_key_value_heads,
-            dropout: self.options.active(decoder.attention_dropout),
+            dropout: self.options.active_call(decoder.attention_dropout),
             is_causal: true,
             scale: self.config.query_pre_attn_scalar.powf(-0.5),
         };

@@ -34,7 +34,9 @@ fn rotary(fields: &Fields, decoder: &DecoderConfig) -> Result<Vec<(LayerType, Ro
     let read = |layer_type| {
         let (name, theta_key, theta) = match layer_type {
             LayerType::FullAttention => ("full_attention", "rope_theta", 1_000_000.0),
-            LayerType::SlidingAttention => ("sliding_attention", "rope_local_base_freq", 10_000.0),
+            LayerType::SlidingAttention | LayerType::LinearAttention => {
+                ("sliding_attention", "rope_local_base_freq", 10_000.0)
+            }
         };
         let mut parameters = by_type.object(name)?.unwrap_or_default();
         if layer_type == LayerType::FullAttention {

@@ -71,11 +71,11 @@ fn with_head_dim(fields: &Fields) -> Result<Fields, FieldError> {
 
 /// What config classes of mixtures with shared experts have where a config says nothing.
 pub(crate) struct MoeDefaults {
-    /// `moe_intermediate_size`
+    /// `moe_intermediate_size`: features within an expert.
     pub inner: u64,
-    /// `n_routed_experts`
+    /// `n_routed_experts`: experts of a layer, but for the shared ones.
     pub experts: u64,
-    /// `first_k_dense_replace`
+    /// `first_k_dense_replace`: layers without experts, the first ones.
     pub first_dense: u64,
     pub scores: GroupScores,
 }
@@ -164,7 +164,7 @@ impl FeedForward for MoeWithShared {
 }
 
 /// `apply_rotary_pos_emb`: the tables turn the first part of each head.
-fn apply_rotary_pos_emb(q: &Tensor, k: &Tensor, cos: &Tensor, sin: &Tensor) -> (Tensor, Tensor) {
+pub(crate) fn apply_rotary_pos_emb(q: &Tensor, k: &Tensor, cos: &Tensor, sin: &Tensor) -> (Tensor, Tensor) {
     let (cos, sin) = (cos.unsqueeze(1), sin.unsqueeze(1));
     let rotary_dim = cos.size(-1);
     let (q_rot, q_pass) = split_rotary(q, rotary_dim);

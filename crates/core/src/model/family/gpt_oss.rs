@@ -168,7 +168,7 @@ impl GptOssMlp {
     }
 }
 
-/// `_apply_rotary_emb`
+/// `_apply_rotary_emb`: halves of heads are turned, and joined again.
 fn apply_rotary_emb(x: &Tensor, cos: &Tensor, sin: &Tensor) -> Tensor {
     let [first_half, second_half] = x.split_last();
     rotate_halves(&first_half, &second_half, cos, sin)
@@ -232,7 +232,7 @@ impl GptOssAttention {
         }
         let (dropout, scaling) = self.config.scores();
         let states = [&query_states, &key_states, &value_states];
-        let numbers = (self.options.active(dropout), scaling);
+        let numbers = (self.options.active_call(dropout), scaling);
         let (attn_output, attn_weights) = eager_attention_forward(states, call.mask.as_ref(), &self.sinks, numbers);
         (self.projections.merge_heads(attn_output), attn_weights)
     }

@@ -7,7 +7,7 @@ use crate::dtype::DType;
 use crate::job::{Attention, ModelSpec, RotaryPlace, SdpaForm};
 use crate::model::nn::{
     Activation, AttentionOutput, Embedding, HeadOutput, KvCache, LayerMasks, LayerRotary, Linear, LmHead, Norm,
-    RmsNorm, Rope, RotaryCall, RotaryEmbedding, RouterLoss, repeat_kv,
+    RmsNorm, Rope, RotaryCall, RotaryEmbedding, RotaryTables, RouterLoss, repeat_kv,
 };
 use crate::op::liger_rope;
 use crate::tensor::Tensor;
@@ -181,11 +181,23 @@ impl<M: FeedForward, A: SelfAttention, N: Norm> LlamaDecoderLayer<M, A, N> {
         new_attention: impl FnOnce(&Builder) -> A,
         new_mlp: impl FnOnce(&Builder) -> M,
     ) -> Self {
+        Self::with_mixer(at, layer, config, ("self_attn", new_attention), new_mlp)
+    }
+
+    /// The same with another name in the attention's place.
+    pub(crate) fn with_mixer(
+        at: &Builder,
+        layer: usize,
+        config: &DecoderConfig,
+        (name, new_mixer): (&str, impl FnOnce(&Builder) -> A),
+        new_mlp: impl FnOnce(&Builder) -> M,
+    ) -> Self {
+        let self_attn = new_mixer(&at.at(name));
         let norm = |name| N::new(&at.at(name), config.hidden_size, config.norm_eps);
         Self {
             module: at.module(),
             layer,
-            self_attn: new_attention(&at.at("self_attn")),
+            self_attn,
             mlp: new_mlp(&at.at("mlp")),
             input_layernorm: norm("input_layernorm"),
             post_attention_layernorm: norm("post_attention_layernorm"),
@@ -266,11 +278,14 @@ impl<L: DecoderLayer, N: Norm> DecoderModel<L, N> {
         if let Some(multipliers) = self.config.multipliers {
             inputs_embeds = inputs_embeds.mul_scalar(multipliers.embedding);
         }
-        let position_ids = call.position_ids_for(&inputs_embeds);
+        let mut position_ids = call.position_ids_for(&inputs_embeds);
+        if self.config.tables == RotaryTables::OfGrids && call.position_ids.is_none() {
+            position_ids = position_ids.expand(&[inputs_embeds.size(0), inputs_embeds.size(1)]);
+        }
         let mut inputs = call.mask_inputs(self.options.attention, &inputs_embeds, &position_ids);
         inputs.position_ids = inputs.position_ids.filter(|_| self.config.masks_read_positions);
         let masks = LayerMasks::create(inputs, self.config.mask_types, self.config.sliding_window);
-        let mut hidden_states = inputs_embeds.dropout(self.config.embedding_dropout, self.options.drops_out());
+        let mut hidden_states = inputs_embeds.dropout(self.options.active_call(self.config.embedding_dropout), true);
         let dtype = if self.config.float_tables { DType::Float32 } else { inputs_embeds.dtype() };
         let rotary = |rotary_emb: &RotaryEmbedding| rotary_emb.forward(dtype, &position_ids);
         // Where there are two, transformers goes through a set of names, whose order is Python's hash's.

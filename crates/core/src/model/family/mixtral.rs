@@ -88,7 +88,7 @@ impl MixtralSparseMoeBlock {
         Self {
             module: at.module(),
             gate: TopKRouter::new(&at.at("gate"), config, router_loss),
-            experts: Experts::new(&at.at("experts"), config),
+            experts: Experts::of_pieces(&at.at("experts"), config, ["w1", "w2"]),
         }
     }
 }

@@ -11,6 +11,8 @@ pub(crate) mod cohere2;
 pub(crate) mod decoder;
 pub(crate) mod deepseek_v3;
 pub(crate) mod distilbert;
+mod encoder;
+pub(crate) mod gated_delta;
 pub(crate) mod gemma2;
 pub(crate) mod gemma3;
 pub(crate) mod gemma_config;
@@ -34,7 +36,9 @@ pub(crate) mod opt;
 pub(crate) mod phi;
 pub(crate) mod phi3;
 pub(crate) mod qwen2;
+pub(crate) mod qwen3_5;
 pub(crate) mod qwen3_moe;
+pub(crate) mod qwen3_next;
 pub(crate) mod roberta;
 pub(crate) mod smollm3;
 pub(crate) mod stablelm;
@@ -84,7 +88,9 @@ pub(crate) const LANGUAGE_MODELS: &[Family] = &[
     phi::FAMILY,
     phi3::FAMILY,
     qwen2::FAMILY,
+    qwen3_5::FAMILY,
     qwen3_moe::FAMILY,
+    qwen3_next::FAMILY,
     roberta::FAMILY,
     smollm3::FAMILY,
     stablelm::FAMILY,
@@ -104,6 +110,11 @@ impl RunOptions {
     /// A dropout probability as it acts: 0 outside training.
     pub(crate) fn active(&self, probability: f64) -> f64 {
         if self.drops_out() { probability } else { 0.0 }
+    }
+
+    /// The same of a dropout that is no module but a call with the config's probability, which TRL's `disable_dropout` leaves alone.
+    pub(crate) fn active_call(&self, probability: f64) -> f64 {
+        if self.mode.is_training() { probability } else { 0.0 }
     }
 
     /// What `enable_input_require_grads` does to the input embeddings: checkpointed layers of a frozen model need an

@@ -89,7 +89,7 @@ impl Config {
     }
 
     fn dropped(&self, hidden_states: &Tensor) -> Tensor {
-        hidden_states.dropout(self.dropout, self.options.drops_out())
+        hidden_states.dropout(self.options.active_call(self.dropout), true)
     }
 }
 

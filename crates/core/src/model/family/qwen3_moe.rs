@@ -91,7 +91,7 @@ impl Config {
     }
 }
 
-fn mlp_only_layers(fields: &Fields) -> Result<Vec<u64>, FieldError> {
+pub(crate) fn mlp_only_layers(fields: &Fields) -> Result<Vec<u64>, FieldError> {
     let key = "mlp_only_layers";
     let Some(listed) = fields.get(key) else { return Ok(Vec::new()) };
     let numbers: Option<Vec<u64>> = listed.as_array().and_then(|all| all.iter().map(Value::as_u64).collect());

@@ -10,8 +10,9 @@ use crate::model::nn::{Activation, Embedding, LayerNorm, Linear, masked_lm_loss}
 use crate::op::Gelu;
 use crate::tensor::Tensor;
 
-use super::bert::{BertEncoder, Config};
-use super::heads::{DroppedClassifier, classified};
+use super::bert::{BertModel, Config, Embeddings};
+use super::encoder::{Encoder, ForTokenClassification};
+use super::heads::classified;
 use super::{Family, ForwardCall, Model, ModelOutput, RunOptions};
 
 pub(crate) const FAMILY: Family = Family { model_types: &["roberta", "xlm-roberta"], build };
@@ -27,7 +28,10 @@ fn build(model: &ModelSpec, at: &Builder, options: &RunOptions) -> Result<Box<dy
     Ok(match model.beside.head {
         Head::LanguageModel => Box::new(RobertaForMaskedLm::new(at, config, options)),
         Head::SequenceClassification => Box::new(RobertaForSequenceClassification::new(at, config, options)),
-        Head::TokenClassification => Box::new(RobertaForTokenClassification::new(at, config, options)),
+        Head::TokenClassification => {
+            let roberta = RobertaModel::new(&at.at("roberta"), config, options);
+            Box::new(ForTokenClassification::new(at, roberta, config.hidden_size, config.classes, options))
+        }
     })
 }
 
@@ -45,7 +49,7 @@ struct RobertaEmbeddings {
     options: RunOptions,
 }
 
-impl RobertaEmbeddings {
+impl Embeddings for RobertaEmbeddings {
     fn new(at: &Builder, config: Config, options: &RunOptions) -> Self {
         let (width, positions) = (config.hidden_size, config.max_position_embeddings);
         let module = at.module();
@@ -99,27 +103,7 @@ fn create_position_ids_from_input_ids(input_ids: &Tensor, padding_idx: u64) -> T
     incremental_indices.to(DType::Int64).add_int(padding_idx)
 }
 
-struct RobertaModel {
-    module: Module,
-    embeddings: RobertaEmbeddings,
-    encoder: BertEncoder,
-}
-
-impl RobertaModel {
-    fn new(at: &Builder, config: Config, options: &RunOptions) -> Self {
-        Self {
-            module: at.module(),
-            embeddings: RobertaEmbeddings::new(&at.at("embeddings"), config, options),
-            encoder: BertEncoder::new(at, config, options),
-        }
-    }
-
-    fn forward(&self, call: &ForwardCall) -> Tensor {
-        let _module = self.module.enter();
-        let embedding_output = self.embeddings.forward(call.input_ids);
-        self.encoder.forward(&embedding_output, call)
-    }
-}
+type RobertaModel = BertModel<RobertaEmbeddings>;
 
 struct RobertaLmHead {
     module: Module,
@@ -255,35 +239,5 @@ impl Model for RobertaForSequenceClassification {
 
     fn output_embeddings(&self) -> Rc<Linear> {
         Rc::clone(&self.classifier.out_proj)
-    }
-}
-
-struct RobertaForTokenClassification {
-    module: Module,
-    roberta: RobertaModel,
-    classifier: DroppedClassifier,
-}
-
-impl RobertaForTokenClassification {
-    fn new(at: &Builder, config: Config, options: &RunOptions) -> Self {
-        let roberta = RobertaModel::new(&at.at("roberta"), config, options);
-        let classifier = DroppedClassifier::new(at, config.hidden_size, config.classes, options);
-        Self { module: at.module(), roberta, classifier }
-    }
-}
-
-impl Model for RobertaForTokenClassification {
-    fn forward(&self, call: &ForwardCall) -> ModelOutput {
-        let _module = self.module.enter();
-        let sequence_output = self.roberta.forward(call);
-        self.classifier.classify(&sequence_output, call)
-    }
-
-    fn hidden_states(&self, call: &ForwardCall) -> Tensor {
-        self.roberta.forward(call)
-    }
-
-    fn output_embeddings(&self) -> Rc<Linear> {
-        self.classifier.linear()
     }
 }

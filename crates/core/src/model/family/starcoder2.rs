@@ -71,7 +71,7 @@ struct Branch {
 
 impl Branch {
     fn dropped(&self, hidden_states: &Tensor) -> Tensor {
-        hidden_states.dropout(self.residual_dropout, self.options.drops_out())
+        hidden_states.dropout(self.options.active_call(self.residual_dropout), true)
     }
 }
 

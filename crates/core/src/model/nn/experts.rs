@@ -3,7 +3,7 @@
 
 use std::rc::Rc;
 
-use crate::building::{Builder, Init, Module};
+use crate::building::{Builder, ExpertStack, Init, Module};
 use crate::dtype::DType;
 use crate::job::{FieldError, Fields};
 use crate::tensor::Tensor;
@@ -142,12 +142,23 @@ pub(crate) struct Experts {
 
 impl Experts {
     pub(crate) fn new(at: &Builder, config: &ExpertsConfig) -> Self {
+        Self::of_pieces(at, config, ["gate_proj", "down_proj"])
+    }
+
+    /// The same, where a checkpoint calls the first tensors of an expert that the two stacks are made of so.
+    pub(crate) fn of_pieces(at: &Builder, config: &ExpertsConfig, pieces: [&str; 2]) -> Self {
         let (experts, hidden, inner) = (config.num_experts, config.hidden_size, config.intermediate_size);
         at.lack_adapters(&["gate_up_proj", "down_proj", "gate_proj", "up_proj", "w1", "w2", "w3"]);
         Self {
             module: at.module(),
-            gate_up_proj: Projection::new(at, "gate_up_proj", [experts, hidden, 2 * inner], config.kind),
-            down_proj: Projection::new(at, "down_proj", [experts, inner, hidden], config.kind),
+            gate_up_proj: Projection::new(
+                at,
+                "gate_up_proj",
+                (pieces[0], 2),
+                [experts, hidden, 2 * inner],
+                config.kind,
+            ),
+            down_proj: Projection::new(at, "down_proj", (pieces[1], 1), [experts, inner, hidden], config.kind),
             act_fn: at.at("act_fn").module(),
             config: config.clone(),
         }
@@ -172,19 +183,25 @@ impl Experts {
         let [_histc_input, tokens_per_expert] = expert_ids_g.count_each(self.config.num_experts);
         let offsets = tokens_per_expert.running_sum();
         let sentinel_mask = expert_ids_g.ge_number(self.config.num_experts as f64).unsqueeze(1);
+        let gate_up_proj = self.gate_up_proj.weight.access();
         let mut selected_biases = self.gate_up_proj.select_biases(&expert_ids_g);
         let selected_hidden_states_g = selected_hidden_states_g.zero_where_in_place(&sentinel_mask);
-        let mut proj_out = self.gate_up_proj.grouped(&selected_hidden_states_g, &offsets, selected_biases.as_ref());
+        let mut proj_out =
+            self.gate_up_proj.grouped(&selected_hidden_states_g, (&gate_up_proj, &offsets), selected_biases.as_ref());
         proj_out = proj_out.zero_where(&sentinel_mask);
         proj_out = self.apply_gate(&proj_out);
+        let down_proj = self.down_proj.weight.access();
         selected_biases = self.down_proj.select_biases(&expert_ids_g);
-        proj_out = self.down_proj.grouped(&proj_out, &offsets, selected_biases.as_ref());
+        proj_out = self.down_proj.grouped(&proj_out, (&down_proj, &offsets), selected_biases.as_ref());
         proj_out = proj_out.zero_where(&sentinel_mask);
         let mut weighted_out = &proj_out * &sample_weights_g.unsqueeze(1);
         let inv_perm = perm.inverse_permutation();
         weighted_out = weighted_out.select_rows(&inv_perm);
         let final_hidden_states = weighted_out.view(&[tokens, top_k, hidden_dim]).sum_middle();
-        final_hidden_states.to(hidden_states.dtype())
+        let output = final_hidden_states.to(hidden_states.dtype());
+        self.gate_up_proj.weight.leave(gate_up_proj);
+        self.down_proj.weight.leave(down_proj);
+        output
     }
 
     /// `batched_mm_experts_forward`
@@ -194,20 +211,25 @@ impl Experts {
         let selected_hidden_states = selected_hidden_states.reshape(&[tokens * top_k, hidden_dim]);
         let sample_weights = weights.reshape(&[tokens * top_k]);
         let expert_ids = chosen.reshape(&[tokens * top_k]).clamp_places(self.config.num_experts);
-        let mut selected_weights = self.gate_up_proj.weight.select_rows(&expert_ids);
+        let gate_up_proj = self.gate_up_proj.weight.access();
+        let mut selected_weights = gate_up_proj.select_rows(&expert_ids);
         let mut selected_biases = self.gate_up_proj.select_biases(&expert_ids);
         let selected = (&selected_weights, selected_biases.as_ref());
         let mut proj_out = self.gate_up_proj.batched(&selected_hidden_states, selected);
         proj_out = self.apply_gate(&proj_out);
-        selected_weights = self.down_proj.weight.select_rows(&expert_ids);
+        let down_proj = self.down_proj.weight.access();
+        selected_weights = down_proj.select_rows(&expert_ids);
         selected_biases = self.down_proj.select_biases(&expert_ids);
         proj_out = self.down_proj.batched(&proj_out, (&selected_weights, selected_biases.as_ref()));
         let weighted_out = &proj_out * &sample_weights.unsqueeze(1);
         let final_hidden_states = weighted_out.view(&[tokens, top_k, hidden_dim]).sum_middle();
-        final_hidden_states.to(hidden_states.dtype())
+        let output = final_hidden_states.to(hidden_states.dtype());
+        self.gate_up_proj.weight.leave(gate_up_proj);
+        self.down_proj.weight.leave(down_proj);
+        output
     }
 
-    /// `_apply_gate`
+    /// `_apply_gate` of the class.
     fn apply_gate(&self, gate_up_out: &Tensor) -> Tensor {
         match self.config.kind {
             ExpertsKind::Gated => self.apply_default_gate(gate_up_out),
@@ -215,7 +237,7 @@ impl Experts {
         }
     }
 
-    /// `_default_apply_gate`
+    /// `_default_apply_gate`: gates stand before what they gate.
     fn apply_default_gate(&self, gate_up_out: &Tensor) -> Tensor {
         let [gate, up] = gate_up_out.split_last();
         let activated = {
@@ -226,7 +248,7 @@ impl Experts {
     }
 }
 
-/// `GptOssExperts._apply_gate`
+/// `GptOssExperts._apply_gate`: gates alternate with what they gate, both clamped to `limit`.
 fn apply_clamped_gate(gate_up: &Tensor, alpha: f64, limit: f64) -> Tensor {
     let (mut gate, mut up) = (gate_up.every_other(0), gate_up.every_other(1));
     gate = gate.clamp_max(limit);
@@ -240,16 +262,23 @@ fn apply_clamped_gate(gate_up: &Tensor, alpha: f64, limit: f64) -> Tensor {
 
 /// The weights of all experts, and their biases.
 struct Projection {
-    weight: Tensor,
+    weight: ExpertStack,
     bias: Option<Tensor>,
     is_transposed: bool,
 }
 
 impl Projection {
-    fn new(at: &Builder, name: &str, [experts, inputs, outputs]: [u64; 3], kind: ExpertsKind) -> Self {
+    /// `pieces`: the first of the tensors that a checkpoint has of each expert, and of how many.
+    fn new(
+        at: &Builder,
+        name: &str,
+        pieces: (&str, u64),
+        [experts, inputs, outputs]: [u64; 3],
+        kind: ExpertsKind,
+    ) -> Self {
         let is_transposed = kind != ExpertsKind::Gated;
         let sizes = if is_transposed { [experts, inputs, outputs] } else { [experts, outputs, inputs] };
-        let weight = at.parameter(name, &sizes, Init::Normal);
+        let weight = ExpertStack::load(at, name, sizes, (!is_transposed).then_some(pieces), Init::Normal);
         let new_bias = || at.parameter(&format!("{name}_bias"), &[experts, outputs], Init::Zeros);
         Self { weight, bias: is_transposed.then(new_bias), is_transposed }
     }
@@ -258,13 +287,13 @@ impl Projection {
         self.bias.as_ref().map(|bias| bias.select_rows(expert_ids))
     }
 
-    /// `_grouped_linear`
-    fn grouped(&self, input: &Tensor, offsets: &Tensor, bias: Option<&Tensor>) -> Tensor {
-        let input = input.to(self.weight.dtype());
+    /// `_grouped_linear`: `offsets` are where each expert's rows of `input` end.
+    fn grouped(&self, input: &Tensor, (weight, offsets): (&Tensor, &Tensor), bias: Option<&Tensor>) -> Tensor {
+        let input = input.to(weight.dtype());
         let out = if self.is_transposed {
-            input.grouped_mm(&self.weight, offsets)
+            input.grouped_mm(weight, offsets)
         } else {
-            input.grouped_mm(&self.weight.transpose(1, 2), offsets)
+            input.grouped_mm(&weight.transpose(1, 2), offsets)
         };
         add_biases(out, bias)
     }
@@ -280,7 +309,7 @@ impl Projection {
     }
 }
 
-/// `out.add_(bias)`
+/// `out.add_(bias)`, where there are biases.
 fn add_biases(out: Tensor, bias: Option<&Tensor>) -> Tensor {
     bias.map_or_else(|| out.clone(), |bias| out.add_in_place(bias))
 }

@@ -39,6 +39,7 @@ pub(crate) struct HeadCall<'a> {
 
 impl LmHead {
     pub(crate) fn new(at: &Builder, width: u64, vocab_size: u64, tied: Option<&Embedding>) -> Self {
+        let at = &at.of_head();
         let linear = match tied {
             Some(embedding) => Linear::tied(at, &embedding.weight, None),
             None => Linear::head(at, width, vocab_size, false),
@@ -53,6 +54,7 @@ impl LmHead {
 
     /// With a bias and a weight of its own.
     pub(crate) fn with_bias(at: &Builder, width: u64, vocab_size: u64) -> Self {
+        let at = &at.of_head();
         let linear = Rc::new(Linear::head(at, width, vocab_size, true));
         Self { linear, mode: at.mode(), file: ModelingFile::Llama }
     }

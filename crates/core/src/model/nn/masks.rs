@@ -16,11 +16,14 @@ use super::positions::find_packed_sequence_indices;
 
 /// Which keys the queries of a layer see.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[expect(clippy::enum_variant_names, reason = "so configs call them")]
 pub(crate) enum LayerType {
     /// All before them.
     FullAttention,
     /// The last ones of a window.
     SlidingAttention,
+    /// None: a state that each token changes stands for those before it.
+    LinearAttention,
 }
 
 /// The masks of a forward call, by the type of the layers that use them.
@@ -28,6 +31,7 @@ pub(crate) enum LayerType {
 pub(crate) struct LayerMasks {
     full: Option<Tensor>,
     sliding: Option<Tensor>,
+    linear: Option<Tensor>,
 }
 
 impl LayerMasks {
@@ -40,6 +44,7 @@ impl LayerMasks {
                 LayerType::SlidingAttention => {
                     masks.sliding = create_sliding_window_causal_mask(inputs, sliding_window);
                 }
+                LayerType::LinearAttention => masks.linear = create_recurrent_attention_mask(inputs),
             }
         }
         masks
@@ -50,6 +55,7 @@ impl LayerMasks {
         match layer_type {
             LayerType::FullAttention => self.full.as_ref(),
             LayerType::SlidingAttention => self.sliding.as_ref(),
+            LayerType::LinearAttention => self.linear.as_ref(),
         }
     }
 }
@@ -88,6 +94,16 @@ pub(crate) fn create_sliding_window_causal_mask(inputs: MaskInputs, window: u64)
     }
 }
 
+/// `create_recurrent_attention_mask`: the rows' own, none where no row is padded.
+fn create_recurrent_attention_mask(inputs: MaskInputs) -> Option<Tensor> {
+    let (mask, tokens) = (inputs.attention_mask?, inputs.inputs_embeds.size(1));
+    if tokens == 1 {
+        return None;
+    }
+    let _all = mask.eq_number(1.0).all();
+    mask.context().has_padded_rows().then(|| mask.narrow(1, mask.size(1) - tokens..mask.size(1)).contiguous())
+}
+
 /// `flash_attention_mask`: none where no row is padded.
 fn flash_attention_mask(call: &MaskCall) -> Option<Tensor> {
     let mask = call.padding_mask.as_ref()?;
@@ -107,16 +123,26 @@ fn flash_attention_mask(call: &MaskCall) -> Option<Tensor> {
 /// `create_bidirectional_mask`: never needed for unpadded rows, whatever the attention.
 pub(crate) fn create_bidirectional_mask(inputs: MaskInputs) -> Option<Tensor> {
     let call = preprocess(MaskInputs { position_ids: None, ..inputs }, None);
-    if let Some(padding_mask) = &call.padding_mask {
-        let _all = padding_mask.all();
+    if inputs.attention == Attention::FlashAttention2 {
+        return flash_attention_mask(&call);
     }
-    None
+    let padding_mask = call.padding_mask.as_ref()?;
+    let _all = padding_mask.all();
+    if !padding_mask.context().has_padded_rows() {
+        return None;
+    }
+    Some(match inputs.attention {
+        Attention::Eager => eager_mask(&call, Pattern::Bidirectional, inputs.inputs_embeds.dtype()),
+        _ => sdpa_mask(&call, Pattern::Bidirectional),
+    })
 }
 
 /// The mask functions that are mirrored.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Pattern {
     Causal,
+    /// Every key, behind the query too.
+    Bidirectional,
     /// The last ones, so many with the query itself.
     SlidingWindow(u64),
 }
@@ -251,6 +277,7 @@ impl Pattern {
     fn evaluate(self, q_indices: &Tensor, kv_indices: &Tensor) -> Tensor {
         match self {
             Self::Causal => causal(q_indices, kv_indices),
+            Self::Bidirectional => q_indices.ge_number(0.0),
             Self::SlidingWindow(window) => {
                 let mut result = true_scalar(q_indices.context());
                 let overlay = {

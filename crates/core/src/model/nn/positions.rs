@@ -63,6 +63,8 @@ pub(crate) enum RotaryTables {
     /// Every number twice in a row.
     Interleaved,
     Once,
+    /// As `Twice`, of positions in time, height and width, which are the same for text.
+    OfGrids,
 }
 
 impl RotaryEmbedding {
@@ -98,13 +100,16 @@ impl RotaryEmbedding {
             self.inv_freq.replace(original.clone());
         }
         let inv_freq = self.inv_freq.borrow();
+        if self.tables == RotaryTables::OfGrids {
+            return self.grid_tables(&inv_freq, dtype, position_ids);
+        }
         let half_dim = inv_freq.size(0);
         let inv_freq_expanded = inv_freq.unsqueeze(0).unsqueeze(2).expand(&[position_ids.size(0), half_dim, 1]);
         let position_ids_expanded = position_ids.unsqueeze(1).float();
         let _float32 = context.disable_autocast();
         let freqs = inv_freq_expanded.matmul(&position_ids_expanded).transpose(1, 2);
         let emb = match self.tables {
-            RotaryTables::Twice => cat(&[&freqs, &freqs], 2),
+            RotaryTables::Twice | RotaryTables::OfGrids => cat(&[&freqs, &freqs], 2),
             RotaryTables::Interleaved => repeat_interleave(&freqs),
             RotaryTables::Once => freqs,
         };
@@ -114,6 +119,25 @@ impl RotaryEmbedding {
         }
         let cos = emb.cos().mul_scalar(self.rope.attention_scaling);
         let sin = emb.sin().mul_scalar(self.rope.attention_scaling);
+        (cos.to(dtype), sin.to(dtype))
+    }
+
+    /// `Qwen3_5TextRotaryEmbedding.forward`, of positions [rows, tokens]: the numbers of height and width are written over those of time.
+    fn grid_tables(&self, inv_freq: &Tensor, dtype: DType, position_ids: &Tensor) -> (Tensor, Tensor) {
+        let (rows, tokens) = (position_ids.size(0), position_ids.size(1));
+        let inv_freq = inv_freq.unsqueeze(0).unsqueeze(1).unsqueeze(3);
+        let inv_freq_expanded = inv_freq.expand(&[3, rows, inv_freq.size(2), 1]);
+        let position_ids_expanded = position_ids.unsqueeze(0).expand(&[3, rows, tokens]).unsqueeze(2).float();
+        let _float32 = position_ids.context().disable_autocast();
+        let freqs = inv_freq_expanded.matmul(&position_ids_expanded).transpose(2, 3);
+        let mut cos = freqs.cos().mul_scalar(self.rope.attention_scaling);
+        let mut sin = freqs.sin().mul_scalar(self.rope.attention_scaling);
+        let recompose = |freq: &Tensor| {
+            let freqs_thw = freq.select(0, 0);
+            cat(&[&freqs_thw, &freqs_thw], 2)
+        };
+        sin = recompose(&sin);
+        cos = recompose(&cos);
         (cos.to(dtype), sin.to(dtype))
     }
 

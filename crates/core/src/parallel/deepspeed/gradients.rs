@@ -32,7 +32,7 @@ pub(super) struct Gradients {
     pub averaged: RefCell<Averaged>,
 }
 
-/// `IPGBucket`
+/// `IPGBucket` (DeepSpeed 0.19.8, runtime/zero/stage_1_and_2.py): gradients that wait for one reduction.
 #[derive(Default)]
 struct Bucket {
     buffers: Vec<Tensor>,
@@ -41,7 +41,7 @@ struct Bucket {
     params: Vec<usize>,
 }
 
-/// `averaged_gradients`
+/// `averaged_gradients`: the shards of this rank's partition.
 #[derive(Default)]
 pub(super) struct Averaged {
     pub parts: Vec<Tensor>,
@@ -188,7 +188,7 @@ impl Gradients {
         self.epilogue();
     }
 
-    /// `independent_gradient_partition_epilogue`
+    /// `independent_gradient_partition_epilogue`: what backward left in the bucket is reduced.
     fn epilogue(&self) {
         self.reduce_ipg_grads();
         let latest: Vec<Tensor> = self.own().filter_map(|(_, parameter, _)| parameter.grad()).collect();
@@ -208,7 +208,7 @@ impl Gradients {
         self.parameters.iter().for_each(|parameter| parameter.set_grad(None));
     }
 
-    /// `get_flat_partition(return_tensor_list=True)`
+    /// `get_flat_partition(return_tensor_list=True)`: views of the gradients, cut to the partition.
     fn average_parts(&self, gradients: &[Tensor]) {
         let elements = self.own().map(|(_, _, part)| part);
         let narrow = |(gradient, part): (&Tensor, u64)| gradient.alias(Layout::contiguous(Shape::new(&[part])));

@@ -21,11 +21,22 @@ pub(super) fn foreach_all_gather(group: &ParamGroup) -> Tensor {
     let context = &group.comm.context;
     let _stream = context.enter_stream(ALL_GATHER_COPY_IN_STREAM);
     let _category = context.enter_category(Category::Communication);
-    let numel = total_aligned(group.params.iter().map(|param| param.sharded_data().numel()));
-    let dtype = group.precision.param_dtype.unwrap_or(group.precision.orig_dtype);
-    let flat = |numel| Tensor::empty(context, "FSDP::all_gather", Shape::new(&[numel]), dtype);
-    let _cast_inputs = group.precision.param_dtype.map(|_| flat(numel));
-    flat(numel.saturating_mul(group.mesh.world_size))
+    let flat = |numel, dtype| Tensor::empty(context, "FSDP::all_gather", Shape::new(&[numel]), dtype);
+    let cast = |param: &&FsdpParam| param.precision.param_dtype.is_some();
+    let to_cast = group.params.iter().filter(cast).map(|param| param.sharded_data().numel());
+    let cast_dtype = group.params.iter().find_map(|param| param.precision.param_dtype);
+    let _cast_inputs = cast_dtype.map(|dtype| flat(total(to_cast), dtype));
+    let bytes =
+        total(group.params.iter().map(FsdpParam::gathered_bytes_per_rank)).saturating_mul(group.mesh.world_size);
+    let dtype = gathered_dtype(group);
+    flat(bytes / dtype.size(), dtype)
+}
+
+/// Parameters of several dtypes are gathered as bytes.
+fn gathered_dtype(group: &ParamGroup) -> DType {
+    let mut dtypes = group.params.iter().map(|param| param.unsharded.dtype());
+    let first = dtypes.next().unwrap_or(DType::Uint8);
+    if dtypes.all(|dtype| dtype == first) { first } else { DType::Uint8 }
 }
 
 /// Memory for the unsharded parameters, and the kernel that fills it.
@@ -37,15 +48,21 @@ pub(super) fn foreach_all_gather_copy_out(group: &ParamGroup) {
     let _table = Tensor::scratch(context, "_to_copy.default", table);
 }
 
-/// Reduces the gradients; they are views of one tensor after that. Returns the reduce-scatter input.
-pub(super) fn foreach_reduce(group: &ParamGroup, params: &[&FsdpParam], unsharded_grads: Vec<Tensor>) -> Tensor {
+/// Reduces the gradients, if there are any; they are views of one tensor after that. Returns the reduce-scatter input.
+pub(super) fn foreach_reduce(
+    group: &ParamGroup,
+    params: &[&FsdpParam],
+    unsharded_grads: Vec<Tensor>,
+) -> Option<Tensor> {
     let context = &group.comm.context;
     let world_size = group.mesh.world_size;
     // The variable of a loop over the gradients keeps the last one; on one rank there is no loop.
     let _unsharded_grad = unsharded_grads.last().filter(|_| world_size > 1).cloned();
-    let grad_dtype = unsharded_grads.first().map_or(group.precision.orig_dtype, Tensor::dtype);
-    let reduce_dtype = group.precision.reduce_dtype.unwrap_or(grad_dtype);
-    let numel = total_aligned(params.iter().map(|param| param.padded_unsharded_numel()));
+    // Parameters that are trained together have the same dtypes.
+    let precision = params.first()?.precision;
+    let grad_dtype = unsharded_grads.first().map_or(precision.orig_dtype, Tensor::dtype);
+    let reduce_dtype = precision.reduce_dtype.unwrap_or(grad_dtype);
+    let numel = total(params.iter().map(|param| param.padded_unsharded_numel()));
     let flat = |numel| Tensor::empty(context, "FSDP::post_backward_reduce", Shape::new(&[numel]), reduce_dtype);
     let reduce_scatter_input = {
         let _category = context.enter_category(Category::Communication);
@@ -56,9 +73,9 @@ pub(super) fn foreach_reduce(group: &ParamGroup, params: &[&FsdpParam], unsharde
     let _stream = context.enter_stream(reduce_scatter_stream(world_size));
     let _category = context.enter_category(Category::Gradient);
     let mut reduce_output = flat(numel / world_size);
-    reduce_output = reduce_output.to(group.precision.orig_dtype);
+    reduce_output = reduce_output.to(precision.orig_dtype);
     params.iter().for_each(|param| param.accumulate_sharded_grad(&reduce_output));
-    reduce_scatter_input
+    Some(reduce_scatter_input)
 }
 
 /// `_chunk_cat` of the gradients into the reduce-scatter input. A kernel with a table does it for equal dtypes and from
@@ -80,6 +97,6 @@ fn chunk_cat(group: &ParamGroup, params: &[&FsdpParam], grads: &[Tensor], reduce
     drop(padded.collect::<Vec<Scratch>>());
 }
 
-fn total_aligned(sizes: impl Iterator<Item = u64>) -> u64 {
+fn total(sizes: impl Iterator<Item = u64>) -> u64 {
     sizes.fold(0, u64::saturating_add)
 }

@@ -5,9 +5,9 @@ use std::rc::Rc;
 
 use crate::tensor::{Context, Tensor};
 
+use super::Mesh;
 use super::collectives::{foreach_all_gather, foreach_all_gather_copy_out, foreach_reduce};
 use super::param::FsdpParam;
-use super::{Mesh, Precision};
 
 /// `TrainingState`
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -51,7 +51,6 @@ pub(super) struct ParamGroup {
     pub params: Vec<FsdpParam>,
     pub comm: Rc<CommContext>,
     pub mesh: Mesh,
-    pub precision: Precision,
     pub training_state: Cell<TrainingState>,
     pub reduce_grads: Cell<bool>,
     reshard_after_forward: bool,
@@ -61,18 +60,11 @@ pub(super) struct ParamGroup {
 }
 
 impl ParamGroup {
-    pub(super) fn new(
-        params: Vec<FsdpParam>,
-        comm: Rc<CommContext>,
-        mesh: Mesh,
-        precision: Precision,
-        reshard_after_forward: bool,
-    ) -> Self {
+    pub(super) fn new(params: Vec<FsdpParam>, comm: Rc<CommContext>, mesh: Mesh, reshard_after_forward: bool) -> Self {
         Self {
             params,
             comm,
             mesh,
-            precision,
             training_state: Cell::new(TrainingState::Idle),
             reduce_grads: Cell::new(true),
             reshard_after_forward,
@@ -120,7 +112,7 @@ impl ParamGroup {
         let mut all_gather_input = None;
         for param in &self.params {
             let data = param.sharded_data();
-            all_gather_input = Some(self.precision.param_dtype.map_or_else(|| data.clone(), |dtype| data.to(dtype)));
+            all_gather_input = Some(param.precision.param_dtype.map_or_else(|| data.clone(), |dtype| data.to(dtype)));
             param.alloc_all_gather_output();
         }
         drop(all_gather_input);
@@ -181,7 +173,7 @@ impl ParamGroup {
         }
         drop(self.comm.reduce_scatter_state.take());
         let reduce_scatter_input = foreach_reduce(self, &params, unsharded_grads);
-        self.comm.reduce_scatter_state.replace(Some(reduce_scatter_input));
+        self.comm.reduce_scatter_state.replace(reduce_scatter_input);
     }
 
     pub(super) fn finalize_backward(&self) {

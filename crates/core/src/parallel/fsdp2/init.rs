@@ -4,6 +4,7 @@
 use std::rc::Rc;
 
 use crate::building::{Placed, PlacedKind};
+use crate::dtype::DType;
 use crate::job::{Fsdp2, ShardInit};
 use crate::op::full;
 use crate::tensor::{Context, Shape, Tensor};
@@ -28,21 +29,15 @@ impl Unit {
 
 struct Shards<'a> {
     context: &'a Rc<Context>,
+    policy: &'a Fsdp2,
     mesh: Mesh,
-    precision: Precision,
     /// One group for the whole model.
     root_only: bool,
 }
 
 /// Shards a model: its layers in order, then what is left of it.
-pub(super) fn shard_units(
-    policy: &Fsdp2,
-    context: &Rc<Context>,
-    mesh: Mesh,
-    precision: Precision,
-    placed: Vec<Placed>,
-) -> Vec<Unit> {
-    let shards = Shards { context, mesh, precision, root_only: policy.shard_root_only };
+pub(super) fn shard_units(policy: &Fsdp2, context: &Rc<Context>, mesh: Mesh, placed: Vec<Placed>) -> Vec<Unit> {
+    let shards = Shards { context, policy, mesh, root_only: policy.shard_root_only };
     match policy.init {
         ShardInit::Full => shards.shard_loaded(placed),
         ShardInit::Meta => shards.materialize_units(placed),
@@ -69,13 +64,13 @@ impl Shards<'_> {
         let unit = |module: Option<u32>| {
             let of_unit = placed.extract_if(.., |placed| self.unit_of(placed) == module);
             let of_unit: Vec<Placed> = of_unit.collect();
-            let is_parameter = |placed: &&Placed| matches!(placed.kind, PlacedKind::Parameter(_));
             let shard = |placed: &Placed| {
+                let PlacedKind::Parameter { dtype, .. } = placed.kind else { return None };
                 let sizes = self.shard_sizes(&placed.tensor);
-                let data = self.empty_parameter("new_zeros.default", sizes.padded);
-                self.fsdp_param(&placed.tensor, data, sizes)
+                let data = self.empty_parameter("new_zeros.default", sizes.padded, dtype);
+                Some(self.fsdp_param(&placed.tensor, data, sizes))
             };
-            Unit { module, params: of_unit.iter().filter(is_parameter).map(shard).collect() }
+            Unit { module, params: of_unit.iter().filter_map(shard).collect() }
         };
         modules.into_iter().map(unit).collect()
     }
@@ -95,7 +90,7 @@ impl Shards<'_> {
             current = module;
             let Some((_, locals)) = units.iter_mut().find(|(of, _)| *of == module) else { continue };
             match placed.kind {
-                PlacedKind::Parameter(_) => locals.push(self.local_shard(placed.tensor)),
+                PlacedKind::Parameter { dtype, .. } => locals.push(self.local_shard(placed.tensor, dtype)),
                 PlacedKind::Buffer => self.materialize_buffer(&placed.tensor),
                 PlacedKind::Tied => locals.iter_mut().for_each(|local| self.replace_tied(local, &placed.tensor)),
             }
@@ -121,15 +116,15 @@ impl Shards<'_> {
         buffer.materialize("empty_permuted.default");
     }
 
-    fn local_shard(&self, unsharded: Tensor) -> Local {
+    fn local_shard(&self, unsharded: Tensor, dtype: DType) -> Local {
         let sizes = self.shard_sizes(&unsharded);
-        let data = self.empty_parameter("empty_permuted.default", sizes.local);
+        let data = self.empty_parameter("empty_permuted.default", sizes.local, dtype);
         Local { unsharded, data, sizes }
     }
 
     fn replace_tied(&self, local: &mut Local, parameter: &Tensor) {
         if local.unsharded.is_same(parameter) {
-            local.data = self.empty_parameter("empty_permuted.default", local.sizes.local);
+            local.data = self.empty_parameter("empty_permuted.default", local.sizes.local, local.data.dtype());
         }
     }
 
@@ -137,13 +132,13 @@ impl Shards<'_> {
     fn pad_units(&self, units: &mut [(Option<u32>, Vec<Local>)], module: Option<u32>) {
         let Some((_, locals)) = units.iter_mut().find(|(of, _)| *of == module) else { return };
         for local in locals.iter_mut().filter(|local| local.data.sizes() != &local.sizes.padded) {
-            local.data = self.empty_parameter("new_zeros.default", local.sizes.padded);
+            local.data = self.empty_parameter("new_zeros.default", local.sizes.padded, local.data.dtype());
         }
     }
 
-    fn empty_parameter(&self, op: &'static str, sizes: Shape) -> Tensor {
+    fn empty_parameter(&self, op: &'static str, sizes: Shape, dtype: DType) -> Tensor {
         let _category = self.context.enter_category(Category::Parameter);
-        full(self.context, op, &sizes, self.precision.orig_dtype)
+        full(self.context, op, &sizes, dtype)
     }
 
     fn shard_sizes(&self, unsharded: &Tensor) -> ShardSizes {
@@ -151,7 +146,8 @@ impl Shards<'_> {
     }
 
     fn fsdp_param(&self, unsharded: &Tensor, data: Tensor, sizes: ShardSizes) -> FsdpParam {
-        FsdpParam::new(unsharded.clone(), data, sizes, self.mesh, self.precision)
+        let precision = Precision::new(self.policy, data.dtype());
+        FsdpParam::new(unsharded.clone(), data, sizes, self.mesh, precision)
     }
 }
 

@@ -14,7 +14,7 @@ use std::rc::Rc;
 
 use crate::building::ModuleHooks;
 use crate::dtype::DType;
-use crate::job::{Fsdp2, JobSpec, Parallel};
+use crate::job::{Fsdp2, JobSpec, Parallel, keys};
 use crate::model::family::{ForwardCall, Model, ModelOutput};
 use crate::model::nn::KvCache;
 use crate::optimizer;
@@ -32,7 +32,7 @@ struct Mesh {
     rank: u64,
 }
 
-/// The dtypes of a `MixedPrecisionPolicy`, without those that ask for no cast.
+/// A parameter's dtypes by a `MixedPrecisionPolicy`, without those that ask for no cast.
 #[derive(Clone, Copy)]
 struct Precision {
     orig_dtype: DType,
@@ -73,8 +73,8 @@ pub(super) fn wrap_fsdp2(policy: &Fsdp2, job: &JobSpec, context: &Rc<Context>, l
     let hooks = builder.module_hooks();
     let Parallel { world_size, rank, .. } = job.parallel;
     let mesh = Mesh { world_size, rank };
-    let precision = Precision::new(policy, job.precision.weight_dtype());
-    let units = init::shard_units(policy, context, mesh, precision, placed);
+    let units = init::shard_units(policy, context, mesh, placed);
+    units.iter().for_each(|unit| check_trained_dtypes(context, unit));
     let sharded: Vec<(Tensor, Tensor)> = units.iter().flat_map(Unit::parameters).collect();
     let in_order = parameters.iter().filter_map(|parameter| {
         let (_, sharded) = sharded.iter().find(|(unsharded, _)| unsharded.is_same(parameter))?;
@@ -84,10 +84,24 @@ pub(super) fn wrap_fsdp2(policy: &Fsdp2, job: &JobSpec, context: &Rc<Context>, l
     let comm = Rc::new(CommContext::new(context));
     let group = |unit: Unit| {
         let reshards = policy.reshard_after_forward && unit.module.is_some();
-        (unit.module, Rc::new(ParamGroup::new(unit.params, Rc::clone(&comm), mesh, precision, reshards)))
+        (unit.module, Rc::new(ParamGroup::new(unit.params, Rc::clone(&comm), mesh, reshards)))
     };
     let tree = Tree::new(context, &hooks, units.into_iter().map(group), policy.param_dtype);
     Box::new(FullyShardedModel { hooks, model, parameters, tree, world_size })
+}
+
+/// `_init_mp_dtypes`: what a group trains has one dtype.
+fn check_trained_dtypes(context: &Rc<Context>, unit: &Unit) {
+    let trained = unit.params.iter().filter(|param| param.sharded.requires_grad());
+    let mut dtypes = trained.map(|param| param.precision.orig_dtype);
+    let Some(first) = dtypes.next() else { return };
+    if dtypes.any(|dtype| dtype != first) {
+        context.fail(&[keys::FSDP2_SHARD_ROOT_ONLY, keys::PRECISION], || {
+            "`fsdp2`: a group trains adapters in fp32 beside weights in another dtype (\"FSDP expects uniform original parameter \
+             dtype\")"
+                .to_owned()
+        });
+    }
 }
 
 impl Wrapper for FullyShardedModel {

@@ -36,14 +36,15 @@ pub(super) struct FsdpParam {
     data: Tensor,
     /// `unsharded_accumulated_grad`
     accumulated_grad: RefCell<Option<Tensor>>,
-    precision: Precision,
+    pub precision: Precision,
     world_size: u64,
 }
 
 impl FsdpParam {
     /// A parameter over its padded shard.
     pub(super) fn new(unsharded: Tensor, data: Tensor, sizes: ShardSizes, mesh: Mesh, precision: Precision) -> Self {
-        let sharded = data.alias(Layout::contiguous(sizes.local)).into_parameter();
+        let sharded = data.alias(Layout::contiguous(sizes.local));
+        let sharded = if unsharded.requires_grad() { sharded.into_parameter() } else { sharded };
         let world_size = mesh.world_size;
         Self { unsharded, sharded, data, accumulated_grad: RefCell::default(), precision, world_size }
     }

@@ -35,6 +35,7 @@ pub(super) const EIGHT_BIT: Remedy = Remedy {
         ) => change_one(keys::OPTIMIZER, "adamw8bit"),
         (OptimizerKind::PagedAdamw32bit, _) => not_for("the moments are in managed memory"),
         (_, Strategy::None | Strategy::Ddp(_)) => not_for("the optimizer is no Adam"),
+        (_, Strategy::Fsdp2(_)) => not_for("bitsandbytes' kernels take no DTensor, as FSDP2's shards are"),
         _ => not_for("8-bit moments are not simulated on shards"),
     },
 };

@@ -12,7 +12,9 @@ pub(super) const LORA: Remedy = Remedy {
     apply: |job| match job.parallel.strategy {
         _ if job.lora.is_some() => already_done("adapters are trained already"),
         _ if !job.task.facts().takes_adapters() => not_for("the task trains all weights"),
-        Strategy::None => Ok(vec![(keys::LORA_R, "16".to_owned()), (keys::LORA_TARGETS, "all-linear".to_owned())]),
+        Strategy::None | Strategy::Fsdp2(_) => {
+            Ok(vec![(keys::LORA_R, "16".to_owned()), (keys::LORA_TARGETS, "all-linear".to_owned())])
+        }
         _ => not_for("adapters are not simulated under this strategy"),
     },
 };

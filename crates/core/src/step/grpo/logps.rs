@@ -63,7 +63,8 @@ impl Trainer<'_> {
                 model,
                 &FusedCall {
                     input_ids: &input_ids,
-                    attention_mask: &attention_mask,
+                    attention_mask: Some(&attention_mask),
+                    position_ids: None,
                     labels,
                     scored: count * self.spec.completion_len,
                     cast_lm_head_to_fp32: self.spec.cast_lm_head_to_fp32,

@@ -3,13 +3,10 @@
 use std::rc::Rc;
 
 use crate::building::{Builder, Module};
-use crate::job::{Attention, ModelingFile};
-use crate::model::nn::Activation;
-use crate::model::nn::{
-    AttentionConfig, AttentionOutput, LayerNorm, Linear, MaskInputs, create_bidirectional_mask, sdpa_attention_forward,
-};
-use crate::tensor::{Tensor, checkpoint};
+use crate::model::nn::{Activation, AttentionOutput, LayerNorm, Linear};
+use crate::tensor::Tensor;
 
+use super::super::encoder::{EncoderLayer, attend, bidirectional_mask, run_layers};
 use super::super::{ForwardCall, RunOptions};
 use super::Config;
 
@@ -49,56 +46,6 @@ impl BertSelfAttention {
         attn_output = attn_output.reshape(&[rows, tokens, self.config.hidden_size]).contiguous();
         (attn_output, attn_weights)
     }
-}
-
-/// `ALL_ATTENTION_FUNCTIONS` of an encoder's heads.
-pub(crate) fn attend(
-    [query, key, value]: [&Tensor; 3],
-    mask: Option<&Tensor>,
-    dropout: f64,
-    options: &RunOptions,
-) -> AttentionOutput {
-    let dropout = options.active(dropout);
-    let scale = (query.size(-1) as f64).powf(-0.5);
-    if options.attention == Attention::Eager {
-        return eager_attention_forward([query, key, value], mask, dropout, scale);
-    }
-    let config = AttentionConfig {
-        implementation: options.attention,
-        num_key_value_groups: 1,
-        dropout,
-        is_causal: false,
-        scale,
-    };
-    (sdpa_attention_forward(query, key, value, mask, config), None)
-}
-
-/// The mask of all layers.
-pub(crate) fn bidirectional_mask(embeddings: &Tensor, call: &ForwardCall, options: &RunOptions) -> Option<Tensor> {
-    create_bidirectional_mask(MaskInputs {
-        attention: options.attention,
-        file: ModelingFile::Later,
-        inputs_embeds: embeddings,
-        attention_mask: call.attention_mask,
-        cache: None,
-        position_ids: None,
-    })
-}
-
-fn eager_attention_forward(
-    [query, key, value]: [&Tensor; 3],
-    mask: Option<&Tensor>,
-    dropout: f64,
-    scale: f64,
-) -> AttentionOutput {
-    let mut attn_weights = query.matmul(&key.transpose(2, 3)).mul_scalar(scale);
-    if let Some(mask) = mask {
-        attn_weights = &attn_weights + mask;
-    }
-    attn_weights = attn_weights.softmax(None);
-    attn_weights = attn_weights.dropout(dropout, true);
-    let attn_output = attn_weights.matmul(value);
-    (attn_output.transpose(1, 2).contiguous(), Some(attn_weights))
 }
 
 /// `BertSelfOutput` and `BertOutput`: back to the model's width, dropout, residual, norm.
@@ -198,6 +145,12 @@ impl BertLayer {
             output: BertOutput::new(&at.at("output"), config.intermediate_size, config, options),
         }
     }
+}
+
+impl EncoderLayer for BertLayer {
+    fn module(&self) -> &Module {
+        &self.module
+    }
 
     fn forward(&self, hidden_states: &Tensor, mask: Option<&Tensor>) -> Tensor {
         let _module = self.module.enter();
@@ -229,17 +182,6 @@ impl BertEncoder {
     pub(crate) fn forward(&self, embedding_output: &Tensor, call: &ForwardCall) -> Tensor {
         let mask = bidirectional_mask(embedding_output, call, &self.options);
         let _encoder = self.module.enter();
-        let mut hidden_states = embedding_output.clone();
-        for layer in &self.layer {
-            hidden_states = if self.options.checkpoints_layers() {
-                let (layer, mask) = (Rc::clone(layer), mask.clone());
-                checkpoint(&hidden_states, move |hidden_states| {
-                    layer.module.call(hidden_states, |hidden_states| layer.forward(hidden_states, mask.as_ref()))
-                })
-            } else {
-                layer.module.call(&hidden_states, |hidden_states| layer.forward(hidden_states, mask.as_ref()))
-            };
-        }
-        hidden_states
+        run_layers(&self.layer, embedding_output, mask.as_ref(), &self.options)
     }
 }

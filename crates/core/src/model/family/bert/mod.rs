@@ -12,10 +12,11 @@ use crate::job::{Head, ModelSpec};
 use crate::model::nn::{Embedding, LayerNorm, Linear, masked_lm_loss};
 use crate::tensor::Tensor;
 
+use super::encoder::{Encoder, ForTokenClassification};
 use super::heads::DroppedClassifier;
 use super::{Family, ForwardCall, Model, ModelOutput, RunOptions};
 pub(crate) use config::Config;
-pub(crate) use encoder::{BertEncoder, attend, bidirectional_mask};
+use encoder::BertEncoder;
 use predictions::BertPredictions;
 
 pub(crate) const FAMILY: Family = Family { model_types: &["bert"], build };
@@ -26,7 +27,10 @@ fn build(model: &ModelSpec, at: &Builder, options: &RunOptions) -> Result<Box<dy
     Ok(match model.beside.head {
         Head::LanguageModel => Box::new(BertForMaskedLm::new(at, config, options)),
         Head::SequenceClassification => Box::new(BertForSequenceClassification::new(at, config, options)),
-        Head::TokenClassification => Box::new(BertForTokenClassification::new(at, config, options)),
+        Head::TokenClassification => {
+            let bert = BertModel::<BertEmbeddings>::new(&at.at("bert"), config, options);
+            Box::new(ForTokenClassification::new(at, bert, config.hidden_size, config.classes, options))
+        }
     })
 }
 
@@ -43,7 +47,7 @@ struct BertEmbeddings {
     options: RunOptions,
 }
 
-impl BertEmbeddings {
+impl Embeddings for BertEmbeddings {
     fn new(at: &Builder, config: Config, options: &RunOptions) -> Self {
         let (width, positions) = (config.hidden_size, config.max_position_embeddings);
         Self {
@@ -102,21 +106,31 @@ impl BertPooler {
     }
 }
 
-struct BertModel {
+/// What stands below the layers: BERT's and RoBERTa's differ in their positions.
+pub(crate) trait Embeddings {
+    fn new(at: &Builder, config: Config, options: &RunOptions) -> Self;
+
+    fn forward(&self, input_ids: &Tensor) -> Tensor;
+}
+
+/// `BertModel` and `RobertaModel`, without a pooler.
+pub(crate) struct BertModel<E> {
     module: Module,
-    embeddings: BertEmbeddings,
+    pub embeddings: E,
     encoder: BertEncoder,
 }
 
-impl BertModel {
-    fn new(at: &Builder, config: Config, options: &RunOptions) -> Self {
+impl<E: Embeddings> BertModel<E> {
+    pub(crate) fn new(at: &Builder, config: Config, options: &RunOptions) -> Self {
         Self {
             module: at.module(),
-            embeddings: BertEmbeddings::new(&at.at("embeddings"), config, options),
+            embeddings: E::new(&at.at("embeddings"), config, options),
             encoder: BertEncoder::new(at, config, options),
         }
     }
+}
 
+impl<E: Embeddings> Encoder for BertModel<E> {
     fn forward(&self, call: &ForwardCall) -> Tensor {
         let _module = self.module.enter();
         let embedding_output = self.embeddings.forward(call.input_ids);
@@ -126,14 +140,14 @@ impl BertModel {
 
 struct BertForMaskedLm {
     module: Module,
-    bert: BertModel,
+    bert: BertModel<BertEmbeddings>,
     cls: Module,
     predictions: BertPredictions,
 }
 
 impl BertForMaskedLm {
     fn new(at: &Builder, config: Config, options: &RunOptions) -> Self {
-        let bert = BertModel::new(&at.at("bert"), config, options);
+        let bert = BertModel::<BertEmbeddings>::new(&at.at("bert"), config, options);
         let cls = at.at("cls");
         let predictions = BertPredictions::new(&cls.at("predictions"), config, &bert.embeddings.word_embeddings);
         Self { module: at.module(), bert, cls: cls.module(), predictions }
@@ -163,7 +177,7 @@ impl Model for BertForMaskedLm {
 
 struct BertForSequenceClassification {
     module: Module,
-    bert: BertModel,
+    bert: BertModel<BertEmbeddings>,
     pooler: BertPooler,
     classifier: DroppedClassifier,
 }
@@ -186,36 +200,6 @@ impl Model for BertForSequenceClassification {
         let sequence_output = self.bert.forward(call);
         let pooled_output = self.pooler.forward(&sequence_output);
         self.classifier.classify(&pooled_output, call)
-    }
-
-    fn hidden_states(&self, call: &ForwardCall) -> Tensor {
-        self.bert.forward(call)
-    }
-
-    fn output_embeddings(&self) -> Rc<Linear> {
-        self.classifier.linear()
-    }
-}
-
-struct BertForTokenClassification {
-    module: Module,
-    bert: BertModel,
-    classifier: DroppedClassifier,
-}
-
-impl BertForTokenClassification {
-    fn new(at: &Builder, config: Config, options: &RunOptions) -> Self {
-        let bert = BertModel::new(&at.at("bert"), config, options);
-        let classifier = DroppedClassifier::new(at, config.hidden_size, config.classes, options);
-        Self { module: at.module(), bert, classifier }
-    }
-}
-
-impl Model for BertForTokenClassification {
-    fn forward(&self, call: &ForwardCall) -> ModelOutput {
-        let _module = self.module.enter();
-        let sequence_output = self.bert.forward(call);
-        self.classifier.classify(&sequence_output, call)
     }
 
     fn hidden_states(&self, call: &ForwardCall) -> Tensor {

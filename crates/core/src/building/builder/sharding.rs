@@ -1,0 +1,95 @@
+//! A model of which a rank holds but a shard: where its tensors lie, and the dtypes of what is gathered.
+
+use crate::dtype::DType;
+use crate::job::ShardInit;
+use crate::tensor::{Shape, Tensor};
+use crate::trace::{AllocationId, Category};
+
+use super::Builder;
+
+/// How parameters come to the device where a rank holds but a shard of each: the model computes with tensors that have
+/// no memory of their own until the shards are gathered.
+#[derive(Clone, Copy)]
+pub(crate) struct Sharding {
+    /// The dtype of gathered parameters; `None` is each one's own.
+    pub param_dtype: Option<DType>,
+    /// When parameters and buffers get memory.
+    pub init: ShardInit,
+}
+
+/// A tensor of a sharded model, in the order that `Module._apply` meets it.
+pub(crate) struct Placed {
+    /// What the model computes with.
+    pub tensor: Tensor,
+    /// The element of the model's list of layers that it belongs to, as a place in the trace.
+    pub unit: Option<u32>,
+    pub kind: PlacedKind,
+}
+
+/// What a tensor of a sharded model is.
+pub(crate) enum PlacedKind {
+    Parameter {
+        /// The dtype of its shards.
+        dtype: DType,
+        /// Where it was loaded in full, what was loaded.
+        original: Option<Tensor>,
+    },
+    Buffer,
+    /// A parameter that was met before, in another module.
+    Tied,
+}
+
+impl Builder {
+    /// The same model, of which a rank holds a shard.
+    pub(crate) fn sharded(self, sharding: Option<Sharding>) -> Self {
+        Self { sharding, ..self }
+    }
+
+    /// A weight without memory, loaded in full beside it where the shards are cut from that.
+    pub(super) fn sharded_parameter(
+        &self,
+        sizes: &[u64],
+        dtype: DType,
+        sharding: Sharding,
+        list: impl FnOnce(Tensor) -> Tensor,
+    ) -> Tensor {
+        let full = sharding.init == ShardInit::Full;
+        let original = full.then(|| self.load(sizes, dtype, Category::Parameter));
+        let gathered = sharding.param_dtype.unwrap_or(dtype);
+        let parameter = list(Tensor::nowhere(&self.context, Shape::new(sizes), gathered));
+        self.note(&parameter, PlacedKind::Parameter { dtype, original });
+        parameter
+    }
+
+    /// What stands for a packed weight of so many elements, which was loaded in full, where the model is sharded: FSDP shards what
+    /// it is stored in, a dtype that floats.
+    pub(in crate::building) fn shard_packed(&self, packed: Tensor, elements: u64) -> Tensor {
+        if self.sharding.is_none() {
+            return packed;
+        }
+        let sizes = Shape::new(&[elements, 1]);
+        let parameter = Tensor::nowhere(&self.context, sizes, self.dtype);
+        self.note(&parameter, PlacedKind::Parameter { dtype: self.dtype, original: Some(packed) });
+        parameter
+    }
+
+    /// The memory of a parameter, or of what was loaded in its place where the model is sharded.
+    pub(super) fn loaded_allocation(&self, parameter: &Tensor) -> Option<AllocationId> {
+        let built = self.built.borrow();
+        let original = |placed: &Placed| match &placed.kind {
+            PlacedKind::Parameter { original, .. } if placed.tensor.is_same(parameter) => original.clone(),
+            _ => None,
+        };
+        parameter.allocation().or_else(|| built.placed.iter().find_map(original)?.allocation())
+    }
+
+    pub(super) fn note(&self, tensor: &Tensor, kind: PlacedKind) {
+        let placed = Placed { tensor: tensor.clone(), unit: self.unit, kind };
+        self.built.borrow_mut().placed.push(placed);
+    }
+
+    /// The tensors of a sharded model; they are handed over.
+    pub(crate) fn take_placed(&self) -> Vec<Placed> {
+        std::mem::take(&mut self.built.borrow_mut().placed)
+    }
+}

@@ -1,0 +1,103 @@
+//! What rows of unequal length would take more, where nobody said whether there are any: a second simulation, in which masks hide
+//! something. SDPA then gets a mask in every layer, and grouped heads' keys and values are repeated for it (transformers 5.17,
+//! integrations/sdpa_attention.py).
+
+use std::cell::OnceCell;
+
+use super::other_devices::OtherDevices;
+use super::{Caveat, pass};
+use crate::gpu::Device;
+use crate::job::{Attention, Framework, JobSpec, Task};
+use crate::step;
+use crate::trace::Trace;
+use crate::units::Bytes;
+
+/// The second simulation of a job, made when it is first asked for.
+#[derive(Default)]
+pub(super) struct Padding {
+    /// The other devices that will be asked about.
+    others: Vec<Device>,
+    padded: OnceCell<Option<PaddedJob>>,
+}
+
+struct PaddedJob {
+    /// `None` where it is more than any GPU has.
+    reserved: Option<u64>,
+    /// For other devices, if there are any.
+    trace: Option<(Trace, OtherDevices)>,
+}
+
+impl Padding {
+    pub(super) fn new(others: &[Device]) -> Self {
+        Self { others: others.to_vec(), padded: OnceCell::new() }
+    }
+
+    /// The same for `job`, the one that was asked about on the other device at this place. Where its padded rows run another
+    /// program there, or were not simulated yet, they are simulated for that device alone.
+    pub(super) fn moved(self, at: usize, job: &JobSpec) -> Self {
+        let padded = self.padded.into_inner().flatten().and_then(|padded| padded.moved(at, job));
+        let padded = padded.map_or_else(OnceCell::new, |padded| OnceCell::from(Some(padded)));
+        Self { others: Vec::new(), padded }
+    }
+
+    /// What the range allows for padded rows of a job that was simulated without, and reserves `reserved` bytes.
+    pub(super) fn caveat(&self, job: &JobSpec, reserved: u64) -> Option<Caveat> {
+        if !may_be_padded(job) {
+            return None;
+        }
+        let padded = self.padded.get_or_init(|| PaddedJob::simulate(job, &self.others));
+        caveat_of(padded.as_ref().and_then(|padded| padded.reserved), reserved)
+    }
+}
+
+impl PaddedJob {
+    fn simulate(job: &JobSpec, others: &[Device]) -> Option<Self> {
+        let padded = JobSpec { padded: Some(true), ..job.clone() };
+        let simulation = step::simulate_with_other_devices(&padded, others).ok()?;
+        let other_devices = OtherDevices::new(&simulation.trace, simulation.other_sizes);
+        let reserved = reserved_of(&simulation.trace, job);
+        Some(Self { reserved, trace: (!others.is_empty()).then_some((simulation.trace, other_devices)) })
+    }
+
+    fn moved(self, at: usize, job: &JobSpec) -> Option<Self> {
+        let (mut trace, mut other_devices) = self.trace.filter(|(_, others)| others.runs_on(at))?;
+        let is_same = other_devices.resize_trace(&mut trace, at);
+        let reserved = if is_same { self.reserved } else { reserved_of(&trace, job) };
+        Some(Self { reserved, trace: Some((trace, other_devices)) })
+    }
+}
+
+fn reserved_of(trace: &Trace, job: &JobSpec) -> Option<u64> {
+    pass::counted_peaks(trace, &job.allocator).map(|peaks| peaks.reserved)
+}
+
+fn caveat_of(padded: Option<u64>, reserved: u64) -> Option<Caveat> {
+    let Some(padded) = padded else {
+        let text = "rows are taken to be of one length; padded ones could not be simulated, so that no upper bound is known; \
+                    padded = false says that there are none";
+        return Some(Caveat::remark("padded_rows", text).open());
+    };
+    let more = padded.saturating_sub(reserved);
+    let text = format!(
+        "rows are taken to be of one length, as packed ones are: padded ones need a mask in every layer and take {} more, which the \
+         range allows for; padded = true simulates them, padded = false says that there are none",
+        Bytes(more)
+    );
+    (more > 0).then(|| Caveat::adding("padded_rows", text, more))
+}
+
+/// Whether a collator or a tokenizer pads its rows, for all that is known. A plain loop passes a mask where it is said.
+fn may_be_padded(job: &JobSpec) -> bool {
+    let rows = match job.task {
+        Task::CausalLm | Task::MaskedLm | Task::SequenceClassification | Task::TokenClassification
+            if job.framework != Framework::Loop =>
+        {
+            job.micro_batch_size
+        }
+        Task::Generate => job.micro_batch_size,
+        // An answer and the one that was rejected.
+        Task::Dpo(_) | Task::Reward(_) => job.micro_batch_size.saturating_mul(2),
+        _ => return false,
+    };
+    job.padded.is_none() && !job.padding_free && rows > 1 && matches!(job.attention, Attention::Sdpa | Attention::Eager)
+}

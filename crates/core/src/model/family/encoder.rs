@@ -1,0 +1,126 @@
+//! What encoders share: their attention, its mask, the loop over layers, and the head for classes of tokens.
+
+use std::rc::Rc;
+
+use crate::building::{Builder, Module};
+use crate::job::{Attention, ModelingFile};
+use crate::model::nn::{
+    AttentionConfig, AttentionOutput, Linear, MaskInputs, create_bidirectional_mask, sdpa_attention_forward,
+};
+use crate::tensor::{Tensor, checkpoint};
+
+use super::heads::{Classes, DroppedClassifier};
+use super::{ForwardCall, Model, ModelOutput, RunOptions};
+
+/// `ALL_ATTENTION_FUNCTIONS` of an encoder's heads.
+pub(crate) fn attend(
+    [query, key, value]: [&Tensor; 3],
+    mask: Option<&Tensor>,
+    dropout: f64,
+    options: &RunOptions,
+) -> AttentionOutput {
+    let dropout = options.active(dropout);
+    let scale = (query.size(-1) as f64).powf(-0.5);
+    if options.attention == Attention::Eager {
+        return eager_attention_forward([query, key, value], mask, dropout, scale);
+    }
+    let config = AttentionConfig {
+        implementation: options.attention,
+        num_key_value_groups: 1,
+        dropout,
+        is_causal: false,
+        scale,
+    };
+    (sdpa_attention_forward(query, key, value, mask, config), None)
+}
+
+/// The mask of all layers.
+pub(crate) fn bidirectional_mask(embeddings: &Tensor, call: &ForwardCall, options: &RunOptions) -> Option<Tensor> {
+    create_bidirectional_mask(MaskInputs {
+        attention: options.attention,
+        file: ModelingFile::Later,
+        inputs_embeds: embeddings,
+        attention_mask: call.attention_mask,
+        cache: None,
+        position_ids: None,
+    })
+}
+
+fn eager_attention_forward(
+    [query, key, value]: [&Tensor; 3],
+    mask: Option<&Tensor>,
+    dropout: f64,
+    scale: f64,
+) -> AttentionOutput {
+    let mut attn_weights = query.matmul(&key.transpose(2, 3)).mul_scalar(scale);
+    if let Some(mask) = mask {
+        attn_weights = &attn_weights + mask;
+    }
+    attn_weights = attn_weights.softmax(None);
+    attn_weights = attn_weights.dropout(dropout, true);
+    let attn_output = attn_weights.matmul(value);
+    (attn_output.transpose(1, 2).contiguous(), Some(attn_weights))
+}
+
+/// A layer that hands on states of the same width.
+pub(crate) trait EncoderLayer {
+    fn module(&self) -> &Module;
+
+    fn forward(&self, hidden_states: &Tensor, mask: Option<&Tensor>) -> Tensor;
+}
+
+/// The states after all layers, each checkpointed where the run says so.
+pub(crate) fn run_layers<L: EncoderLayer + 'static>(
+    layers: &[Rc<L>],
+    embeddings: &Tensor,
+    mask: Option<&Tensor>,
+    options: &RunOptions,
+) -> Tensor {
+    let mut hidden_states = embeddings.clone();
+    for layer in layers {
+        hidden_states = if options.checkpoints_layers() {
+            let (layer, mask) = (Rc::clone(layer), mask.cloned());
+            checkpoint(&hidden_states, move |hidden_states| {
+                layer.module().call(hidden_states, |hidden_states| layer.forward(hidden_states, mask.as_ref()))
+            })
+        } else {
+            layer.module().call(&hidden_states, |hidden_states| layer.forward(hidden_states, mask))
+        };
+    }
+    hidden_states
+}
+
+/// A model without its head: a state for each token.
+pub(crate) trait Encoder {
+    fn forward(&self, call: &ForwardCall) -> Tensor;
+}
+
+/// `XForTokenClassification` of BERT, RoBERTa and DistilBERT.
+pub(crate) struct ForTokenClassification<E> {
+    module: Module,
+    encoder: E,
+    classifier: DroppedClassifier,
+}
+
+impl<E: Encoder> ForTokenClassification<E> {
+    pub(crate) fn new(at: &Builder, encoder: E, width: u64, classes: Classes, options: &RunOptions) -> Self {
+        let classifier = DroppedClassifier::new(at, width, classes, options);
+        Self { module: at.module(), encoder, classifier }
+    }
+}
+
+impl<E: Encoder> Model for ForTokenClassification<E> {
+    fn forward(&self, call: &ForwardCall) -> ModelOutput {
+        let _module = self.module.enter();
+        let sequence_output = self.encoder.forward(call);
+        self.classifier.classify(&sequence_output, call)
+    }
+
+    fn hidden_states(&self, call: &ForwardCall) -> Tensor {
+        self.encoder.forward(call)
+    }
+
+    fn output_embeddings(&self) -> Rc<Linear> {
+        self.classifier.linear()
+    }
+}

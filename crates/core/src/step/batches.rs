@@ -1,0 +1,34 @@
+//! [`Batches`]: those of the running optimizer step, which the Trainer brings to the device before its first pass.
+
+use std::cell::RefCell;
+
+/// The batches of a step, one for each pass.
+pub(super) struct Batches<B>(RefCell<Vec<B>>);
+
+impl<B> Default for Batches<B> {
+    fn default() -> Self {
+        Self(RefCell::new(Vec::new()))
+    }
+}
+
+impl<B> Batches<B> {
+    /// Makes `count` batches; those of the step before live until all are there.
+    pub(super) fn load(&self, count: u64, make: impl Fn() -> B) {
+        let batches = (0..count).map(|_| make()).collect();
+        let used_up = self.0.replace(batches);
+        drop(used_up);
+    }
+
+    /// What `read` makes of the batch of pass number `pass`, counted over all steps.
+    pub(super) fn read<T>(&self, pass: u64, read: impl FnOnce(&B) -> T) -> Option<T> {
+        let batches = self.0.borrow();
+        let at = pass.checked_rem(batches.len() as u64)?;
+        batches.get(at as usize).map(read)
+    }
+
+    /// Frees the batches of the step that has ended.
+    pub(super) fn clear(&self) {
+        let used_up = self.0.take();
+        drop(used_up);
+    }
+}

@@ -1,0 +1,74 @@
+//! Quantized bases on shards and beside experts: what they are by default, what they are refused with, and which layers adapters reach.
+
+use tonnage_core::estimate::estimate;
+use tonnage_core::job::{JobError, JobSource, JobSpec, Override, ShardInit, Strategy};
+use tonnage_core::step::simulate;
+use tonnage_core::trace::Trace;
+
+const LLAMA: &str = r#"model = { model_type = "llama", num_hidden_layers = 2, hidden_size = 64, intermediate_size = 160, num_attention_heads = 4, num_key_value_heads = 4, vocab_size = 500 }"#;
+const MIXTRAL: &str = r#"model = { model_type = "mixtral", num_hidden_layers = 2, hidden_size = 64, intermediate_size = 128, num_attention_heads = 4, num_key_value_heads = 4, num_local_experts = 4, vocab_size = 500 }"#;
+const GLM: &str = r#"model = { model_type = "glm4_moe", num_hidden_layers = 2, hidden_size = 64, intermediate_size = 128, moe_intermediate_size = 64, num_attention_heads = 4, num_key_value_heads = 4, head_dim = 16, n_routed_experts = 4, num_experts_per_tok = 2, n_group = 1, topk_group = 1, vocab_size = 500 }"#;
+const QLORA: &[&str] = &["lora.r=8", "lora.targets=q_proj", "quantization=nf4", "precision=bf16"];
+const SHARDED: &[&str] = &["parallel=fsdp2", "world_size=2"];
+
+fn resolve(model: &str, keys: &[&[&str]]) -> Result<JobSpec, JobError> {
+    let file = format!("{model}\nmicro_batch_size = 1\nseq_len = 16\nsteps = 1\ngpu = \"h100\"\n");
+    let overrides: Vec<Override> = keys.concat().iter().map(|text| Override::assignment(text).unwrap()).collect();
+    Ok(JobSource::from_file("job.toml", &file).resolve(&overrides)?.job)
+}
+
+fn trace(model: &str, keys: &[&[&str]]) -> Result<Trace, String> {
+    let job = resolve(model, keys).map_err(|error| error.problem)?;
+    Ok(simulate(&job).map_err(|error| error.to_string())?.trace)
+}
+
+fn problem(model: &str, keys: &[&[&str]]) -> String {
+    trace(model, keys).expect_err("it is refused")
+}
+
+#[test]
+fn packed_shards_are_loaded_in_full_and_not_prepared() {
+    let job = resolve(LLAMA, &[QLORA, SHARDED]).unwrap();
+    let Strategy::Fsdp2(policy) = job.parallel.strategy else { panic!("{:?}", job.parallel) };
+    assert_eq!(policy.init, ShardInit::Full);
+    assert!(!job.quantization.unwrap().prepared);
+    assert!(resolve(LLAMA, &[QLORA]).unwrap().quantization.unwrap().prepared);
+}
+
+#[test]
+fn what_shards_cannot_hold_is_refused() {
+    for (keys, word) in [
+        (&["quantization=int8"][..], "int8"),
+        (&["fsdp2.init=meta"], "before FSDP2 shards"),
+        (&["prepare_for_kbit_training=true"], "preparation"),
+        (&["precision=fp32"], "a cast would break"),
+        (&["fsdp2.param_dtype=fp16"], "a cast would break"),
+    ] {
+        let said = problem(LLAMA, &[QLORA, SHARDED, keys]);
+        assert!(said.contains(word), "{keys:?}: {said}");
+    }
+    let experts = &["quantize_moe_experts=true"][..];
+    assert!(problem(MIXTRAL, &[QLORA, SHARDED, experts]).contains("experts"));
+    assert!(problem(MIXTRAL, &[QLORA, experts, &["prepare_for_kbit_training=true"]]).contains("unpack"));
+}
+
+#[test]
+fn names_of_linear_layers_reach_experts_only_where_a_layer_is_called_the_same() {
+    let listed = &["lora.r=8", "lora.targets=all-linear-names"][..];
+    let named = &["lora.r=8", "lora.targets=q_proj,k_proj,v_proj,o_proj"][..];
+    assert!(trace(MIXTRAL, &[listed]).unwrap() == trace(MIXTRAL, &[named]).unwrap());
+    assert!(problem(MIXTRAL, &[&["lora.r=8", "lora.targets=all-linear"]]).contains("adapters on the parameters"));
+    // Its first layer, and the experts that all tokens pass, have layers of the names that peft knows experts by.
+    assert!(problem(GLM, &[listed]).contains("adapters on the parameters"));
+    assert!(trace(LLAMA, &[listed]).unwrap() == trace(LLAMA, &[&["lora.r=8", "lora.targets=all-linear"]]).unwrap());
+}
+
+#[test]
+fn experts_on_shards_are_answered_with_a_range() {
+    let named = &["lora.targets=q_proj,k_proj,v_proj,o_proj"][..];
+    let range = |model: &str| {
+        let estimate = estimate(&resolve(model, &[QLORA, SHARDED, named]).unwrap()).unwrap();
+        estimate.caveats.iter().any(|caveat| caveat.code == "experts_on_ranks")
+    };
+    assert!(range(MIXTRAL) && !range(LLAMA));
+}
