@@ -4,9 +4,10 @@ use tonnage_core::job::{JobError, JobErrorKind};
 
 use crate::facts::Facts;
 use crate::kinds::{
-    accelerate, axolotl, deepspeed, grpo, launch, llama_factory, openrlhf, peft, python, torchtitan, trainer, trl, verl,
+    accelerate, axolotl, deepspeed, grpo, launch, llama_factory, openrlhf, peft, python, torchtitan, trainer, trl,
+    verl, verl_workers,
 };
-use crate::rule::{KeyRead, Table, walk_entries};
+use crate::rule::{Became, KeyRead, Table, walk_entries};
 use crate::text::{command, json, toml, yaml};
 use crate::tree::{Entry, Node, find_entry, same_key};
 
@@ -96,7 +97,7 @@ impl Kind {
             Self::Axolotl => vec![axolotl::ROWS],
             Self::LlamaFactory => vec![llama_factory::ROWS, trainer::ARGUMENTS],
             Self::Torchtitan => vec![Table::of(torchtitan::ROWS)],
-            Self::Verl => vec![Table::of(verl::ROWS)],
+            Self::Verl => vec![Table::of(verl_workers::ROWS), Table::of(verl::ROWS)],
             Self::OpenRlhf => vec![openrlhf::ROWS],
             Self::Python => vec![],
         }
@@ -129,6 +130,8 @@ pub(crate) struct Parsed {
     pub entries: Vec<Entry>,
     /// The launcher's options, of a command line.
     pub launcher: Vec<Entry>,
+    /// Keys that are given again further on, which then hold.
+    pub replaced: Vec<Entry>,
     /// The calls of a Python text.
     pub calls: Vec<crate::text::python::Call>,
 }
@@ -147,8 +150,14 @@ fn is_python(name: &str) -> bool {
 /// Reads a text as `kind`, or as what it looks like.
 pub(crate) fn parse(kind: Option<Kind>, text: ConfigText<'_>) -> Result<Parsed, JobError> {
     let ConfigText { name, text } = text;
-    let parsed =
-        |kind, entries| Parsed { kind, name: name.to_owned(), entries, launcher: Vec::new(), calls: Vec::new() };
+    let parsed = |kind, entries| Parsed {
+        kind,
+        name: name.to_owned(),
+        entries,
+        launcher: Vec::new(),
+        replaced: Vec::new(),
+        calls: Vec::new(),
+    };
     if kind == Some(Kind::Python) || kind.is_none() && is_python(name) {
         let calls = crate::text::python::read_python(name, text, python::is_wanted)?;
         if calls.is_empty() {
@@ -164,7 +173,7 @@ pub(crate) fn parse(kind: Option<Kind>, text: ConfigText<'_>) -> Result<Parsed, 
         let kind =
             kind.ok_or_else(|| not_guessed(name, &format!("`{}` is no program that is known", command.program)))?;
         let entries = [command.arguments, command.words].concat();
-        return Ok(Parsed { launcher: command.launched_with, ..parsed(kind, entries) });
+        return Ok(Parsed { launcher: command.launched_with, replaced: command.replaced, ..parsed(kind, entries) });
     }
     let entries = if name.to_lowercase().ends_with(".toml") {
         toml::read_toml(name, text)?
@@ -278,11 +287,18 @@ pub(crate) fn read_all(facts: &mut Facts, parsed: &[Parsed]) -> Vec<(Kind, Strin
         let Some(file) = parsed.get(at) else { continue };
         let mut keys = Vec::new();
         walk_entries(facts, &file.launcher, &[Table::of(launch::ROWS)], &mut keys);
+        keys.extend(file.replaced.iter().map(replaced_key));
         let kind = read_one(facts, file, &mut keys);
         read.push((at, kind, file.name.clone(), keys));
     }
     read.sort_by_key(|(at, ..)| *at);
     read.into_iter().map(|(_, kind, name, keys)| (kind, name, keys)).collect()
+}
+
+/// A key of Hydra's that is given again further on.
+fn replaced_key(entry: &Entry) -> KeyRead {
+    let became = Became::NoMemory("the same key is given again further on, and Hydra takes the last");
+    KeyRead { key: entry.key.clone(), value: entry.node.value(), place: entry.place.clone(), became }
 }
 
 fn read_one(facts: &mut Facts, file: &Parsed, keys: &mut Vec<KeyRead>) -> Kind {
@@ -305,6 +321,7 @@ fn read_one(facts: &mut Facts, file: &Parsed, keys: &mut Vec<KeyRead>) -> Kind {
         Kind::Axolotl => axolotl::finish_axolotl(facts, &file.entries),
         Kind::LlamaFactory => llama_factory::finish_factory(facts, &file.entries),
         Kind::Torchtitan => torchtitan::finish_titan(facts, &file.entries),
+        Kind::Verl if verl_workers::has_workers(&flat) => verl_workers::finish_workers(facts, &flat),
         Kind::Verl => verl::finish_verl(facts),
         Kind::OpenRlhf => openrlhf::finish_openrlhf(facts),
         Kind::Trainer => facts.imply_key(tonnage_core::job::keys::FRAMEWORK, "trainer", "the config is transformers'"),

@@ -1,7 +1,9 @@
 //! [`Reading`]: configs that were read, every key with what became of it, and the job that they come to.
 
 use serde_json::{Value, json};
-use tonnage_core::job::{Allowance, JobError, JobErrorKind, JobSource, LeftOpen, Origin, Override, Precision, keys};
+use tonnage_core::job::{
+    Allowance, JobError, JobErrorKind, JobSource, LeftOpen, Origin, Override, Precision, Preset, keys,
+};
 
 use crate::facts::{Dtype, Facts, Weights};
 use crate::kind::Kind;
@@ -14,11 +16,23 @@ pub const REHEARSE: &str = "`tonnage rehearse --gpu h100 -- python your_script.p
 
 const FLASH: &str = "flash_attention_2";
 const SDPA: &str = "sdpa";
+const EAGER: &str = "eager";
+const ONLY_EAGER: &str =
+    "this model's attention is simulated in eager form alone, which holds all scores: a flash kernel takes less";
 const OTHER_KERNEL: &str = "what the flash-attn package makes of this model's calls is not simulated: estimated is PyTorch's own kernel \
                             (sdpa); the range allows a fifth of the peak";
 
 /// More keys than these are counted.
 const MOST_NAMED: usize = 12;
+
+const FROZEN_HALF: &str = "weights of fp16 that are frozen below adapters of fp32 are simulated as weights of fp32 under autocast, which \
+                           take more";
+const SHARDED_8BIT: &str = "states of 8 bits on sharded parameters are simulated as AdamW's of fp32, which take more";
+const SHARDED_OTHER: &str = "this optimizer on sharded parameters is simulated as SGD, whose states are no larger: what its \
+                             step gathers and keeps is not, so that the range goes from weights and states alone and has no upper bound";
+
+/// What weights and autocast come to, and what of it no key says.
+type Precise = (Option<Override>, Option<LeftOpen>);
 
 /// A file that was read.
 #[derive(Clone, Debug, PartialEq)]
@@ -68,9 +82,14 @@ impl Reading {
     pub fn as_source(&self, base: JobSource) -> Result<JobSource, JobError> {
         self.check_keys()?;
         let mut sets = self.facts.sets.clone();
+        let mut left_open = self.left_open();
+        left_open.extend(name_folder(&mut sets, &base));
+        left_open.extend(name_quantized(&mut sets, &base));
         let is_set = |key: &str| base.overrides.iter().chain(&base.pinned).any(|given| given.key == key);
         if !is_set(keys::PRECISION) {
-            sets.extend(self.precision_said(&base)?);
+            let (said, open) = self.precision_said(&sets, &base)?;
+            sets.extend(said);
+            left_open.extend(open);
         }
         for given in &sets {
             if let (Origin::JobFile(place), Err(error)) = (&given.origin, given.check()) {
@@ -79,7 +98,8 @@ impl Reading {
         }
         let mut source = base;
         source.overrides = [sets, source.overrides].concat();
-        Ok(with_known_attention(source.left_open(self.left_open())))
+        let source = with_known_attention(source.left_open(left_open));
+        Ok(with_known_optimizer(source, self.facts.takes_shards))
     }
 
     fn check_keys(&self) -> Result<(), JobError> {
@@ -103,13 +123,13 @@ impl Reading {
     }
 
     /// The precision that weights and autocast come to, where a file says anything of either.
-    fn precision_said(&self, base: &JobSource) -> Result<Option<Override>, JobError> {
+    fn precision_said(&self, sets: &[Override], base: &JobSource) -> Result<Precise, JobError> {
         let (weights, autocast) = (&self.facts.weights, &self.facts.autocast);
         let place =
             autocast.as_ref().filter(|(dtype, _)| dtype.is_some()).or(autocast.as_ref()).and_then(|(_, at)| at.clone());
         let place = place.or_else(|| weights.as_ref().and_then(|(_, at)| at.clone()));
         let autocast = match autocast {
-            None if weights.is_none() => return Ok(None),
+            None if weights.is_none() => return Ok((None, None)),
             autocast => autocast.as_ref().and_then(|(dtype, _)| *dtype),
         };
         // Under DeepSpeed the weights themselves are of the dtype, beside masters in fp32.
@@ -117,9 +137,11 @@ impl Reading {
         let dtype = match weights {
             _ if under_deepspeed => autocast.unwrap_or(Dtype::Fp32),
             Some((Weights::As(dtype), _)) => *dtype,
-            _ => published_dtype(self.facts.value_of(keys::MODEL), base)?,
+            _ => published_dtype(model_of(sets).map(|given| given.value.as_str()), base)?,
         };
         let autocast = autocast.filter(|_| !under_deepspeed);
+        let has_adapters = sets.iter().any(|given| given.key == keys::LORA_R);
+        let mut open = None;
         let precision = match (dtype, autocast) {
             (Dtype::Fp32, None | Some(Dtype::Fp32)) => "fp32",
             (Dtype::Bf16, None | Some(Dtype::Fp32)) => "bf16",
@@ -127,6 +149,10 @@ impl Reading {
             (Dtype::Fp32, Some(Dtype::Bf16)) => "amp-bf16",
             (Dtype::Fp32, Some(Dtype::Fp16)) => "amp-fp16",
             (Dtype::Bf16, Some(Dtype::Bf16)) => "bf16-amp",
+            (Dtype::Fp16, Some(Dtype::Fp16)) if has_adapters => {
+                open = Some(LeftOpen { text: FROZEN_HALF.to_owned(), allowance: Allowance::Less });
+                "amp-fp16"
+            }
             (Dtype::Fp16 | Dtype::Bf16, Some(Dtype::Fp16)) | (Dtype::Fp16, Some(Dtype::Bf16)) => {
                 let problem = "autocast to fp16 over weights of 16 bits, or to bf16 over weights of fp16: gradients of 16 bits \
                                cannot be scaled, PyTorch refuses such a step";
@@ -136,7 +162,7 @@ impl Reading {
         };
         let origin =
             place.map_or_else(|| Origin::Default("what the trainer's configs come to".to_owned()), Origin::JobFile);
-        Ok(Some(Override::new(keys::PRECISION, precision, origin)))
+        Ok((Some(Override::new(keys::PRECISION, precision, origin)), open))
     }
 
     fn left_open(&self) -> Vec<LeftOpen> {
@@ -233,19 +259,95 @@ impl FileRead {
     }
 }
 
+/// The job with an optimizer that is simulated on sharded parameters, where the one that a file names is not. What FSDP2 itself
+/// refuses stays refused, unless these shards take it.
+fn with_known_optimizer(source: JobSource, takes_shards: bool) -> JobSource {
+    let said = |given: &&mut Override| given.key == keys::OPTIMIZER && matches!(given.origin, Origin::JobFile(_));
+    let is_unknown = |error: &JobError| {
+        error.key() == Some(keys::OPTIMIZER) && (error.kind == JobErrorKind::Unsimulated || takes_shards)
+    };
+    let mut other = source.clone();
+    let Some(optimizer) = other.overrides.iter_mut().rev().find(said) else { return source };
+    if !source.resolve(&[]).is_err_and(|error| is_unknown(&error)) {
+        return source;
+    }
+    let (word, text, allowance) = match optimizer.value.as_str() {
+        "adamw8bit" | "paged_adamw_8bit" => ("adamw", SHARDED_8BIT, Allowance::Less),
+        "muon" | "lion" => ("sgd_momentum", SHARDED_OTHER, Allowance::AllButStates),
+        _ => ("sgd", SHARDED_OTHER, Allowance::AllButStates),
+    };
+    word.clone_into(&mut optimizer.value);
+    other.left_open([LeftOpen { text: text.to_owned(), allowance }])
+}
+
+/// How names of weights end that somebody quantized to 4 bits.
+const QUANTIZED_ENDS: [&str; 2] = ["-gptq", "-awq"];
+
+/// A published model whose weights somebody else has quantized is taken for that model in 4 bits; what to say of it.
+fn name_quantized(sets: &mut Vec<Override>, base: &JobSource) -> Vec<LeftOpen> {
+    let Some(given) = sets.iter_mut().find(|given| given.key == keys::MODEL) else { return Vec::new() };
+    let lower = given.value.to_lowercase();
+    let is_here = base.configs.iter().any(|(name, config)| *name == given.value && config.text.is_ok());
+    let end = QUANTIZED_ENDS.iter().find(|end| lower.ends_with(*end)).filter(|_| !is_here);
+    let short = lower.rsplit('/').next().unwrap_or_default();
+    let Some(preset) = end.and_then(|end| Preset::find(short.strip_suffix(end)?)) else { return Vec::new() };
+    let text = format!(
+        "`{}` is by its name {} in 4 bits: it is simulated in bitsandbytes' nf4, and how these weights are kept and unpacked was not \
+         measured",
+        brief_text(&given.value),
+        preset.name
+    );
+    preset.name.clone_into(&mut given.value);
+    let origin = given.origin.clone();
+    if !sets.iter().any(|given| given.key == keys::QUANTIZATION) {
+        sets.push(Override::new(keys::QUANTIZATION, "nf4", origin));
+    }
+    vec![
+        LeftOpen { text: text.clone(), allowance: Allowance::Less },
+        LeftOpen { text: format!("{text}: they may take more"), allowance: Allowance::Unknown },
+    ]
+}
+
+fn model_of(sets: &[Override]) -> Option<&Override> {
+    sets.iter().find(|given| given.key == keys::MODEL)
+}
+
+/// A folder that is not on this machine and is called as a published model is taken for that; what to say of it.
+fn name_folder(sets: &mut [Override], base: &JobSource) -> Option<LeftOpen> {
+    let given = sets.iter_mut().find(|given| given.key == keys::MODEL)?;
+    let is_here = base.configs.iter().any(|(name, config)| *name == given.value && config.text.is_ok());
+    let preset = Preset::of_folder(&given.value).filter(|_| !is_here)?;
+    let folder = given.value.trim_end_matches('/');
+    let name = preset.full_name(folder.rsplit('/').next().unwrap_or(folder)).to_owned();
+    let text = format!(
+        "`{}` is not on this machine: by its name it is taken for {name}, which nobody can know; --model {name} says so",
+        brief_text(&given.value)
+    );
+    given.value = name;
+    Some(LeftOpen { text, allowance: Allowance::Unknown })
+}
+
 /// The job with SDPA's kernel in place of the flash-attn package's, where that one is simulated for other models or steps
 /// alone. What the package itself refuses stays refused.
 fn with_known_attention(source: JobSource) -> JobSource {
     let said = |given: &&mut Override| given.key == keys::ATTENTION && matches!(given.origin, Origin::JobFile(_));
-    let is_unknown = |error: &JobError| error.kind == JobErrorKind::Unsimulated && error.key() == Some(keys::ATTENTION);
-    let mut other = source.clone();
-    let Some(attention) = other.overrides.iter_mut().rev().find(said).filter(|given| given.value == FLASH) else {
-        return source;
+    let about_attention = |error: &JobError| error.key() == Some(keys::ATTENTION);
+    let with = |kernel: &str| {
+        let mut other = source.clone();
+        let attention = other.overrides.iter_mut().rev().find(said).filter(|given| given.value == FLASH)?;
+        kernel.clone_into(&mut attention.value);
+        Some(other)
     };
-    if !source.resolve(&[]).is_err_and(|error| is_unknown(&error)) {
+    let Some(other) = with(SDPA) else { return source };
+    let Some(error) = source.resolve(&[]).err().filter(about_attention) else { return source };
+    // A model whose attention transformers has in eager form alone.
+    if other.resolve(&[]).is_err_and(|error| about_attention(&error)) {
+        let text = LeftOpen { text: ONLY_EAGER.to_owned(), allowance: Allowance::Less };
+        return with(EAGER).map_or(other, |eager| eager.left_open([text]));
+    }
+    if error.kind != JobErrorKind::Unsimulated {
         return source;
     }
-    SDPA.clone_into(&mut attention.value);
     other.left_open([LeftOpen { text: OTHER_KERNEL.to_owned(), allowance: Allowance::Fifth }])
 }
 

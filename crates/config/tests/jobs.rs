@@ -332,6 +332,25 @@ fn patterns_of_target_modules_become_the_names_they_end_in() {
 }
 
 #[test]
+fn axolotl_leaves_quantized_models_on_shards_and_with_packed_experts_unprepared() {
+    let qlora = "adapter: qlora\nload_in_4bit: true\nlora_r: 8\nlora_target_linear: true\n";
+    let resolved = |more: &str| job(&[("recipe.yml", &recipe(&format!("{qlora}{more}")))]).unwrap();
+    let sharded = resolved("fsdp:\n  - full_shard\n  - auto_wrap\nfsdp_config:\n  fsdp_offload_params: false\n");
+    assert_eq!(said(&sharded, "fsdp2.init"), "\"full\"");
+    for (more, prepared, experts) in [
+        ("", "true", "false"),
+        ("quantize_moe_experts: true\n", "false", "true"),
+        ("quantize_moe_experts: false\n", "true", "false"),
+    ] {
+        let resolved = resolved(more);
+        assert_eq!(said(&resolved, "prepare_for_kbit_training"), prepared, "{more}");
+        assert_eq!(said(&resolved, "quantize_moe_experts"), experts, "{more}");
+    }
+    assert_eq!(said(&sharded, "prepare_for_kbit_training"), "false");
+    assert_eq!(said(&sharded, "lora.targets"), "[\"all-linear-names\"]");
+}
+
+#[test]
 fn optimizers_of_torchao_widen_and_say_what_they_are_simulated_as() {
     for (word, ours) in [("adamw_torch_8bit", "adamw8bit"), ("adamw_torch_4bit", "adamw8bit"), ("muon", "muon")] {
         let text = recipe(&format!("optimizer: {word}\n"));

@@ -39,7 +39,7 @@ fn page() -> String {
         write!(page, "\n## {name}\n{what}.\n\n| key | what becomes of it |\n|---|---|\n").unwrap();
         // What all of TRL's, and what TrainingArguments have, stands once.
         let own = match kind {
-            Kind::TrlSft | Kind::Trainer => 2,
+            Kind::TrlSft | Kind::Trainer | Kind::Verl => 2,
             _ => 1,
         };
         let also = match kind {

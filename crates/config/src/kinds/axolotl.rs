@@ -4,16 +4,16 @@ use tonnage_core::job::{Allowance, keys};
 
 pub use super::axolotl_values::finish_axolotl;
 use super::axolotl_values::{
-    adam_beta, adapter_dtype, adapter_kind, all_linear, bf16, fp16, full_precision, half_precision, lora_targets,
-    model_config, model_quantization, modules_to_save, new_tokens, of_adapter, optimizer_word, parallel_degree,
-    sharded_model, sharded_version, switch_precision, task_kind, tf32,
+    adam_beta, adapter_dtype, adapter_kind, all_linear, bf16, fp16, full_precision, half_precision, label_count,
+    lora_targets, model_config, model_quantization, modules_to_save, new_tokens, of_adapter, of_energy, optimizer_word,
+    parallel_degree, process_reward_model, reward_model, sharded_model, sharded_version, switch_precision, task_kind,
+    tf32,
 };
 use super::peft::{self, ONLY_QUANTIZED};
 use super::quantized;
 use super::trainer::{self, clip_norm};
 use super::words::{
-    CODE, COMPILE, DATA, EVAL, HUB, LAUNCH, LOGS, LOSS, NAME, OFFLOAD, PACKING, QUANTIZED, SAMPLING, SAVES, SCALAR,
-    SEED, TOKENS,
+    CODE, COMPILE, DATA, EVAL, HUB, LAUNCH, LOGS, LOSS, NAME, OFFLOAD, PACKING, SAMPLING, SAVES, SCALAR, SEED, TOKENS,
 };
 use super::{deepspeed, fsdp, trl};
 use crate::rule::Rule::{Inside, InsideOr, Notes, Reads, Refuses, Sets};
@@ -26,7 +26,6 @@ const EXPERTS: &str = "other kernels for experts were not measured: they may tak
 pub(super) const MESH: &str = "a mesh of parallel dimensions is not simulated: a rank may hold more or less";
 const FROZEN: &str = "with part of the weights frozen it takes less than is estimated";
 const QAT: &str = "quantization-aware training keeps more, which is not simulated";
-const DIFFUSION: &str = "training by diffusion is not simulated";
 const ONE_TASK: &str = "only its own trainer reads it";
 
 /// Every key of Axolotl's schema that is known.
@@ -121,7 +120,7 @@ const ROWS_ROWS: &[Row] = &[
     ("float32", Reads(full_precision)),
     ("torch_dtype", Reads(trainer::dtype)),
     ("tf32", Reads(tf32)),
-    ("fp8", Refuses("fp8 is not simulated")),
+    ("fp8", Notes(super::words::FP8, Allowance::AllButStates)),
     ("fp8_enable_fsdp_float8_all_gather", Rule::Free("only fp8 reads it")),
     ("gradient_checkpointing", Reads(trainer::checkpointing)),
     ("gradient_checkpointing_kwargs", Reads(trainer::checkpointing_kwargs)),
@@ -161,14 +160,14 @@ const ROWS_ROWS: &[Row] = &[
     ("qlora_sharded_model_loading", Rule::Free(ONLY_QUANTIZED)),
     ("load_in_8bit", Reads(quantized::eight_bit_of_axolotl)),
     ("load_in_4bit", Reads(quantized::four_bit_of_axolotl)),
-    ("gptq", Refuses(QUANTIZED)),
+    ("gptq", Notes(super::words::GPTQ, Allowance::Unknown)),
     ("gptq_groupsize", Rule::Free(ONLY_QUANTIZED)),
     ("gptq_model_v1", Rule::Free(ONLY_QUANTIZED)),
     ("gptq_disable_exllama", Rule::Free(ONLY_QUANTIZED)),
     ("bnb_config_kwargs", Rule::Free(ONLY_QUANTIZED)),
     ("model_quantization_config", Reads(model_quantization)),
     ("model_quantization_config_kwargs", Rule::Free(ONLY_QUANTIZED)),
-    ("quantize_moe_experts", Refuses(QUANTIZED)),
+    ("quantize_moe_experts", Reads(quantized::experts_of_axolotl)),
     ("quantization", Rule::Free("after the training")),
     ("qat", Inside(QAT_ROWS)),
     ("relora", Notes("ReLoRA's restarts were not measured", Allowance::Fifth)),
@@ -191,7 +190,7 @@ const ROWS_ROWS: &[Row] = &[
     ("flash_attn_rms_norm", Notes(LIGER, Allowance::Less)),
     ("flash_attn_fuse_mlp", Notes(LIGER, Allowance::Less)),
     ("flash_attn_fuse_qkv", Notes(LIGER, Allowance::Less)),
-    ("flash_optimum", Refuses("BetterTransformer is not simulated")),
+    ("flash_optimum", Notes(super::words::BETTER_TRANSFORMER, Allowance::Fifth)),
     ("gemma4_hybrid_attn_impl", Notes("attention that differs by layer was not measured", Allowance::Fifth)),
     ("large_head_attention", Notes("attention of large heads was not measured", Allowance::Fifth)),
     ("flash_attn_d512", Notes("attention of large heads was not measured", Allowance::Fifth)),
@@ -257,11 +256,11 @@ const ROWS_ROWS: &[Row] = &[
     ("rl_beta", Reads(adam_beta)),
     ("trl", InsideOr(TRL_ROWS, |_, _| Became::NotUnderstood)),
     ("vllm", InsideOr(VLLM_ROWS, |_, _| Became::NotUnderstood)),
-    ("reward_model", Refuses("a reward model's training is not simulated")),
-    ("process_reward_model", Refuses("a reward model's training is not simulated")),
-    ("center_rewards_coefficient", Rule::Free(ONE_TASK)),
-    ("num_labels", Refuses("classification is not simulated")),
-    ("ebft", Refuses("energy-based fine-tuning is not simulated")),
+    ("reward_model", Reads(reward_model)),
+    ("process_reward_model", Reads(process_reward_model)),
+    ("center_rewards_coefficient", Sets(keys::REWARD_CENTER_REWARDS_COEFFICIENT)),
+    ("num_labels", Reads(label_count)),
+    ("ebft", Reads(|_, said| of_energy(said))),
     ("orpo_alpha", Rule::Free(ONE_TASK)),
     ("simpo_gamma", Rule::Free(ONE_TASK)),
     ("cpo_alpha", Rule::Free(ONE_TASK)),
@@ -279,7 +278,7 @@ const ROWS_ROWS: &[Row] = &[
     ("precompute_ref_log_probs", Sets(keys::DPO_PRECOMPUTE_REF_LOG_PROBS)),
     ("max_prompt_len", Rule::Free("how prompts are cut; rows are taken at their full length")),
     ("trainer_cls", Refuses("a trainer of one's own is not simulated")),
-    ("diffusion", Refuses(DIFFUSION)),
+    ("diffusion", Notes(super::words::DIFFUSION, Allowance::AllButStates)),
     ("unfrozen_parameters", Notes(FROZEN, Allowance::Less)),
     ("freeze_mm_modules", Notes(FROZEN, Allowance::Less)),
     ("lisa_n_layers", Notes("LISA trains some layers at a time: it takes less", Allowance::Less)),

@@ -96,7 +96,7 @@ pub(super) fn all_linear(facts: &mut Facts, said: &Said<'_>) -> Became {
     if !has_adapter(said) || !is_on(said.value) {
         return Became::NoMemory(NO_ADAPTER);
     }
-    facts.set_text(keys::LORA_TARGETS, "all-linear", said.place);
+    facts.set_text(keys::LORA_TARGETS, "all-linear-names", said.place);
     Became::Used(keys::LORA_TARGETS)
 }
 
@@ -114,12 +114,24 @@ pub(super) fn adapter_dtype(_: &mut Facts, said: &Said<'_>) -> Became {
     Became::NoMemory("peft's default")
 }
 
-pub(super) fn model_quantization(_: &mut Facts, said: &Said<'_>) -> Became {
+/// Models that are published in mxfp4, and the same with weights of bf16.
+const DEQUANTIZED: [(&str, &str); 3] = [
+    ("openai/gpt-oss-20b", "unsloth/gpt-oss-20b-BF16"),
+    ("openai/gpt-oss-safeguard-20b", "unsloth/gpt-oss-20b-BF16"),
+    ("openai/gpt-oss-120b", "unsloth/gpt-oss-120b-BF16"),
+];
+
+pub(super) fn model_quantization(facts: &mut Facts, said: &Said<'_>) -> Became {
     if !is_on(said.value) {
         return Became::NoMemory(OFF);
     }
     let kwargs = said.other("model_quantization_config_kwargs");
     if kwargs.as_ref().and_then(|kwargs| kwargs.get("dequantize")).is_some_and(is_on) {
+        if let Some(model) = facts.sets.iter_mut().find(|given| given.key == keys::MODEL)
+            && let Some((_, same)) = DEQUANTIZED.iter().find(|(name, _)| name.eq_ignore_ascii_case(&model.value))
+        {
+            (*same).clone_into(&mut model.value);
+        }
         return Became::NoMemory("the weights are dequantized when they are loaded");
     }
     Became::Refused(QUANTIZED.to_owned())
@@ -158,17 +170,63 @@ pub(super) fn parallel_degree(_: &mut Facts, said: &Said<'_>) -> Became {
     }
 }
 
+const ENERGY: &str = "energy-based fine-tuning is simulated in its update alone, as training on next tokens: what it generates and the \
+                      features that it compares lie beside; the range goes from weights and states alone and has no upper bound";
+
+/// The table of energy-based fine-tuning.
+pub(super) fn of_energy(said: &Said<'_>) -> Became {
+    match said.other("rl").is_some_and(|rl| rl == "ebft") {
+        true => Became::NoMemory("what `rl: ebft` says of it: only its update is simulated"),
+        false => Became::NoMemory("only `rl: ebft` reads it"),
+    }
+}
+
 pub(super) fn task_kind(facts: &mut Facts, said: &Said<'_>) -> Became {
     let task = match said.word().as_str() {
         "" | "null" => return Became::NoMemory(OFF),
         "dpo" | "ipo" => "dpo",
         "grpo" => "grpo",
+        "ebft" => {
+            facts.set_text(keys::TASK, "causal_lm", said.place);
+            return Became::Noted(ENERGY.to_owned(), Allowance::AllButStates);
+        }
         other => {
             return Became::Refused(format!("training by `{}` is not simulated", crate::text::brief_text(other)));
         }
     };
     facts.set_text(keys::TASK, task, said.place);
     Became::Used(keys::TASK)
+}
+
+/// A score of each row (`AutoModelForSequenceClassification` with one label), as TRL's RewardTrainer trains it.
+pub(super) fn reward_model(facts: &mut Facts, said: &Said<'_>) -> Became {
+    trains_head(facts, said, "reward")
+}
+
+/// A class of each step's end, which TRL's PRMTrainer trains as the Trainer trains classes of tokens.
+pub(super) fn process_reward_model(facts: &mut Facts, said: &Said<'_>) -> Became {
+    trains_head(facts, said, "token_classification")
+}
+
+fn trains_head(facts: &mut Facts, said: &Said<'_>, task: &str) -> Became {
+    if !is_on(said.value) {
+        return Became::NoMemory(OFF);
+    }
+    facts.set_text(keys::TASK, task, said.place);
+    Became::Used(keys::TASK)
+}
+
+pub(super) fn label_count(_: &mut Facts, said: &Said<'_>) -> Became {
+    if said.other_is_on("reward_model") {
+        return Became::NoMemory("a reward model has one label");
+    }
+    match said.value.as_u64() {
+        Some(2) if said.other_is_on("process_reward_model") => Became::NoMemory("as many as the head has by itself"),
+        _ if is_null(said.value) => Became::NoMemory(OFF),
+        _ => {
+            Became::Refused("of how many classes a head is, is not read here: say --set model.num_labels=N".to_owned())
+        }
+    }
 }
 
 pub(super) fn adam_beta(facts: &mut Facts, said: &Said<'_>) -> Became {
@@ -200,20 +258,34 @@ pub(super) fn model_config(facts: &mut Facts, said: &Said<'_>) -> Became {
     }
 }
 
+/// Whether a quantized model that is sharded reaches the GPU in parts (loaders/model.py; load_sharded_model_quant).
+fn packs_on_the_host(facts: &Facts, file: &[Entry]) -> bool {
+    let Some(table) = find_entry(file, "fsdp_config") else { return false };
+    let table = table.node.value();
+    let is_said = |name: &str| table.get(name).is_some_and(is_on);
+    let is_efficient = is_said("fsdp_cpu_ram_efficient_loading") || is_said("cpu_ram_efficient_loading");
+    is_efficient && facts.value_of(keys::QUANTIZATION).is_some()
+}
+
 /// Axolotl's own defaults and what it does beside.
 pub fn finish_axolotl(facts: &mut Facts, file: &[Entry]) {
+    // What is generated is not simulated there.
+    if find_entry(file, "rl").is_some_and(|entry| plain_text(&entry.node.value()) == "ebft") {
+        let generates = [keys::COMPLETION_LEN, keys::NUM_GENERATIONS, keys::GRPO_NUM_ITERATIONS, keys::GRPO_BETA];
+        facts.sets.retain(|given| !generates.contains(&given.key.as_str()));
+    }
     let task = facts.value_of(keys::TASK).unwrap_or("causal_lm").to_owned();
     facts.imply_key(keys::TASK, &task, "a config of Axolotl without `rl` trains on next tokens");
     facts.imply_key(
         keys::FRAMEWORK,
-        if task == "causal_lm" { "trainer" } else { "trl" },
+        if matches!(task.as_str(), "causal_lm" | "token_classification") { "trainer" } else { "trl" },
         "Axolotl trains with the Trainer's loop, or TRL's",
     );
     facts.imply_key(keys::OPTIMIZER, "adamw_fused", "Axolotl's optimizer: adamw_torch_fused");
     if find_entry(file, "adapter").is_none_or(|entry| is_null(&entry.node.value())) {
         facts.imply_key(keys::GRADIENT_CHECKPOINTING, false, "Axolotl's default");
     }
-    if task != "causal_lm" {
+    if matches!(task.as_str(), "dpo" | "grpo") {
         // Rows of DPO and GRPO are prompts and answers.
         if let Some(length) = facts.size_of(keys::SEQ_LEN) {
             facts.sets.retain(|given| given.key != keys::SEQ_LEN);
@@ -222,6 +294,14 @@ pub fn finish_axolotl(facts: &mut Facts, file: &[Entry]) {
                 facts.imply_key(keys::COMPLETION_LEN, length.saturating_sub(length / 2).max(1), "half of sequence_len");
             }
         }
+    }
+    if packs_on_the_host(facts, file) {
+        facts.left_open.push(LeftOpen {
+            text:
+                "weights are packed on the host here (cpu_ram_efficient_loading): loading takes less than is estimated"
+                    .to_owned(),
+            allowance: Allowance::Less,
+        });
     }
     facts.left_open.push(LeftOpen {
         text: "Axolotl trains with the Trainer's loop; what its own patches change was not measured, the range allows a fifth of \

@@ -127,6 +127,7 @@ fn shard_dtype(facts: &mut Facts, dtype: &str, said: &Said<'_>) {
 /// Parameters, gradients and states over the ranks.
 pub fn shard_job(facts: &mut Facts, version: u64, said: &Said<'_>) {
     facts.set_text(keys::PARALLEL, "fsdp2", said.place);
+    facts.takes_shards |= version == 1;
     let text = if version == 2 { SECOND } else { FIRST };
     let known = facts.left_open.iter().any(|left| left.text == text);
     if !known {

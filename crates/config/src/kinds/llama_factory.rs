@@ -24,7 +24,8 @@ const BADAM: &str =
 const ADAM_MINI: &str = "Adam-mini is simulated as AdamW: its states are about half, its step was not measured";
 const MUON: &str =
     "LLaMA-Factory's Muon is simulated as Muon for matrices beside AdamW; the range allows a fifth of the peak";
-const KTRANSFORMERS: &str = "KTransformers' experts on the host are not simulated";
+const KTRANSFORMERS: &str =
+    "KTransformers keeps the experts on the host: estimated is the whole model on the GPU, which takes no less";
 const MEGATRON: &str = "Megatron is not simulated";
 const MESH: &str = "a mesh of ranks is not simulated: a rank may hold more or less";
 const OTHER_LOSS: &str = "another loss was not measured: it may keep more";
@@ -118,7 +119,7 @@ const ROWS_ROWS: &[Row] = &[
     ("upcast_layernorm", Notes("norms kept in fp32 take more, which is not simulated", Allowance::Fifth)),
     ("upcast_lmhead_output", Notes("the head's output in fp32 takes more, which is not simulated", Allowance::Unknown)),
     ("shift_attn", Refuses("shifted sparse attention is not simulated")),
-    ("mixture_of_depths", Refuses("mixture of depths is not simulated")),
+    ("mixture_of_depths", Notes(super::words::DEPTHS, Allowance::AllButStates)),
     ("use_llama_pro", Notes("with part of the weights frozen it takes less than is estimated", Allowance::Less)),
     ("freeze_trainable_layers", Rule::Free("only finetuning_type freeze reads it")),
     ("freeze_trainable_modules", Rule::Free("only finetuning_type freeze reads it")),
@@ -160,12 +161,12 @@ const ROWS_ROWS: &[Row] = &[
     ("hyper_parallel_cp_size", Rule::Free("only HyperParallel reads it")),
     ("cp_size", Notes("context parallelism is not simulated: a rank takes less than is estimated", Allowance::Less)),
     ("cp_mode", Rule::Free("only context parallelism reads it")),
-    ("use_kt", Refuses(KTRANSFORMERS)),
+    ("use_kt", Notes(KTRANSFORMERS, Allowance::Less)),
     ("kt_config", Rule::Free("only KTransformers reads it")),
     ("kt_cpu_activation", Rule::Free("only KTransformers reads it")),
     ("kt_weight_path", Rule::Free("only KTransformers reads it")),
     ("kt_non_expert_weight_path", Rule::Free("only KTransformers reads it")),
-    ("fp8", Refuses("fp8 is not simulated")),
+    ("fp8", Notes(super::words::FP8, Allowance::AllButStates)),
     ("fp8_backend", Rule::Free("only fp8 reads it")),
     ("fp8_enable_fsdp_float8_all_gather", Rule::Free("only fp8 reads it")),
     ("use_dft_loss", Notes(OTHER_LOSS, Allowance::Unknown)),
@@ -222,6 +223,7 @@ fn training_stage(facts: &mut Facts, said: &Said<'_>) -> Became {
     let task = match said.word().as_str() {
         "sft" | "pt" => "causal_lm",
         "dpo" => "dpo",
+        "rm" => "reward",
         other => {
             return Became::Refused(format!("training by stage `{}` is not simulated", crate::text::brief_text(other)));
         }
@@ -235,10 +237,15 @@ fn is_lora(file: &[Entry]) -> bool {
     find_entry(file, "finetuning_type").is_none_or(|entry| plain_text(&entry.node.value()).eq_ignore_ascii_case("lora"))
 }
 
+fn is_tuned_by(file: &[Entry], word: &str) -> bool {
+    find_entry(file, "finetuning_type").is_some_and(|entry| plain_text(&entry.node.value()).eq_ignore_ascii_case(word))
+}
+
 fn finetuning_type(_: &mut Facts, said: &Said<'_>) -> Became {
     match said.word().as_str() {
         "lora" => Became::Used(keys::LORA_R),
         "full" => Became::NoMemory("all weights are trained, as they are where no adapter is"),
+        "oft" => Became::Noted(super::words::ROTATIONS.to_owned(), Allowance::AllButStates),
         "freeze" => {
             Became::Noted("with part of the weights frozen it takes less than is estimated".to_owned(), Allowance::Less)
         }
@@ -261,7 +268,7 @@ fn lora_targets(facts: &mut Facts, said: &Said<'_>) -> Became {
         return Became::NoMemory(NO_ADAPTER);
     }
     if said.word() == "all" {
-        facts.set_text(keys::LORA_TARGETS, "all-linear", said.place);
+        facts.set_text(keys::LORA_TARGETS, "all-linear-names", said.place);
         return Became::Used(keys::LORA_TARGETS);
     }
     peft::targets(facts, said)
@@ -336,22 +343,35 @@ pub fn finish_factory(facts: &mut Facts, file: &[Entry]) {
     }
     facts.imply_key(keys::TASK, "causal_lm", "LLaMA-Factory's stage: sft");
     let is_dpo = facts.value_of(keys::TASK) == Some("dpo");
+    let is_reward = facts.value_of(keys::TASK) == Some("reward");
     facts.imply_key(
         keys::FRAMEWORK,
-        if is_dpo { "trl" } else { "trainer" },
+        if is_dpo || is_reward { "trl" } else { "trainer" },
         "LLaMA-Factory trains with the Trainer's loop, or TRL's",
     );
     facts.imply_key(keys::SEQ_LEN, 2048, "LLaMA-Factory's cutoff_len");
     facts.imply_key(keys::GRADIENT_CHECKPOINTING, true, "LLaMA-Factory checkpoints unless it is told not to");
+    if is_reward {
+        facts.left_open.push(LeftOpen {
+            text: "LLaMA-Factory's reward model keeps the language-model head beside its value head: a pass makes logits of all tokens in \
+                   fp32, which nothing reads and which are not simulated"
+                .to_owned(),
+            allowance: Allowance::Unknown,
+        });
+    }
     if is_dpo {
         let length = facts.size_of(keys::SEQ_LEN).unwrap_or(2048);
         facts.sets.retain(|given| given.key != keys::SEQ_LEN);
         facts.imply_key(keys::PROMPT_LEN, (length / 2).max(1), "half of cutoff_len");
         facts.imply_key(keys::COMPLETION_LEN, length.saturating_sub(length / 2).max(1), "half of cutoff_len");
     }
+    if is_tuned_by(file, "oft") {
+        facts.imply_key(keys::LORA_R, 1, "LLaMA-Factory's OFT, as the smallest adapter");
+        facts.imply_key(keys::LORA_TARGETS, "all-linear", "LLaMA-Factory's oft_target: all");
+    }
     if is_lora(file) {
         facts.imply_key(keys::LORA_R, 8, "LLaMA-Factory's lora_rank");
-        facts.imply_key(keys::LORA_TARGETS, "all-linear", "LLaMA-Factory's lora_target: all");
+        facts.imply_key(keys::LORA_TARGETS, "all-linear-names", "LLaMA-Factory's lora_target: all");
     }
     weight_dtype(facts, file);
     let reentrant = find_entry(file, "use_reentrant_gc").is_none_or(|entry| is_on(&entry.node.value()));
@@ -372,7 +392,7 @@ fn weight_dtype(facts: &mut Facts, file: &[Entry]) {
         return;
     }
     let dtype = match facts.autocast {
-        Some((Some(dtype), _)) if is_lora(file) => dtype,
+        Some((Some(dtype), _)) if is_lora(file) || is_tuned_by(file, "oft") => dtype,
         _ => Dtype::Fp32,
     };
     facts.weights = Some((Weights::As(dtype), None));

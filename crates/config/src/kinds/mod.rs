@@ -19,4 +19,5 @@ pub mod torchtitan;
 pub mod trainer;
 pub mod trl;
 pub mod verl;
+pub mod verl_workers;
 pub mod words;

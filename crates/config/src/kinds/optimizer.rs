@@ -50,6 +50,7 @@ pub fn read(facts: &mut Facts, said: &Said<'_>) -> Became {
     match WORDS.iter().find(|(theirs, ..)| *theirs == word) {
         Some((_, ours, noted)) => {
             facts.set_text(keys::OPTIMIZER, ours, said.place);
+            facts.takes_shards |= noted.is_some_and(|(text, _)| matches!(text, TORCHAO | TORCHAO_4BIT));
             match noted {
                 Some((text, allowance)) => Became::Noted((*text).to_owned(), *allowance),
                 None => Became::Used(keys::OPTIMIZER),

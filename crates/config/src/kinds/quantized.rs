@@ -76,7 +76,11 @@ pub fn four_bit_of_axolotl(facts: &mut Facts, said: &Said<'_>) -> Became {
         return became;
     }
     imply_nested(facts, "Axolotl's");
-    facts.imply_key(keys::PREPARE_FOR_KBIT_TRAINING, true, "Axolotl's");
+    // loaders/model.py, `_prepare_model_for_quantization`: FSDP wants one dtype, and experts would be unpacked.
+    let is_sharded = said.other_is_on("fsdp") || said.other_is_on("fsdp_config");
+    if !is_sharded && !said.other_is_on("quantize_moe_experts") {
+        facts.imply_key(keys::PREPARE_FOR_KBIT_TRAINING, true, "Axolotl's");
+    }
     Became::Noted(AXOLOTL.to_owned(), Allowance::Fifth)
 }
 
@@ -86,6 +90,17 @@ pub fn eight_bit_of_axolotl(facts: &mut Facts, said: &Said<'_>) -> Became {
         Became::Used(_) => Became::Noted(AXOLOTL.to_owned(), Allowance::Fifth),
         off => off,
     }
+}
+
+/// Axolotl's `quantize_moe_experts`, which only quantized models read.
+pub fn experts_of_axolotl(facts: &mut Facts, said: &Said<'_>) -> Became {
+    if !is_on(said.value) {
+        return Became::NoMemory(OFF);
+    }
+    if !said.other_is_on(FOUR_BITS) && !said.other_is_on("load_in_8bit") {
+        return Became::Refused("Axolotl takes it with `load_in_4bit` or `load_in_8bit` alone".to_owned());
+    }
+    facts.set_key(keys::QUANTIZE_MOE_EXPERTS, said.value, said.place)
 }
 
 /// Unsloth's `load_in_4bit`: nf4 with quantized scales; its own preparation leaves norms as they are.

@@ -48,9 +48,9 @@ const AUX: &str = "the router's own loss: a number";
 pub const SFT: &[Row] = &[
     ("max_length", Reads(sft_length)),
     ("max_seq_length", Reads(old_length)),
-    ("packing", Notes(PACKING, Allowance::Fifth)),
+    ("packing", Reads(packing)),
     ("packing_strategy", Rule::Free("only packing reads it")),
-    ("padding_free", Notes(PACKING, Allowance::Fifth)),
+    ("padding_free", Sets(keys::PADDING_FREE)),
     ("eval_packing", Rule::Free(super::words::EVAL)),
     ("loss_type", Reads(sft_loss)),
     ("completion_only_loss", Notes(ALL_POSITIONS, Allowance::None)),
@@ -207,6 +207,19 @@ fn old_length(facts: &mut Facts, said: &Said<'_>) -> Became {
     let text = "TRL 1.16 reads `max_length` and leaves this older name unread, cutting rows at 1024 tokens; the longer of both is \
                 estimated";
     Became::Noted(text.to_owned(), Allowance::None)
+}
+
+/// `packing`: with its default strategy documents lie end to end in one row, with `wrapped` they are cut to rows of one length.
+fn packing(facts: &mut Facts, said: &Said<'_>) -> Became {
+    if !is_on(said.value) {
+        return Became::NoMemory(OFF);
+    }
+    if said.other("packing_strategy").is_some_and(|strategy| strategy == "wrapped") {
+        facts.set_text(keys::PADDED, false, said.place);
+        return Became::Used(keys::PADDED);
+    }
+    facts.set_text(keys::PADDING_FREE, true, said.place);
+    Became::Used(keys::PADDING_FREE)
 }
 
 fn sft_loss(_: &mut Facts, said: &Said<'_>) -> Became {

@@ -1,16 +1,15 @@
-//! verl's Hydra keys: its SFT trainer is estimated, its workers of reinforcement learning are not.
+//! verl's Hydra keys: those of its SFT trainer, and those that all its trainers read.
 
 use tonnage_core::job::{Allowance, LeftOpen, keys};
 
-use super::words::{CODE, DATA, LOGS, LOSS, NAME, OFFLOAD, PACKING, SAMPLING, SAVES, SCALAR, SEED, TOKENS};
+use super::words::{CODE, DATA, LOGS, NAME, OFFLOAD, PACKING, SAVES, SCALAR, SEED, TOKENS};
 use crate::facts::{Dtype, Facts, Weights};
 use crate::rule::Rule::{Free, Notes, Reads, Refuses, Sets};
 use crate::rule::{Became, OFF, Row, Said};
 use crate::tree::is_on;
 
-const WORKERS: &str = "verl's workers (actor, reference, critic, engine) are not simulated";
+const RANK: &str = "model.lora_rank";
 const ENGINE: &str = "the engine of verl's workers is not simulated";
-const OF_WORKERS: &str = "only verl's workers of reinforcement learning read it, which are not simulated";
 const MESH: &str = "several parallel dimensions at once are not simulated: a rank may hold more or less";
 
 /// Its keys, written with dots.
@@ -28,8 +27,8 @@ pub const ROWS: &[Row] = &[
     ("model.use_shm", Free("files are copied to the host's memory before they are read")),
     ("model.external_lib", Free(CODE)),
     ("model.lora_rank", Reads(lora_rank)),
-    ("model.lora_alpha", Reads(|facts, said| of_adapter(facts, said, keys::LORA_ALPHA))),
-    ("model.target_modules", Reads(|facts, said| of_adapter(facts, said, keys::LORA_TARGETS))),
+    ("model.lora_alpha", Reads(|facts, said| of_adapter(facts, said, (RANK, keys::LORA_ALPHA)))),
+    ("model.target_modules", Reads(|facts, said| of_adapter(facts, said, (RANK, keys::LORA_TARGETS)))),
     ("model.use_liger", Sets(keys::USE_LIGER_KERNEL)),
     ("model.use_remove_padding", Notes(PACKING, Allowance::Fifth)),
     ("use_remove_padding", Notes(PACKING, Allowance::Fifth)),
@@ -65,35 +64,23 @@ pub const ROWS: &[Row] = &[
     ("config-path", Free(NAME)),
     ("config-name", Free(NAME)),
     ("custom_reward_function.*", Free("a function of texts, which runs on the host")),
-    // Its workers.
-    ("algorithm.adv_estimator", Refuses(WORKERS)),
-    ("algorithm.*", Free(LOSS)),
-    ("actor_rollout_ref.model.path", Refuses(WORKERS)),
-    ("actor_rollout_ref.rollout.temperature", Free(SAMPLING)),
-    ("actor_rollout_ref.rollout.top_k", Free(SAMPLING)),
-    ("actor_rollout_ref.rollout.top_p", Free(SAMPLING)),
-    ("actor_rollout_ref.actor.optim.lr", Free(SCALAR)),
-    ("actor_rollout_ref.*", Free(OF_WORKERS)),
-    ("critic.*", Free(OF_WORKERS)),
-    ("reward_model.*", Free(OF_WORKERS)),
-    ("reward.*", Free(OF_WORKERS)),
-    ("reward_manager.*", Free(OF_WORKERS)),
-    ("rollout.*", Free(OF_WORKERS)),
     ("data.tokenizer", Free(TOKENS)),
     ("data.*", Free(DATA)),
 ];
 
-fn lora_rank(facts: &mut Facts, said: &Said<'_>) -> Became {
+/// `lora_rank`: 0 makes no adapter.
+pub fn lora_rank(facts: &mut Facts, said: &Said<'_>) -> Became {
     match said.value.as_u64() {
         Some(0) | None => Became::NoMemory(OFF),
         Some(_) => facts.set_key(keys::LORA_R, said.value, said.place),
     }
 }
 
-fn of_adapter(facts: &mut Facts, said: &Said<'_>, key: &'static str) -> Became {
-    let rank = said.other("model.lora_rank").and_then(|rank| rank.as_u64()).unwrap_or(0);
+/// A key of adapters, which are made where the key `rank` is more than 0.
+pub fn of_adapter(facts: &mut Facts, said: &Said<'_>, (rank, key): (&str, &'static str)) -> Became {
+    let rank = said.other(rank).and_then(|rank| rank.as_u64()).unwrap_or(0);
     if rank == 0 || !is_on(said.value) {
-        return Became::NoMemory("no adapter is made: model.lora_rank is 0");
+        return Became::NoMemory("no adapter is made: lora_rank is 0");
     }
     match said.word().as_str() {
         "all-linear" => facts.set_key(key, said.value, said.place),
@@ -126,9 +113,8 @@ fn parallel_degree(_: &mut Facts, said: &Said<'_>) -> Became {
     }
 }
 
-/// What verl's SFT trainer does where nobody says otherwise (trainer/fsdp_sft_trainer.py).
-pub fn finish_verl(facts: &mut Facts) {
-    facts.imply_key(keys::TASK, "causal_lm", "verl's SFT trainer");
+/// What all of verl's FSDP workers do where nobody says otherwise (workers/fsdp_workers.py).
+pub fn imply_loop(facts: &mut Facts) {
     facts.imply_key(keys::FRAMEWORK, "loop", "verl's own loop");
     facts.imply_key(keys::PARALLEL, "fsdp2", "verl shards with FSDP");
     facts.imply_key(keys::FSDP2_PARAM_DTYPE, "bf16", "verl's mixed precision");
@@ -136,6 +122,12 @@ pub fn finish_verl(facts: &mut Facts) {
     facts.imply_key(keys::GRADIENT_CHECKPOINTING, true, "verl's enable_gradient_checkpointing");
     facts.imply_key(keys::CLIP_GRAD_NORM, 1.0, "verl's clip_grad");
     facts.imply_key(keys::USE_CACHE, false, "verl calls the model without a KV cache");
+}
+
+/// What verl's SFT trainer does where nobody says otherwise (trainer/fsdp_sft_trainer.py).
+pub fn finish_verl(facts: &mut Facts) {
+    facts.imply_key(keys::TASK, "causal_lm", "verl's SFT trainer");
+    imply_loop(facts);
     facts.imply_key(keys::MICRO_BATCH_SIZE, 4, "verl's data.micro_batch_size_per_gpu");
     facts.imply_key(keys::SEQ_LEN, 1024, "verl's data.max_length");
     if facts.weights.is_none() {

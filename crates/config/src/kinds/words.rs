@@ -32,6 +32,9 @@ pub const TOKENS: &str = "how texts become tokens; rows are taken at their full 
 /// What is said of code that is compiled.
 pub const COMPILE: &str = "torch.compile is not simulated: fused kernels keep other activations, as a rule fewer; `tonnage rehearse` \
                            runs the script";
+/// What is said of products in fp8.
+pub const FP8: &str = "products in fp8 make copies of their operands, which is not simulated: the range goes from weights and states alone \
+                       and has no upper bound";
 /// What is said of quantized weights.
 pub const QUANTIZED: &str = "these weights of 4 or 8 bits are not simulated";
 /// What is said of offloading.
@@ -40,3 +43,16 @@ pub const OFFLOAD: &str = "what is offloaded to the host is counted on the GPU: 
 /// What is said of packed rows.
 pub const PACKING: &str = "packed rows are simulated as rows of their full length; how they are laid end to end was not measured, the \
                            range allows a fifth of the peak";
+/// What is said of weights of GPTQ.
+pub const GPTQ: &str = "weights of GPTQ are simulated as bitsandbytes' nf4; how they are unpacked was not measured";
+/// What is said of optimum's BetterTransformer.
+pub const BETTER_TRANSFORMER: &str = "BetterTransformer's attention is PyTorch's own; the range allows a fifth";
+/// What is said of training by diffusion.
+pub const DIFFUSION: &str = "training by diffusion is simulated as training on next tokens: the range goes from weights and states alone \
+                         and has no upper bound";
+/// What is said of OFT's adapters.
+pub const ROTATIONS: &str = "OFT's rotations are simulated as adapters of rank 1, whose states are smaller: what it makes of them for each \
+                         layer is not, so that the range goes from weights and states alone and has no upper bound";
+/// What is said of mixture of depths.
+pub const DEPTHS: &str = "mixture of depths is simulated as all tokens through all layers, without its routers: the range goes from weights and \
+                      states alone and has no upper bound";

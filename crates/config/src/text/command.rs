@@ -3,8 +3,9 @@
 use serde_json::Value;
 use tonnage_core::job::{JobError, Place};
 
+use super::shell::{Line, Word, shell_lines};
 use super::{Lines, MAX_VALUES, read_scalar, unreadable_file};
-use crate::tree::{Entry, Node, find_entry};
+use crate::tree::{Entry, Node, find_entry, same_key};
 
 /// A command that starts a training.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -17,6 +18,8 @@ pub struct Command {
     pub program: String,
     /// What follows the program, options with their values.
     pub arguments: Vec<Entry>,
+    /// Keys that a later word gives again, as Hydra lets it: the earlier ones.
+    pub replaced: Vec<Entry>,
     /// Words that are no options: files, mostly.
     pub words: Vec<Entry>,
 }
@@ -51,107 +54,9 @@ fn is_module(word: &str) -> bool {
     word.starts_with("openrlhf.") || word.starts_with("verl.trainer")
 }
 
-struct Word {
-    text: String,
-    at: usize,
-}
-
-#[derive(Default)]
-struct Line {
-    words: Vec<Word>,
-}
-
-/// The words of each command, quotes taken off, lines that end in `\` joined, variables that the text sets filled in.
-fn shell_lines(text: &str) -> Vec<Line> {
-    let mut lines = Vec::new();
-    let mut variables: Vec<(String, String)> = Vec::new();
-    let mut line = Line::default();
-    let mut word: Option<Word> = None;
-    let mut quote: Option<char> = None;
-    let mut characters = text.char_indices().peekable();
-    while let Some((at, c)) = characters.next() {
-        match (quote, c) {
-            (Some(open), c) if c == open => quote = None,
-            (None, '\'' | '"') => {
-                quote = Some(c);
-                word.get_or_insert_with(|| Word { text: String::new(), at });
-            }
-            (quote, '\\') if quote != Some('\'') => {
-                // A line that goes on, with or without a carriage return.
-                characters.next_if(|(_, next)| *next == '\r');
-                match characters.next() {
-                    Some((_, '\n')) | None => {}
-                    Some((_, next)) => word.get_or_insert_with(|| Word { text: String::new(), at }).text.push(next),
-                }
-            }
-            (None, '#') if word.is_none() => while characters.next_if(|(_, next)| *next != '\n').is_some() {},
-            (None, '\n' | ';' | '&' | '|') => {
-                line.words.extend(word.take());
-                end_line(&mut line, &mut lines, &mut variables);
-            }
-            (None, c) if c.is_whitespace() => line.words.extend(word.take()),
-            (quote, '$') if quote != Some('\'') => {
-                let value = expand_variable(&mut characters, &variables);
-                word.get_or_insert_with(|| Word { text: String::new(), at }).text.push_str(&value);
-            }
-            (_, c) => word.get_or_insert_with(|| Word { text: String::new(), at }).text.push(c),
-        }
-    }
-    line.words.extend(word);
-    end_line(&mut line, &mut lines, &mut variables);
-    lines
-}
-
-/// Ends a command; assignments are remembered.
-fn end_line(line: &mut Line, lines: &mut Vec<Line>, variables: &mut Vec<(String, String)>) {
-    let mut words = std::mem::take(line).words.into_iter().peekable();
-    words.next_if(|word| word.text == "export");
-    while let Some((name, value)) = words.peek().and_then(|word| word.text.split_once('=')) {
-        if !is_name(name) {
-            break;
-        }
-        let (name, value) = (name.to_owned(), value.to_owned());
-        variables.retain(|(known, _)| *known != name);
-        if variables.len() < 1000 {
-            variables.push((name, value));
-        }
-        words.next();
-    }
-    let words: Vec<Word> = words.collect();
-    if !words.is_empty() {
-        lines.push(Line { words });
-    }
-}
-
-fn is_name(text: &str) -> bool {
-    !text.is_empty() && text.chars().all(|c| c.is_ascii_alphanumeric() || c == '_')
-}
-
 /// Whether it is a key of Hydra's (`actor.optim.lr`).
 fn is_path(text: &str) -> bool {
     !text.is_empty() && text.chars().all(|c| c.is_ascii_alphanumeric() || "._+-@/".contains(c))
-}
-
-/// What `$NAME`, `${NAME}` or `${NAME:-default}` is; the word itself where nobody sets it.
-fn expand_variable(
-    characters: &mut std::iter::Peekable<std::str::CharIndices<'_>>,
-    variables: &[(String, String)],
-) -> String {
-    let braces = characters.next_if(|(_, c)| *c == '{').is_some();
-    let mut name = String::new();
-    while let Some((_, c)) = characters.next_if(|(_, c)| c.is_ascii_alphanumeric() || *c == '_') {
-        name.push(c);
-    }
-    let mut default = String::new();
-    if braces {
-        while let Some((_, c)) = characters.next_if(|(_, c)| *c != '}' && *c != '\n') {
-            default.push(c);
-        }
-        characters.next_if(|(_, c)| *c == '}');
-    }
-    let known = variables.iter().find(|(known, _)| *known == name).map(|(_, value)| value.clone());
-    let default = default.strip_prefix(":-").map(str::to_owned);
-    known.or(default).unwrap_or_else(|| format!("${name}"))
 }
 
 fn command_of(name: &str, text: &str, line: &Line) -> Result<Command, JobError> {
@@ -189,6 +94,8 @@ fn command_of(name: &str, text: &str, line: &Line) -> Result<Command, JobError> 
             command.program.clone_from(&word.text);
         } else if let Some((key, value)) = word.text.split_once('=').filter(|_| in_program) {
             let key = key.trim_start_matches('+').to_owned();
+            let is_again = |entry: &mut Entry| same_key(&entry.key, &key);
+            command.replaced.extend(command.arguments.extract_if(.., is_again));
             push(&mut command.arguments, key, read_scalar(value), place(word.at), name)?;
         } else if in_program && !matches!(word.text.as_str(), "$@" | "$*" | "EOF") {
             let entry = Entry { key: word.text.clone(), place: Some(place(word.at)), node: Node::Value(Value::Null) };

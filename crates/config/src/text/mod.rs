@@ -1,8 +1,11 @@
 //! From texts to entries: a reader a format, each bounded in depth and size.
 
+mod arithmetic;
 pub mod command;
 pub mod json;
 pub mod python;
+mod script;
+pub mod shell;
 pub mod toml;
 pub mod yaml;
 
