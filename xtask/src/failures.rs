@@ -33,7 +33,12 @@ another rank's death; a warning is often printed and not fatal. Exceptions are f
 itself, with the innermost line of the program's own code; launchers' and victims' are told apart from the program's. Of
 several causes the root is the one of the rank that a launcher names, else the earliest by the logs' own times; in one
 process the last exception that nobody caught. A first rank is named only where a launcher, a lone exception or a
-collective that stopped earlier than others' names it.
+collective that stopped earlier than others' names it, or where several raised the same into one log, the first of them all
+of its traceback before the next.
+
+Of commands that write one after another into a log the last one counts: what stands before is over where a launcher had
+closed and another failed or went on, where the log's first lines come again, or where more follows than a program holds back
+until it ends. Behind a scheduler's word that it cancelled the job, broken pipes and lost peers are no causes.
 
 What shells, schedulers and C's library say in fixed words (`nvcc: not found`, `free(): invalid pointer`) counts as a log's last
 words alone, for elsewhere it is talk.

@@ -51,6 +51,8 @@ fn job_texts() -> Vec<(&'static str, String)> {
             ),
         ),
         ("dpo", with(LLAMA, "task = \"dpo\"\nprompt_len = 8\ncompletion_len = 8")),
+        ("reward", with(LLAMA, "task = \"reward\"\nseq_len = 64")),
+        ("classes", with(LLAMA, "task = \"sequence_classification\"\nseq_len = 64")),
         ("swarm", with(LLAMA, "task = \"swarm\"\nprompt_len = 8\ncompletion_len = 8\nnum_generations = 4")),
         ("hrm", with(HRM, "task = \"hrm\"\nseq_len = 64")),
         // A model as people have it, of which every pass makes many events.

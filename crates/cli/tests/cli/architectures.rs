@@ -84,15 +84,19 @@ fn a_tower_that_is_left_out_never_ends_in_fits() {
 
 #[test]
 fn other_heads_are_refused_unless_the_job_says_otherwise() {
-    let classifier = json!({"model_type": "llama", "architectures": ["LlamaForSequenceClassification"], "hidden_size": 64,
+    let classifier = json!({"model_type": "llama", "architectures": ["LlamaForQuestionAnswering"], "hidden_size": 64,
         "intermediate_size": 128, "num_hidden_layers": 1, "num_attention_heads": 4, "vocab_size": 100});
     let folder = config("classifier", &classifier);
     let path = folder.to_str().unwrap();
     let refused = tonnage(&["estimate", path]);
     let stderr = String::from_utf8(refused.stderr).unwrap();
     assert_eq!(refused.status.code(), Some(2));
-    assert!(stderr.contains("`LlamaForSequenceClassification` has no language-model head"), "{stderr}");
+    assert!(stderr.contains("the head of `LlamaForQuestionAnswering` is not simulated"), "{stderr}");
     assert!(stderr.contains("tonnage rehearse"), "{stderr}");
+    let classes =
+        answer(&["estimate", path, "--set", r#"model.architectures=["LlamaForSequenceClassification"]"#, "--json"]);
+    let task = classes["job"].as_array().and_then(|keys| keys.iter().find(|one| one["key"] == "task"));
+    assert_eq!(task.map(|task| &task["value"]), Some(&json!("sequence_classification")));
     let said = tonnage(&["estimate", path, "--set", r#"model.architectures=["LlamaForCausalLM"]"#]);
     assert_eq!(said.status.code(), Some(0), "{}", String::from_utf8_lossy(&said.stderr));
 }

@@ -47,7 +47,7 @@ fn configs_that_are_not_modelled() {
         ("llava", json!({})),
         ("nobody_knows", json!({})),
         ("llama", quantized),
-        ("llama", json!({"architectures": ["LlamaForSequenceClassification"]})),
+        ("llama", json!({"architectures": ["LlamaForQuestionAnswering"]})),
         ("roberta", json!({"architectures": ["RobertaForQuestionAnswering"]})),
         ("xlm-roberta", json!({"architectures": ["XLMRobertaForSequenceClassification"], "num_labels": 1})),
         ("helium", json!({"num_local_experts": 8})),
@@ -65,12 +65,12 @@ fn configs_that_are_not_modelled() {
 
 #[test]
 fn jobs_that_are_not_modelled() {
-    let cases: [&[&str]; 19] = [
+    let cases: [&[&str]; 20] = [
         &["phi-3.5-moe-instruct"],
         &["mixtral-8x7b-v0.1", "--lora-r", "8", "--lora-targets", "all-linear"],
         &["mixtral-8x7b-v0.1", "--parallel", "tensor", "--world-size", "2"],
         &["gpt2", "--parallel", "tensor", "--world-size", "2"],
-        &["llama-3.2-1b", "--parallel", "fsdp2", "--world-size", "2", "--lora-r", "8"],
+        &["llama-3.2-1b", "--parallel", "fsdp2", "--world-size", "2", "--optimizer", "adamw8bit"],
         &["llama-3.2-1b", "--parallel", "fsdp2", "--world-size", "2", "--precision", "amp-fp16"],
         &["llama-3.2-1b", "--parallel", "fsdp2", "--world-size", "2", "--optimizer", "adafactor"],
         &["llama-3.2-1b", "--task", "grpo", "--parallel", "ddp", "--world-size", "2"],
@@ -78,8 +78,21 @@ fn jobs_that_are_not_modelled() {
         &["gpt2", "--attention", "flash_attention_2", "--precision", "bf16", "--gpu", "l4"],
         &["llama-3.2-1b", "--attention", "flash_attention_2", "--precision", "bf16", "--task", "grpo", "--gpu", "l4"],
         &["gpt2", "--loss", "liger"],
-        &["llama-3.2-1b", "--load-in-4bit", "--lora-r", "8", "--task", "dpo"],
+        &["llama-3.2-1b", "--load-in-4bit", "--lora-r", "8", "--task", "grpo"],
         &["llama-3.2-1b", "--quantization", "int8", "--lora-r", "8", "--parallel", "deepspeed", "--world-size", "2"],
+        &[
+            "llama-3.2-1b",
+            "--quantization",
+            "int8",
+            "--lora-r",
+            "8",
+            "--parallel",
+            "fsdp2",
+            "--world-size",
+            "2",
+            "--precision",
+            "bf16",
+        ],
         &["gpt2", "--torch-compile"],
         &["gpt2", "--cpu-offload"],
         &["gpt2", "--task", "ppo"],

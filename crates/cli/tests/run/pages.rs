@@ -37,7 +37,7 @@ const OTHERWISE: &[(&str, &str, Way)] = &[
     ("accuracy.md", "cargo xtask accuracy ", Way::Left("another program's: the lane `accuracy`")),
     ("estimate.md", "tonnage estimate examples/grpo-7b-judge-14b.toml ", Way::Ends(1)),
     ("estimate.md", "tonnage estimate examples/sapo-gpt2-swarm.toml ", Way::Ends(1)),
-    ("estimate.md", "tonnage estimate llama-3.1-8b --quantization nf4 ", Way::Ends(1)),
+    ("estimate.md", "tonnage estimate llama-3.1-8b --quantization nf4 --bnb-4bit-compute-dtype ", Way::Ends(1)),
     ("fit.md", "tonnage fit examples/sapo-gpt2-swarm.toml ", Way::Ends(1)),
     ("generate.md", "tonnage generate ", Way::Torch),
     ("rehearse.md", "tonnage rehearse ", Way::Torch),
