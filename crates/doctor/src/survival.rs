@@ -81,24 +81,8 @@ impl Located<'_> {
             step.line > line && (step.rank == self.rank() || step.rank.is_none() || self.rank().is_none())
         };
         let steps = scan.steps.iter().filter(same);
-        let restarted = scan.restarts.iter().any(|restart| {
-            let later = |other: &Finding| other.line > *restart && other.strength() > Strength::Warning;
-            let is_last = scan.lines <= *restart + PROMPT;
-            let is_long = scan.lines > *restart + OF_A_RUN;
-            let got_on =
-                is_last || is_long || steps.clone().any(|step| step.line > *restart) || scan.findings.iter().any(later);
-            *restart > line && got_on
-        });
         // The line that says that the job is put back is where it starts again.
         let requeued = self.class() == Class::Requeued && steps.clone().next().is_some();
-        let is_earlier_run = scan.new_runs.iter().any(|(run, stamp)| {
-            let apart = self.finding.stamp.is_some_and(|then| then.seconds_to(*stamp) >= NEW_RUN);
-            *run > line && apart && scan.lines > *run + PROMPT
-        });
-        // A script goes on after a command that is not there, as `module` where the node has no modules.
-        let is_left_out = self.class() == Class::Usage
-            && has_phrase(&self.finding.text, ": command not found")
-            && scan.lines > line + OF_A_RUN;
         // Who warned of it, or raised it in a thread of its own, did not end the program: any step shows that it goes on.
         let of_thread = matches!(&self.finding.cause, FailureCause::Raised(it) if it.raiser == Raiser::Aside);
         let aside = of_thread || matches!(self.finding.tone, Tone::Warned);
@@ -116,10 +100,10 @@ impl Located<'_> {
         let needed = if aside { 1 } else { RISING - usize::from(caught) };
         ended_well
             || after_the_end
-            || restarted
+            || self.is_restarted(&steps)
             || requeued
-            || is_left_out
-            || is_earlier_run
+            || self.is_left_out()
+            || self.is_before_new_run()
             || goes_on
             || is_passed_over
             || self.is_of_an_ended_job()
@@ -129,6 +113,33 @@ impl Located<'_> {
             || self.is_outlived()
             || self.is_logged()
             || rising_steps(steps) >= needed
+    }
+
+    /// Whether a new start, after it, got somewhere: steps, further findings, lines of a run.
+    fn is_restarted<'s>(&self, steps: &(impl Iterator<Item = &'s Progress> + Clone)) -> bool {
+        let (scan, line) = (&self.source.scan, self.finding.last_line);
+        scan.restarts.iter().filter(|restart| **restart > line).any(|restart| {
+            let later = |other: &Finding| other.line > *restart && other.strength() > Strength::Warning;
+            let is_last = scan.lines <= *restart + PROMPT;
+            let is_long = scan.lines > *restart + OF_A_RUN;
+            is_last || is_long || steps.clone().any(|step| step.line > *restart) || scan.findings.iter().any(later)
+        })
+    }
+
+    /// Whether a run began long after it, by the clock, and wrote more than its head.
+    fn is_before_new_run(&self) -> bool {
+        let scan = &self.source.scan;
+        scan.new_runs.iter().any(|(run, stamp)| {
+            let apart = self.finding.stamp.is_some_and(|then| then.seconds_to(*stamp) >= NEW_RUN);
+            *run > self.finding.last_line && apart && scan.lines > *run + PROMPT
+        })
+    }
+
+    /// Whether it is a command that is not there, as `module` where the node has no modules, which its script goes on without.
+    fn is_left_out(&self) -> bool {
+        self.class() == Class::Usage
+            && has_phrase(&self.finding.text, ": command not found")
+            && self.source.scan.lines > self.finding.last_line + OF_A_RUN
     }
 
     /// Whether another program began after it where the log is of one process at a time, or the same one began several

@@ -29,7 +29,7 @@ use crate::quote::{self, Wrapped};
 use crate::setting::Setting;
 use crate::signature::{Reading, SIGNATURES};
 use crate::stamp::Stamp;
-use crate::traceback::{Tracebacks, cut_text};
+use crate::traceback::{CutOff, Tracebacks, cut_text};
 use crate::utf16::Utf16;
 use crate::waiting::{Draft, LONGEST_EVIDENCE, Waiting};
 
@@ -125,15 +125,7 @@ impl Scanner {
         if let Some(only) = self.utf16.finish() {
             self.feed_utf8(&[only]);
         }
-        let rest = std::mem::take(&mut self.pending);
-        if !rest.is_empty() {
-            self.long_line(&rest, b"", None);
-            self.lines += 1;
-            self.history.extend(&rest);
-        }
-        for waiting in std::mem::take(&mut self.waiting) {
-            self.keep(waiting);
-        }
+        self.take_pending();
         let cut_off = self.tracebacks.cut_off(self.lines);
         for ended in self.tracebacks.finish() {
             // A head that follows from an exception which is told in full says less than that.
@@ -143,21 +135,7 @@ impl Scanner {
             }
         }
         let tail = self.history.text(b"");
-        let is_chat = is_only_chat(&self.head);
-        if !is_chat {
-            self.last_words(&tail);
-            self.cut_off(cut_off.as_ref(), &tail);
-            self.diverged(&tail);
-        }
-        if prose::is_document(&tail, self.lines) {
-            self.kept.drop_said();
-        }
-        if let Some(lines) = prose::talked_of(&tail, self.lines) {
-            self.kept.drop_lines(&lines);
-        }
-        if is_chat {
-            self.kept.drop_all();
-        }
+        self.judge_tail(&tail, cut_off.as_ref());
         self.kept.date(&tail, self.lines);
         let seen = self.life.finish(&tail, self.lines);
         self.setting.learn(&String::from_utf8_lossy(&self.head));
@@ -180,6 +158,38 @@ impl Scanner {
             last_error: self.last_error,
             last_stamp: tail.lines().rev().take(CLOSING).find_map(Stamp::of_line),
             setting: self.setting,
+        }
+    }
+
+    /// Takes what has no end of line yet, and lines that waited for what follows them.
+    fn take_pending(&mut self) {
+        let rest = std::mem::take(&mut self.pending);
+        if !rest.is_empty() {
+            self.long_line(&rest, b"", None);
+            self.lines += 1;
+            self.history.extend(&rest);
+        }
+        for waiting in std::mem::take(&mut self.waiting) {
+            self.keep(waiting);
+        }
+    }
+
+    /// Finds what only a log's last lines tell, and drops what a document or a chat talks of.
+    fn judge_tail(&mut self, tail: &str, cut_off: Option<&CutOff>) {
+        let is_chat = is_only_chat(&self.head);
+        if !is_chat {
+            self.last_words(tail);
+            self.cut_off(cut_off, tail);
+            self.diverged(tail);
+        }
+        if prose::is_document(tail, self.lines) {
+            self.kept.drop_said();
+        }
+        if let Some(lines) = prose::talked_of(tail, self.lines) {
+            self.kept.drop_lines(&lines);
+        }
+        if is_chat {
+            self.kept.drop_all();
         }
     }
 
