@@ -114,7 +114,7 @@ impl FitArgs {
             let exit = solve::show_solved(&solved, self.csv.as_deref(), self.json, terminal)?;
             return self.way_out(exit, plan, terminal);
         }
-        let known = VerdictTable::new(&base.job, &gpus, &source);
+        let known = VerdictTable::new(&base.job, &gpus, &source).for_variants(variants.len());
         let parts =
             if self.prune { pruned_parts(&known, &variants) } else { table_parts(&known, &variants, thread_count()) };
         let answers = sweep_items(&parts, terminal, |part| answer_part(&known, &variants, part, &source));

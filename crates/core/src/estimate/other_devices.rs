@@ -36,6 +36,10 @@ impl OtherDevices {
         self.sizes.get(at).is_some_and(Option::is_some)
     }
 
+    pub(super) fn sizes_on(&self, at: usize) -> &[u64] {
+        self.sizes.get(at).and_then(Option::as_deref).unwrap_or_default()
+    }
+
     /// Gives `trace` the sizes of the device at this place; whether they are those it had.
     pub(super) fn resize_trace(&mut self, trace: &mut Trace, at: usize) -> bool {
         let Some(Some(sizes)) = self.sizes.get(at) else { return false };

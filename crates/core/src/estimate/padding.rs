@@ -13,10 +13,11 @@ use crate::trace::Trace;
 use crate::units::Bytes;
 
 /// The second simulation of a job, made when it is first asked for.
-#[derive(Default)]
 pub(super) struct Padding {
     /// The other devices that will be asked about.
     others: Vec<Device>,
+    /// Of how many replays its own is one.
+    replays: u64,
     padded: OnceCell<Option<PaddedJob>>,
 }
 
@@ -28,16 +29,26 @@ struct PaddedJob {
 }
 
 impl Padding {
-    pub(super) fn new(others: &[Device]) -> Self {
-        Self { others: others.to_vec(), padded: OnceCell::new() }
+    pub(super) fn new(others: &[Device], replays: u64) -> Self {
+        Self { others: others.to_vec(), replays, padded: OnceCell::new() }
+    }
+
+    pub(super) fn of_replays(self, replays: u64) -> Self {
+        Self { replays, ..self }
     }
 
     /// The same for `job`, the one that was asked about on the other device at this place. Where its padded rows run another
     /// program there, or were not simulated yet, they are simulated for that device alone.
     pub(super) fn moved(self, at: usize, job: &JobSpec) -> Self {
-        let padded = self.padded.into_inner().flatten().and_then(|padded| padded.moved(at, job));
-        let padded = padded.map_or_else(OnceCell::new, |padded| OnceCell::from(Some(padded)));
-        Self { others: Vec::new(), padded }
+        let padded = match self.padded.into_inner() {
+            Some(Some(padded)) => {
+                padded.moved(at, job).map_or_else(OnceCell::new, |padded| OnceCell::from(Some(padded)))
+            }
+            // More than is simulated is so on every device.
+            Some(None) => OnceCell::from(None),
+            None => OnceCell::new(),
+        };
+        Self { others: Vec::new(), padded, ..self }
     }
 
     /// What the range allows for padded rows of a job that was simulated without, and reserves `reserved` bytes.
@@ -45,16 +56,17 @@ impl Padding {
         if !may_be_padded(job) {
             return None;
         }
-        let padded = self.padded.get_or_init(|| PaddedJob::simulate(job, &self.others));
+        let padded = self.padded.get_or_init(|| PaddedJob::simulate(job, &self.others, self.replays));
         caveat_of(padded.as_ref().and_then(|padded| padded.reserved), reserved)
     }
 }
 
 impl PaddedJob {
-    fn simulate(job: &JobSpec, others: &[Device]) -> Option<Self> {
+    fn simulate(job: &JobSpec, others: &[Device], replays: u64) -> Option<Self> {
         let padded = JobSpec { padded: Some(true), ..job.clone() };
-        let simulation = step::simulate_with_other_devices(&padded, others).ok()?;
+        let mut simulation = step::simulate_with_other_devices(&padded, others).ok()?;
         let other_devices = OtherDevices::new(&simulation.trace, simulation.other_sizes);
+        simulation.trace.bound_replay(replays);
         let reserved = reserved_of(&simulation.trace, job);
         Some(Self { reserved, trace: (!others.is_empty()).then_some((simulation.trace, other_devices)) })
     }

@@ -18,7 +18,7 @@ use crate::gpu::{Device, Gpu};
 use crate::job::{FieldError, JobError, JobSpec, REHEARSE, Strategy};
 use crate::step::{self, Repetition, SimulateError, Simulation};
 use crate::tensor::{LOWER_SIZES, TOO_LARGE};
-use crate::trace::{Phase, PhaseKind, Trace};
+use crate::trace::{AllocationId, Category, Event, Phase, PhaseKind, Trace};
 use crate::work::Work;
 
 /// Why a job has no estimate.
@@ -106,12 +106,25 @@ impl<'a> SimulatedJob<'a> {
     /// When the model cannot be built.
     pub fn with_other_devices(job: &'a JobSpec, others: &[Device]) -> Result<Self, EstimateError> {
         let simulated = Self::of(job, step::simulate_with_other_devices(job, others)?);
-        Ok(Self { padding: Padding::new(others), ..simulated })
+        Ok(Self { padding: Padding::new(others, 1), ..simulated })
+    }
+
+    /// The same as one of so many that are replayed for one question: of very long generations each leaves out more, so that
+    /// all of them take no longer than one. For a simulation that was not asked yet.
+    #[must_use]
+    pub fn of_replays(mut self, replays: u64) -> Self {
+        self.trace.bound_replay(replays);
+        Self { padding: self.padding.of_replays(replays), ..self }
     }
 
     /// Whether the other device at this place runs the same program.
     pub fn runs_on(&self, at: usize) -> bool {
         self.other_devices.runs_on(at)
+    }
+
+    /// What depends on the device, in bytes, on the other device at this place; nothing where it runs another program.
+    pub fn sizes_on(&self, at: usize) -> &[u64] {
+        self.other_devices.sizes_on(at)
     }
 
     /// The simulation as if `job`, which is this one on the other device at this place, had been simulated.
@@ -145,9 +158,29 @@ impl<'a> SimulatedJob<'a> {
             repetition: simulation.repetition,
             work: simulation.work,
             peaks: OnceCell::new(),
-            padding: Padding::default(),
+            padding: Padding::new(&[], 1),
             least: Cell::default(),
         }
+    }
+
+    /// Weights and optimizer states that are alive when the steps are over: whatever the batch, its peak is no lower.
+    pub fn lasting_bytes(&self) -> u64 {
+        let size = |id: AllocationId| {
+            let allocation = self.trace.allocations.get(id as usize);
+            let lasts = |category| matches!(category, Category::Parameter | Category::OptimizerState);
+            allocation.filter(|allocation| lasts(allocation.category)).map_or(0, |allocation| allocation.bytes)
+        };
+        let ends = |at: u32| self.trace.phases.get(at as usize).is_some_and(|phase| phase.kind == PhaseKind::End);
+        let mut lasting = 0_u64;
+        for event in &self.trace.events {
+            match event {
+                Event::Alloc(id) => lasting = lasting.saturating_add(size(*id)),
+                Event::Free(id) => lasting = lasting.saturating_sub(size(*id)),
+                Event::Phase(at) if ends(*at) => break,
+                _ => {}
+            }
+        }
+        lasting
     }
 
     /// As it was handed over.

@@ -112,7 +112,7 @@ impl CatalogGpu {
     }
 
     fn names(&self) -> impl Iterator<Item = &str> {
-        [&self.id].into_iter().chain(&self.aliases).chain(&self.nvml).map(String::as_str)
+        [&self.id, &self.name].into_iter().chain(&self.aliases).chain(&self.nvml).map(String::as_str)
     }
 
     /// Whether these words, in any order, are one of its names, with or without its memory.
@@ -167,7 +167,7 @@ pub fn catalog() -> &'static [CatalogGpu] {
     &CATALOG
 }
 
-/// The row called `name`: its id, an alias or its NVML name, with or without its memory, whatever the case and the order
+/// The row called `name`: its id, the name that is printed, an alias or its NVML name, with or without its memory, whatever the case and the order
 /// of the words.
 ///
 /// # Errors
@@ -308,6 +308,13 @@ mod tests {
                     assert_eq!(find_gpu(&name).map(|found| &found.id), Ok(&row.id), "{name}");
                 }
             }
+        }
+    }
+
+    #[test]
+    fn a_name_that_is_printed_is_understood() {
+        for row in catalog() {
+            assert_eq!(find_gpu(&row.name).map(|found| found.id.as_str()), Ok(row.id.as_str()), "{}", row.name);
         }
     }
 

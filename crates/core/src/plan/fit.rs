@@ -24,11 +24,18 @@ pub struct GpuVerdict {
     pub peak_reserved_bytes: u64,
     /// The phase of the peak.
     pub peak_phase: Phase,
+    /// Of one process: weights and optimizer states, which no other batch makes less.
+    pub lasting_bytes: u64,
     /// How many processes a GPU could hold, where they share it.
     pub room: Vec<Room>,
 }
 
 impl GpuVerdict {
+    /// Whether another batch may fit.
+    pub(super) fn leaves_room(&self) -> bool {
+        self.lasting_bytes < self.usable_bytes
+    }
+
     /// Whether it runs, tightly or not.
     pub fn fits(&self) -> bool {
         self.fit != Fit::DoesNotFit
@@ -41,33 +48,56 @@ type Answer = Result<GpuVerdict, EstimateError>;
 /// `job` on each of `gpus`, in their order. Devices on which the program is the same share a simulation: what is of another
 /// size there is noted while it runs.
 pub fn verdicts_on(job: &JobSpec, gpus: &[Gpu]) -> Vec<Answer> {
-    let mut answers: Vec<Option<Answer>> = gpus.iter().map(|_| None).collect();
+    let jobs = job_by_device(job, gpus);
+    let replays = jobs.len() as u64;
+    verdicts_by_device(jobs, replays, gpus)
+}
+
+/// The same where so many replays serve one question: see [`SimulatedJob::of_replays`].
+pub(super) fn verdicts_of_replays(replays: u64, job: &JobSpec, gpus: &[Gpu]) -> Vec<Answer> {
+    verdicts_by_device(job_by_device(job, gpus), replays, gpus)
+}
+
+/// `job` on each kind of device that `gpus` are.
+fn job_by_device(job: &JobSpec, gpus: &[Gpu]) -> Vec<JobSpec> {
     let mut jobs: Vec<JobSpec> = Vec::new();
     for gpu in gpus {
         if jobs.iter().all(|other| other.gpu.device() != gpu.device()) {
             jobs.push(job_on(job, gpu));
         }
     }
+    jobs
+}
+
+fn verdicts_by_device(mut jobs: Vec<JobSpec>, replays: u64, gpus: &[Gpu]) -> Vec<Answer> {
+    let mut answers: Vec<Option<Answer>> = gpus.iter().map(|_| None).collect();
     while !jobs.is_empty() {
-        jobs = same_program_verdicts(jobs, gpus, &mut answers);
+        jobs = same_program_verdicts(jobs, replays, gpus, &mut answers);
     }
     answers.into_iter().flatten().collect()
 }
 
 /// Answers for the first of `jobs`, a job on devices of several kinds, and for all others that run the same program; returns
 /// the rest.
-fn same_program_verdicts(jobs: Vec<JobSpec>, gpus: &[Gpu], answers: &mut [Option<Answer>]) -> Vec<JobSpec> {
+fn same_program_verdicts(
+    jobs: Vec<JobSpec>,
+    replays: u64,
+    gpus: &[Gpu],
+    answers: &mut [Option<Answer>],
+) -> Vec<JobSpec> {
     let Some((first, others)) = jobs.split_first() else { return Vec::new() };
     let devices: Vec<Device> = others.iter().map(|job| job.gpu.device()).collect();
     let mut simulated = match SimulatedJob::with_other_devices(first, &devices) {
-        Ok(simulated) => simulated,
+        Ok(simulated) => simulated.of_replays(replays),
         Err(error) => {
             answer_same_device(gpus, first, answers, |_| Err(error.clone()));
             return others.to_vec();
         }
     };
     answer_same_device(gpus, first, answers, |gpu| simulated_verdict(&simulated, gpu));
-    let (same, diverged): (Vec<_>, Vec<_>) = others.iter().enumerate().partition(|(at, _)| simulated.runs_on(*at));
+    let (mut same, diverged): (Vec<_>, Vec<_>) = others.iter().enumerate().partition(|(at, _)| simulated.runs_on(*at));
+    // Devices whose sizes are equal follow one another: one replay serves them.
+    same.sort_by(|(at, _), (other, _)| simulated.sizes_on(*at).cmp(simulated.sizes_on(*other)));
     for (at, job) in same {
         simulated = simulated.moved(at, job);
         answer_same_device(gpus, job, answers, |gpu| simulated_verdict(&simulated, gpu));
@@ -96,10 +126,11 @@ fn job_on(job: &JobSpec, gpu: &Gpu) -> JobSpec {
 /// A simulated job on `gpu`.
 pub(super) fn simulated_verdict(simulated: &SimulatedJob<'_>, gpu: &Gpu) -> Result<GpuVerdict, EstimateError> {
     let estimate = simulated.brief_on(gpu)?;
-    Ok(verdict_of(Deployment::new(simulated, estimate.clone())?, &estimate))
+    let deployment = Deployment::new(simulated, estimate.clone())?;
+    Ok(verdict_of(deployment, &estimate, simulated.lasting_bytes()))
 }
 
-fn verdict_of(deployment: Deployment, estimate: &Estimate) -> GpuVerdict {
+fn verdict_of(deployment: Deployment, estimate: &Estimate, lasting_bytes: u64) -> GpuVerdict {
     let fullest = deployment.fullest();
     GpuVerdict {
         fit: deployment.fit(),
@@ -109,6 +140,7 @@ fn verdict_of(deployment: Deployment, estimate: &Estimate) -> GpuVerdict {
         peak_allocated_bytes: estimate.peak_allocated_bytes,
         peak_reserved_bytes: estimate.peak_reserved_bytes,
         peak_phase: estimate.peak_phase,
+        lasting_bytes,
         room: deployment.room,
     }
 }

@@ -47,6 +47,7 @@ fn search_largest(known: &VerdictTable<'_>, index: usize) -> Option<Largest> {
     let first = whole.max(1).next_multiple_of(grain);
     match search.fits_with(first) {
         Some(found) => Some(search.search_above(Bracket::new(found, grain, usable))),
+        None if search.verdict_with(first).is_some_and(|verdict| !verdict.leaves_room()) => None,
         None => {
             let search = Search { together: known.devices_not_fit_for(Batch::with_rows(job, first)?), ..search };
             let divisors: Vec<u64> = match passes {

@@ -169,6 +169,7 @@ mod tests {
             peak_allocated_bytes: needed,
             peak_reserved_bytes: needed,
             peak_phase: Phase { step: 1, kind: PhaseKind::Forward },
+            lasting_bytes: 0,
             room: Vec::new(),
         }
     }

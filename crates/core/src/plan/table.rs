@@ -1,7 +1,7 @@
 //! [`Row`]: one variant of a job on a list of GPUs, the unit of a fit table and of a sweep.
 
 use super::batch::Batch;
-use super::fit::{GpuVerdict, verdicts_on};
+use super::fit::GpuVerdict;
 use super::verdict_table::VerdictTable;
 use crate::gpu::{Device, Gpu};
 use crate::job::{JobError, JobSource, JobSpec, Origin, Override};
@@ -116,7 +116,7 @@ fn answer_one(
         }
         Ok(Varied::Job(job)) => {
             let gpus: Vec<Gpu> = places.iter().map(|at| known.gpus()[*at].clone()).collect();
-            let cells = verdicts_on(&job, &gpus).into_iter().map(|cell| cell.map_err(|error| error.to_string()));
+            let cells = known.verdicts_of(&job, &gpus).into_iter().map(|cell| cell.map_err(|error| error.to_string()));
             Answer {
                 row,
                 batch: Batch::of(&job),

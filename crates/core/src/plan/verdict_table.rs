@@ -5,8 +5,8 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use super::batch::Batch;
-use super::fit::{GpuVerdict, verdicts_on};
-use crate::estimate::Fit;
+use super::fit::{GpuVerdict, verdicts_of_replays};
+use crate::estimate::{EstimateError, Fit};
 use crate::gpu::{Device, Gpu};
 use crate::job::keys::STEPS;
 use crate::job::{JobError, JobSource, JobSpec, Origin, Override};
@@ -14,6 +14,8 @@ use crate::job::{JobError, JobSource, JobSpec, Origin, Override};
 /// A longer job is searched by its first steps, of which there are so many: the state appears in the first, and from the
 /// second on steps ask for the same.
 const FIRST_STEPS: u32 = 3;
+/// A search for the largest batch asks for about so many.
+const SEARCHED: u64 = 4;
 
 /// What is known of a job by batch, and by device: workspaces and kernels' scratch go by compute capability and
 /// multiprocessors.
@@ -22,6 +24,8 @@ pub struct VerdictTable<'a> {
     gpus: &'a [Gpu],
     source: Cow<'a, JobSource>,
     devices: Vec<Device>,
+    /// How many batches and variants are about to be asked for.
+    lists: u64,
     known: Mutex<HashMap<(Batch, Device), Arc<Answers>>>,
     first_steps: OnceLock<Option<Box<Self>>>,
 }
@@ -42,7 +46,13 @@ impl<'a> VerdictTable<'a> {
                 devices.push(gpu.device());
             }
         }
-        Self { job, gpus, source, devices, known: Mutex::default(), first_steps: OnceLock::new() }
+        Self { job, gpus, source, devices, lists: 1 + SEARCHED, known: Mutex::default(), first_steps: OnceLock::new() }
+    }
+
+    /// For a table of so many variants: of very long generations each is replayed with less.
+    #[must_use]
+    pub fn for_variants(self, variants: usize) -> Self {
+        Self { lists: (variants as u64).saturating_add(SEARCHED), ..self }
     }
 
     /// The first steps of a longer job alone: all of it needs no less.
@@ -52,7 +62,8 @@ impl<'a> VerdictTable<'a> {
             let cut = Override::new(STEPS, FIRST_STEPS, Origin::Rows);
             let source = is_longer.then(|| JobSource::clone(&self.source).with(&[cut]))?;
             let job = source.resolve(&[]).ok()?.job;
-            Some(Box::new(Self::of(Cow::Owned(job), self.gpus, Cow::Owned(source))))
+            let first = Self::of(Cow::Owned(job), self.gpus, Cow::Owned(source));
+            Some(Box::new(Self { lists: self.lists, ..first }))
         };
         self.first_steps.get_or_init(first_steps).as_deref()
     }
@@ -113,7 +124,13 @@ impl<'a> VerdictTable<'a> {
             true => JobSpec::clone(&self.job),
             false => self.source.resolve(&batch.overrides(&self.job, &Origin::Rows))?.job,
         };
-        Ok(verdicts_on(&job, gpus).into_iter().map(|answer| answer.map_err(|error| error.to_string())).collect())
+        Ok(self.verdicts_of(&job, gpus).into_iter().map(|answer| answer.map_err(|error| error.to_string())).collect())
+    }
+
+    /// A variant of the job on some of the GPUs, as one of the lists that are asked for.
+    pub(super) fn verdicts_of(&self, job: &JobSpec, gpus: &[Gpu]) -> Vec<Result<GpuVerdict, EstimateError>> {
+        // However many GPUs are asked about at once, a verdict is the same.
+        verdicts_of_replays(self.lists.saturating_mul(self.devices.len() as u64), job, gpus)
     }
 
     /// `batch` on the GPU at `index`.
@@ -129,12 +146,12 @@ impl<'a> VerdictTable<'a> {
         }
     }
 
-    /// The devices of which it is known that `batch` fits none of their GPUs.
+    /// The devices of which it is known that `batch` fits none of their GPUs, but another may.
     pub(super) fn devices_not_fit_for(&self, batch: Batch) -> Vec<Device> {
         let known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
         let fits = |answer: &Result<GpuVerdict, String>| answer.as_ref().is_ok_and(|found| found.fit == Fit::Fits);
         let not_fit = |device: &&Device| match known.get(&(batch, **device)).map(Arc::as_ref) {
-            Some(Ok(answers)) => !answers.iter().any(fits),
+            Some(Ok(answers)) => !answers.iter().any(fits) && answers.iter().flatten().any(GpuVerdict::leaves_room),
             _ => false,
         };
         self.devices.iter().filter(not_fit).copied().collect()

@@ -294,7 +294,7 @@ impl Recorder {
     /// Hands over the trace.
     pub fn take_trace(&self) -> Trace {
         let mut trace = self.trace.take();
-        trace.bound_replay();
+        trace.bound_replay(1);
         trace
     }
 

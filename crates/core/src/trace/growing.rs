@@ -44,6 +44,11 @@ impl Growing {
         if stride == 1 || time >= last { time + 1 } else { time.saturating_add(stride).min(last) }
     }
 
+    /// Whether an allocation has another size each time.
+    fn grows(&self, id: AllocationId) -> bool {
+        self.growth.binary_search_by_key(&id, |(id, _)| *id).is_ok()
+    }
+
     /// How many bytes fewer than recorded an allocation asks for, `back` times before the recorded one.
     pub(crate) fn size_less(&self, id: AllocationId, back: u64) -> i64 {
         let growth = self.growth.binary_search_by_key(&id, |(id, _)| *id).map_or(0, |at| self.growth[at].1);
@@ -59,7 +64,7 @@ const LONG: u64 = 1 << 20;
 const ALL: u64 = 1 << 25;
 /// Events that stand for more than [`ALL`].
 const FEWER: u64 = 1 << 22;
-/// So many large requests and frees are replayed one by one: three seconds.
+/// So many large and growing requests and frees are replayed one by one: three seconds.
 const MOST_LARGE: u64 = 1 << 25;
 /// Those that stand for more than [`MOST_LARGE`]: still some hundred tokens of a generation.
 const FEWER_LARGE: u64 = 1 << 23;
@@ -76,35 +81,40 @@ impl Trace {
         self.growing.iter().map(events).fold(0, u64::saturating_add)
     }
 
-    /// Large requests of all growing stretches, and their frees.
-    fn grown_large(&self) -> u64 {
+    /// What a replay that counts small requests still does one by one, of all growing stretches: large requests, those of
+    /// another size each time, and their frees.
+    fn grown_one_by_one(&self) -> u64 {
         let begin = |(index, event): (usize, &Event)| match event {
             Event::Growing(at) => Some((index, self.growing.get(*at as usize)?)),
             _ => None,
         };
-        let is_large = |event: &Event| match event {
-            Event::Alloc(id) => self.allocations.get(*id as usize).is_some_and(|one| one.bytes > SMALL_SIZE),
-            _ => false,
-        };
-        let large = |(index, growing): (usize, &Growing)| {
+        let is_large = |id: AllocationId| self.allocations.get(id as usize).is_some_and(|one| one.bytes > SMALL_SIZE);
+        let requests = |(index, growing): (usize, &Growing)| {
             let stretch = self.events.get(index..growing.until).unwrap_or_default();
-            growing.times.saturating_mul(2 * stretch.iter().filter(|event| is_large(event)).count() as u64)
+            let is_one = |event: &&Event| match event {
+                Event::Alloc(id) => is_large(*id) || growing.grows(*id),
+                _ => false,
+            };
+            growing.times.saturating_mul(2 * stretch.iter().filter(is_one).count() as u64)
         };
-        self.events.iter().enumerate().filter_map(begin).map(large).fold(0, u64::saturating_add)
+        self.events.iter().enumerate().filter_map(begin).map(requests).fold(0, u64::saturating_add)
     }
 
-    /// Where a replay of every growing stretch would take long, it leaves out what lies between.
-    pub(crate) fn bound_replay(&mut self) {
-        let events = self.grown_events();
+    /// Where so many replays of every growing stretch would take long together, each leaves out what lies between, and one of
+    /// several counts small requests of the last tokens too.
+    pub(crate) fn bound_replay(&mut self, replays: u64) {
+        let events = self.grown_events().saturating_mul(replays);
         if events > ALL {
-            let large = self.grown_large();
-            let times = if large > MOST_LARGE { large.div_ceil(FEWER_LARGE) } else { 1 };
-            self.stride(Stride { times, small: events.div_ceil(FEWER).div_ceil(times) });
+            let one_by_one = self.grown_one_by_one().saturating_mul(replays);
+            let times = if one_by_one > MOST_LARGE { one_by_one.div_ceil(FEWER_LARGE) } else { 1 };
+            let between = Stride { times, small: events.div_ceil(FEWER).div_ceil(times) };
+            let last = if replays > 1 { Stride { times: 1, ..between } } else { Stride::default() };
+            self.stride(between, last);
         }
     }
 
-    /// Between the first and the last tokens of each generation a replay leaves out so much.
-    pub(crate) fn stride(&mut self, stride: Stride) {
+    /// Between the first and the last tokens of each generation, and in the last, a replay leaves out so much.
+    pub(crate) fn stride(&mut self, between: Stride, last: Stride) {
         let is_growing = |(index, event): (usize, &Event)| match event {
             Event::Growing(at) => Some((index, *at as usize)),
             _ => None,
@@ -123,8 +133,11 @@ impl Trace {
             for at in generation {
                 let Some(growing) = self.growing.get_mut(at) else { continue };
                 let after = tokens.saturating_sub(before).saturating_sub(growing.times);
-                let is_between = before >= FIRST_TOKENS && after >= LAST_TOKENS;
-                growing.stride = if is_between { stride } else { Stride::default() };
+                growing.stride = match (before >= FIRST_TOKENS, after >= LAST_TOKENS) {
+                    (true, true) => between,
+                    (true, false) => last,
+                    (false, _) => Stride::default(),
+                };
                 before += growing.times;
             }
         }
@@ -133,6 +146,15 @@ impl Trace {
     /// How much of the tokens that lie between a replay leaves out.
     pub(crate) fn replayed_stride(&self) -> Stride {
         self.growing.iter().map(|growing| growing.stride).max().unwrap_or_default()
+    }
+
+    /// By how many bytes an allocation grows at most between two tokens that are replayed, where a replay leaves out any.
+    pub(crate) fn largest_leap(&self) -> u64 {
+        let leap = |growing: &Growing| {
+            let growth = growing.growth.iter().map(|(_, bytes)| bytes.unsigned_abs()).max().unwrap_or(0);
+            if growing.stride.times > 1 { growth.saturating_mul(growing.stride.times) } else { 0 }
+        };
+        self.growing.iter().map(leap).max().unwrap_or(0)
     }
 
     /// Every growing stretch as often as it happens.
