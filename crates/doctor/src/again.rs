@@ -70,9 +70,14 @@ fn first_lines(head: &[u8], line: u64) -> Vec<String> {
     usable.map(|(own, _)| own.clone()).take(MOST_KNOWN).collect()
 }
 
-/// Whether a line may be of a program's start: no row with figures, no error.
+/// Whether a line may be of a program's start: no row with figures, no error, nothing that a site's prolog and its epilog
+/// both say of the job.
 fn is_of_a_start(text: &str) -> bool {
-    !has_fraction(text) && !is_error(text) && Progress::of_line(text, 1, None).is_none()
+    const OF_A_JOB: &[&str] =
+        &["job", "user", "account", "partition", "qos", "queue", "node", "host", "cluster", "resource", "director"];
+    let key = text.split_once(':').map(|(key, _)| key.to_lowercase()).unwrap_or_default();
+    let is_of_a_job = key.len() < SHORTEST * 2 && OF_A_JOB.iter().any(|word| has_phrase(&key, word));
+    !is_of_a_job && !has_fraction(text) && !is_error(text) && Progress::of_line(text, 1, None).is_none()
 }
 
 /// The first of the last lines that have more than [`HELD_BACK`] bytes, where most of them are told once and no debugger

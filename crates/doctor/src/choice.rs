@@ -177,6 +177,7 @@ fn of_process<'a>(findings: &[Located<'a>], several: bool, strength: Strength) -
         return Some(*last);
     }
     let raised: Vec<Located<'a>> = event.iter().filter(|found| found.class() == Class::Raised).copied().collect();
+    let raised = without_lost(raised);
     let (Some(first), Some(last)) = (raised.first(), raised.last()) else { return known };
     let thrown = if several { end_of_chain(&raised, first) } else { *last };
     let Some(known) = known else { return Some(thrown) };
@@ -199,6 +200,19 @@ fn of_process<'a>(findings: &[Located<'a>], several: bool, strength: Strength) -
         !is_generic(&thrown)
     };
     Some(if outweighs { thrown } else { known })
+}
+
+/// Without those that say that the process at the other end of a pipe is gone, where others say what went wrong.
+fn without_lost(mut raised: Vec<Located<'_>>) -> Vec<Located<'_>> {
+    const LOST: &[&str] = &["BrokenPipeError", "ConnectionResetError", "EOFError"];
+    let is_lost = |found: &Located<'_>| match &found.finding.cause {
+        FailureCause::Raised(it) => LOST.contains(&it.short_name()),
+        _ => false,
+    };
+    if raised.iter().any(|found| !is_lost(found)) {
+        raised.retain(|found| !is_lost(found));
+    }
+    raised
 }
 
 /// Whether one process raised both, and the later one says what it is of: the log goes on with another start of the program.

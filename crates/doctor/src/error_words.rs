@@ -45,7 +45,27 @@ pub(crate) fn is_noise(text: &str) -> bool {
     let is_torn_down = text.starts_with("srun: ") && text.ends_with(": Terminated");
     // Chromium's, in which programs show their windows: `[5048:0419/124642.498:ERROR:backend.cc(984)] text`.
     let is_of_a_window = has_phrase(text, ":ERROR:") && has_phrase(text, ".cc(") && text.starts_with('[');
-    text.ends_with(" FAILED") || is_torn_down || is_of_a_window || NOISE.iter().any(|words| has_phrase(text, words))
+    text.ends_with(" FAILED")
+        || is_torn_down
+        || is_of_a_window
+        || is_of_cleaning(text)
+        || NOISE.iter().any(|words| has_phrase(text, words))
+}
+
+/// What coreutils say of a file that is not there, or there already, which a script has no need of.
+fn is_of_cleaning(text: &str) -> bool {
+    const TOOLS: &[&str] = &["rm: ", "ls: ", "find: ", "rmdir: ", "mkdir: ", "ln: ", "kill: "];
+    const SAID: &[&str] = &[": No such file or directory", ": File exists", ": No such process"];
+    TOOLS.iter().any(|tool| text.starts_with(tool)) && SAID.iter().any(|words| text.ends_with(words))
+}
+
+/// `[12/500] [done] a.mp4`: a row of a program that counts what it does, one after another.
+pub(crate) fn is_counted(text: &str) -> bool {
+    let count =
+        text.strip_prefix('[').and_then(|rest| rest.split_once(']')).and_then(|(count, _)| count.split_once('/'));
+    count.is_some_and(
+        |(done, of)| matches!((done.trim().parse::<u64>(), of.parse::<u64>()), (Ok(done), Ok(of)) if done <= of),
+    )
 }
 
 /// Whether a line that calls itself an error says only that another one stands elsewhere.
@@ -125,6 +145,7 @@ pub(crate) fn is_error(text: &str) -> bool {
         "FATAL",
         "CRITICAL",
         "fatal error",
+        "Fatal error",
         "panic: ",
         "***  Error",
         "panicked at ",

@@ -65,6 +65,10 @@ pub(crate) const ROWS: &[Row] = &[
     row(Class::Unreachable, "ssh: connect to host ", " port ", ""),
     row(Class::Unreachable, "Host key verification failed.", "", ""),
     row(Class::Interrupted, "^C", "", "^C"),
+    // What programs say that catch Ctrl-C, beside Python's own name for it.
+    row(Class::Interrupted, "", "eyboard interrupt", ""),
+    row(Class::Interrupted, "", "nterrupted by user", ""),
+    row(Class::Interrupted, "", "nterrupted by the user", ""),
     row(Class::Terminated, "[", "+  Terminated  ", ""),
     row(Class::Terminated, "User defined signal ", "", ""),
     // glibc's malloc and stack protector.
@@ -88,6 +92,8 @@ pub(crate) const ROWS: &[Row] = &[
     row(Class::NcclError, "", "we are taking the entire process down", ""),
     // mpirun's closing words, where it names no signal.
     row(Class::WorkerFailed, "Primary job", "process returned", ""),
+    // Python's subprocess, as who caught it prints it.
+    row(Class::WorkerFailed, "Command '", "' returned non-zero exit status ", ""),
     // Shells: cmd in English and Chinese, PowerShell, zsh, dash, bash; Python's own; SLURM's commands.
     row(Class::Usage, "'", "is not recognized as an internal or external command", ""),
     row(Class::Usage, "'", "不是内部或外部命令", ""),

@@ -2,7 +2,7 @@
 
 use tonnage_core::failure::{Class, Strength};
 
-use super::{Scanner, prose};
+use super::{Scanner, prose, reports};
 use crate::cause::{FailureCause, Worker};
 use crate::code;
 use crate::error_words;
@@ -55,6 +55,9 @@ impl Scanner {
         }
         if !is_said {
             self.tells_of_its_end(&closing);
+        }
+        if self.kept.findings().is_empty() {
+            self.has_its_exit_code(tail);
         }
     }
 
@@ -180,7 +183,8 @@ impl Scanner {
         let (mut others, mut ordinary) = (0, 0);
         for (at, (line, number)) in unread.enumerate().take(last_words::READ) {
             let steps = || Progress::of_line(&line.text, *number, None).is_some();
-            if *number <= known || is_good_end(line) || steps() {
+            let counts = error_words::is_counted(&line.text) && !error_words::is_error(&line.text);
+            if *number <= known || is_good_end(line) || counts || steps() {
                 break;
             }
             // What a library says before it aborts may stand in quotation marks.
@@ -198,7 +202,10 @@ impl Scanner {
                     && (ordinary == 0 || has_phrase(text, " failed: "))
                     && error_words::may_be_error(text))
                     || (at == 0 && error_words::lacks(text)));
-            if !error_words::is_of_tensorflow(text) && (may_be || error_words::is_error(text)) {
+            let is_passed_over = text.starts_with("Error: ") && is_passed_over(closing, place(closing, *number));
+            if is_passed_over || error_words::is_of_tensorflow(text) {
+                others += 1;
+            } else if may_be || error_words::is_error(text) {
                 errors.push((line, *number));
             } else {
                 others += 1;
@@ -242,6 +249,8 @@ fn exception_of(text: &str, is_last: bool) -> Option<(&str, &str)> {
         .filter(|(name, _)| text.contains(':') || (is_last && name.ends_with("Error")))
         // `Error: exit status 1` is of who waited for the command.
         .filter(|(name, _)| *name != "Error" || !error_words::is_empty_error(text))
+        // Snakemake's, of a rule that it has told of before.
+        .filter(|(name, message)| !(name.ends_with("WorkflowError") && reports::is_of_a_rule(message)))
         .or_else(|| last_words::logged_words(text))
         .or_else(|| error_words::shown_exception(text))
 }
@@ -267,7 +276,7 @@ fn spawned_rank(closing: &[(Line, u64)], at: usize) -> Option<u32> {
 
 /// The closing lines that say anything, the last first, with their numbers.
 fn closing_lines(tail: &str, lines: u64, around: Wrapped) -> Vec<(Line, u64)> {
-    let numbered = tail.lines().rev().zip((1..=lines).rev());
+    let numbered = tail.lines().rev().zip((1..=lines).rev()).skip(reports::lines_of_lsf(tail));
     let last = |text: &str| text.rsplit('\r').find(|part| !part.is_empty()).unwrap_or_default().to_owned();
     let read = numbered.map(|(text, number)| (Line::new(around.inside(last(text).as_bytes())), number));
     read.filter(|(line, _)| !line.text.is_empty() && !last_words::is_trailer(&line.text)).take(CLOSING).collect()
@@ -285,7 +294,10 @@ fn is_passed_over(closing: &[(Line, u64)], at: usize) -> bool {
         count += 1;
         is_full |= step.of == Some(step.step);
     }
-    is_handled || is_full || count > 1
+    // A shell's or an installer's `Error: ` ends no program that is started after it.
+    let is_other = closing.get(at).is_some_and(|(line, _)| line.text.starts_with("Error: "));
+    let runs = is_other && closing.iter().take(at).any(|(line, _)| is_of_python(&line.text));
+    is_handled || is_full || count > 1 || runs
 }
 
 /// Whether a program wrote a page of ordinary lines after the exception in closing line `at`: who states one without a
@@ -314,11 +326,23 @@ fn trained_up_to(closing: &[(Line, u64)]) -> u64 {
     before.map_or(0, |step| step.line)
 }
 
+/// Which of the closing lines has the number.
+fn place(closing: &[(Line, u64)], number: u64) -> usize {
+    closing.iter().position(|(_, own)| *own == number).unwrap_or(0)
+}
+
+/// Whether a program in Python writes it that runs: a bar that is full, a warning other than of its end.
+fn is_of_python(text: &str) -> bool {
+    has_phrase(text, "100%|") || (has_phrase(text, "Warning: ") && !has_phrase(text, "resource_tracker"))
+}
+
 /// Whether a program, not a launcher that ends others, writes after the closing line `at`.
 fn goes_on(closing: &[(Line, u64)], at: usize) -> bool {
     let lives = |(line, number): &(Line, u64)| {
         let launcher = has_phrase(&line.text, "[launch.py") || has_phrase(&line.text, "[runner.py");
-        (has_phrase(&line.text, "INFO") && !launcher) || Progress::of_line(&line.text, *number, None).is_some()
+        (has_phrase(&line.text, "INFO") && !launcher)
+            || is_of_python(&line.text)
+            || Progress::of_line(&line.text, *number, None).is_some()
     };
     closing.iter().take(at).any(lives)
 }

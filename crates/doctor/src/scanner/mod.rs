@@ -11,6 +11,7 @@ mod prose;
 mod raised;
 mod records;
 mod reports;
+mod workflows;
 
 use memchr::{memchr, memrchr};
 

@@ -2,8 +2,8 @@
 
 use tonnage_core::failure::{Class, Strength};
 
-use super::Scanner;
-use crate::cause::FailureCause;
+use super::{Scanner, workflows};
+use crate::cause::{FailureCause, Worker};
 use crate::error_words;
 use crate::exception::{Exception, Files, exception_stated};
 use crate::line::Line;
@@ -22,12 +22,49 @@ impl Scanner {
         if self.kept.findings().iter().any(|finding| finding.strength() >= Strength::Death) {
             return false;
         }
-        let found = of_hydra(closing).or_else(|| of_kubernetes(closing)).or_else(|| of_trials(closing));
+        let found = of_hydra(closing)
+            .or_else(|| of_kubernetes(closing))
+            .or_else(|| of_trials(closing))
+            .or_else(|| workflows::of_snakemake(closing))
+            .or_else(|| workflows::of_nextflow(closing))
+            .or_else(|| of_matlab(closing));
         let Some((at, cause)) = found else { return false };
         let Some((line, number)) = closing.get(at) else { return false };
         self.keep_last_words(line, *number, cause);
         true
     }
+
+    /// The exit code in LSF's report, where the job's own output says nothing.
+    pub(super) fn has_its_exit_code(&mut self, tail: &str) {
+        let report = tail.lines().rev().zip((1..=self.lines).rev()).take(lines_of_lsf(tail));
+        let code = |text: &str| text.strip_prefix("Exited with exit code ")?.strip_suffix('.')?.parse().ok();
+        let found = report.filter_map(|(text, number)| Some((text, number, code(text)?))).next();
+        if let Some((text, number, exit_code)) = found.filter(|(_, _, code)| *code != 0) {
+            let worker = Worker { exit_code, ..Worker::default() };
+            self.keep_last_words(&Line::new(text.as_bytes()), number, FailureCause::WorkerFailed(worker));
+        }
+    }
+}
+
+/// Lines of the report that LSF puts behind a job's output, where the log ends with one; none where it says why it
+/// ended the job.
+pub(super) fn lines_of_lsf(tail: &str) -> usize {
+    const MOST: usize = 200;
+    let head = tail.lines().rev().take(MOST).position(|text| text.starts_with("Sender: LSF System <"));
+    let report = || tail.lines().rev().take(head.unwrap_or(0));
+    let says_why = report().any(|text| text.starts_with("TERM_"));
+    // A log that is appended to has the output of the next job behind it.
+    let is_whole = report().any(|text| text.starts_with("Resource usage summary:"));
+    let is_last = report().take_while(|text| !text.starts_with("The output (if any) ")).count() < LSF_TRAILER;
+    head.filter(|_| !says_why && is_whole && is_last).map_or(0, |head| head + 1)
+}
+
+/// Lines that LSF writes at most behind its figures: where the other stream of the job went.
+const LSF_TRAILER: usize = 8;
+
+/// Whether what Snakemake raises says only that a rule failed.
+pub(super) fn is_of_a_rule(message: &str) -> bool {
+    message.is_empty() || has_phrase(message, "At least one job did not complete")
 }
 
 /// What stands above Hydra's advice on its own variable: the first line of that block, and what it says.
@@ -150,6 +187,18 @@ fn of_trials(closing: &[(Line, u64)]) -> Option<(usize, FailureCause)> {
     let at = closing.iter().position(failed).filter(|_| !closing.iter().any(runs))?;
     let detail = closing.get(at).map(|(line, _)| line.text.clone());
     Some((at, FailureCause::Stated { class: Class::Reported, detail }))
+}
+
+/// What stands above MATLAB's first place, `Error in fit (line 38)`.
+fn of_matlab(closing: &[(Line, u64)]) -> Option<(usize, FailureCause)> {
+    let is_place = |(line, _): &(Line, u64)| {
+        line.text.starts_with("Error in ") && has_phrase(&line.text, " (line ") && line.text.ends_with(')')
+    };
+    let at = closing.iter().rposition(is_place)? + 1;
+    let said = closing.get(at)?.0.text.trim_start_matches(['{', ' ']);
+    let detail = Some(cut_text(said, LONGEST).to_owned());
+    let spoken = wording::of_line(said, true);
+    Some((at, spoken.unwrap_or(FailureCause::Stated { class: Class::Reported, detail })))
 }
 
 /// What the words of an event may be read for; a registry that does not answer is none of the ranks'.

@@ -3,7 +3,7 @@
 use super::torchrun::rank_of_command;
 use super::{Reading, Signature};
 use crate::cause::{FailureCause, Worker};
-use crate::text::{has_phrase, integer_after, text_after, without_space};
+use crate::text::{has_phrase, integer_after, signed_after, text_after, without_space};
 use tonnage_core::failure::Class;
 
 fn killed(pid: Option<u64>, data_loader: bool) -> Option<Reading> {
@@ -75,6 +75,7 @@ pub(super) const SIGNAL: Signature = Signature {
         "worker died or was killed while",
         "interrupted by signal ",
         "its worker process has died",
+        "ProcessExitedException: process ",
     ],
     also: &[],
     follow: 0,
@@ -93,6 +94,9 @@ pub(super) const SIGNAL: Signature = Signature {
                 first: true,
                 ..Worker::default()
             }));
+        }
+        if let Some(worker) = of_spawn(text) {
+            return Reading::whole(FailureCause::WorkerFailed(worker));
         }
         let time = text.ends_with("Command terminated by signal 9");
         let multiprocessing = has_phrase(text, "terminated with signal SIGKILL");
@@ -117,6 +121,13 @@ fn of_mpi(text: &str) -> Option<Worker> {
         is_local: false,
         host,
     })
+}
+
+/// `torch.multiprocessing.spawn.ProcessExitedException: process 3 terminated with exit code 1`: the first that it saw.
+fn of_spawn(text: &str) -> Option<Worker> {
+    let process = text_after(text, "ProcessExitedException: process ")?;
+    let exit_code = signed_after(process, " terminated with exit code ").filter(|code| *code != 0)?;
+    Some(Worker { rank: integer_after(process, ""), exit_code, first: true, is_local: true, ..Worker::default() })
 }
 
 /// Signals as Python's `subprocess` and `multiprocessing` name them, with what they are as exit codes.

@@ -317,5 +317,6 @@ pub(super) const ROWS: &[Row] = &[
     ),
     said(Class::Terminated, &[&["sigterm", "signal 15", "signal: 15"]]),
     said(Class::Hangup, &[&["sighup"]]),
-    said(Class::Interrupted, &[&["sigint", "ctrl-c", "ctrl+c", "keyboardinterrupt"]]),
+    said(Class::Interrupted, &[&["sigint", "ctrl-c", "ctrl+c"]]),
+    raised(Class::Interrupted, &[&["keyboardinterrupt"]]),
 ];
