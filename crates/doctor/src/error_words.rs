@@ -40,6 +40,9 @@ pub(crate) fn is_noise(text: &str) -> bool {
         "rwxr-",
         "rw-rw-",
         "_inductor/select_algorithm.py",
+        // Spark's, as it goes down.
+        "IOException: Failed to delete: ",
+        "Exception while deleting Spark temp dir",
     ];
     // Tasks that SLURM ends after another one.
     let is_torn_down = text.starts_with("srun: ") && text.ends_with(": Terminated");
@@ -156,6 +159,9 @@ pub(crate) fn is_error(text: &str) -> bool {
         "rror! ",
         "terminate called",
         "make: *** [",
+        "CMake Error at ",
+        "forrtl: ",
+        "Fortran runtime error: ",
         "nvcc fatal ",
         "ASSERT FAILED",
         "[Fatal]",

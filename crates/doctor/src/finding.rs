@@ -329,7 +329,8 @@ impl Kept {
         // What a signature knows of a C++ exception's words says more than that it was thrown.
         let known: Vec<u64> = self.findings.iter().filter(|it| it.signature != THROWN).map(|it| it.line).collect();
         let is_known = |line: u64| known.iter().any(|other| (line..=line + 3).contains(other));
-        self.findings.retain(|finding| finding.signature != THROWN || !is_known(finding.line));
+        let is_told = |it: &Finding| it.signature == THROWN && it.class() == Class::Raised;
+        self.findings.retain(|finding| !is_told(finding) || !is_known(finding.line));
         self.findings.sort_by_key(|finding| finding.line);
         self.findings
     }

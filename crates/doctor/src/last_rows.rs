@@ -133,6 +133,7 @@ pub(crate) const ROWS: &[Row] = &[
 
 /// Whole lines of shells in other languages, and in Markdown's stars.
 pub(crate) const LINES: &[(Class, &str)] = &[
+    (Class::Reported, "License checkout failed."),
     (Class::Killed, "**Killed**"),
     (Class::Killed, "已杀死"),
     (Class::Killed, "已殺死"),

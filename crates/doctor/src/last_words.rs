@@ -124,7 +124,8 @@ pub(crate) fn goes_on(text: &str) -> bool {
         "one.",
         "uccessful",
     ];
-    (LIVES.iter().any(|words| has_phrase(text, words)) || is_glog_info(text)) && !is_closing(text)
+    let lives = LIVES.iter().any(|words| has_phrase(text, words)) && !has_phrase(text, "ncomplete");
+    (lives || is_glog_info(text)) && !is_closing(text)
 }
 
 /// Whether a line is of a program that ends itself or others.
@@ -161,6 +162,14 @@ pub(crate) fn is_native_frame(text: &str) -> bool {
         || has_phrase(text, " +0x")
         || has_phrase(text, ": in function '")
         || has_phrase(text, ": in main chunk")
+        || is_of_intel(text)
+}
+
+/// `solve.x            0000000000A1B2C3  Unknown               Unknown  Unknown`, and the head of that table.
+fn is_of_intel(text: &str) -> bool {
+    let place = text.split_whitespace().nth(1).unwrap_or_default();
+    let is_place = place.len() == 16 && place.bytes().all(|byte| byte.is_ascii_hexdigit());
+    is_place || (text.starts_with("Image ") && text.ends_with(" Source"))
 }
 
 /// Whether a line is what stands behind any program's end, however it ended: wandb's farewell, `time`'s figures, a shell's

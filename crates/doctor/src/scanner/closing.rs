@@ -123,7 +123,8 @@ impl Scanner {
             // LSF writes a page of figures behind what it did, scontrol within what it knows of a job.
             let is_sure = ["JobState=", "TERM_"].iter().any(|start| line.text.starts_with(start));
             let is_inside = line.indent > 1 && !is_sure && !is_output(closing, at);
-            if is_inside || quote::by_itself(line) || code::is_code(&line.text) {
+            let is_noise = has_phrase(&line.text, "IOException: Failed to delete: ");
+            if is_inside || is_noise || quote::by_itself(line) || code::is_code(&line.text) {
                 continue;
             }
             let stated = (at < last_words::READ || is_sure).then(|| last_words::stated_cause(&line.text)).flatten();

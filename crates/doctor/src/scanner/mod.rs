@@ -7,6 +7,7 @@
 mod aside;
 mod closing;
 mod diverged;
+mod headed;
 mod prose;
 mod raised;
 mod records;

@@ -2,7 +2,7 @@
 
 use tonnage_core::failure::{Class, Strength};
 
-use super::{Scanner, workflows};
+use super::{Scanner, headed, workflows};
 use crate::cause::{FailureCause, Worker};
 use crate::error_words;
 use crate::exception::{Exception, Files, exception_stated};
@@ -27,7 +27,8 @@ impl Scanner {
             .or_else(|| of_trials(closing))
             .or_else(|| workflows::of_snakemake(closing))
             .or_else(|| workflows::of_nextflow(closing))
-            .or_else(|| of_matlab(closing));
+            .or_else(|| headed::of_head(closing))
+            .or_else(|| headed::of_matlab(closing));
         let Some((at, cause)) = found else { return false };
         let Some((line, number)) = closing.get(at) else { return false };
         self.keep_last_words(line, *number, cause);
@@ -187,18 +188,6 @@ fn of_trials(closing: &[(Line, u64)]) -> Option<(usize, FailureCause)> {
     let at = closing.iter().position(failed).filter(|_| !closing.iter().any(runs))?;
     let detail = closing.get(at).map(|(line, _)| line.text.clone());
     Some((at, FailureCause::Stated { class: Class::Reported, detail }))
-}
-
-/// What stands above MATLAB's first place, `Error in fit (line 38)`.
-fn of_matlab(closing: &[(Line, u64)]) -> Option<(usize, FailureCause)> {
-    let is_place = |(line, _): &(Line, u64)| {
-        line.text.starts_with("Error in ") && has_phrase(&line.text, " (line ") && line.text.ends_with(')')
-    };
-    let at = closing.iter().rposition(is_place)? + 1;
-    let said = closing.get(at)?.0.text.trim_start_matches(['{', ' ']);
-    let detail = Some(cut_text(said, LONGEST).to_owned());
-    let spoken = wording::of_line(said, true);
-    Some((at, spoken.unwrap_or(FailureCause::Stated { class: Class::Reported, detail })))
 }
 
 /// What the words of an event may be read for; a registry that does not answer is none of the ranks'.

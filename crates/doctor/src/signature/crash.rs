@@ -4,6 +4,8 @@ use super::{Reading, Signature, is_said};
 use crate::cause::FailureCause;
 use crate::exception::{Exception, Raiser};
 use crate::text::{has_phrase, text_after};
+use crate::wording::cause_of;
+use tonnage_core::failure::Class;
 
 pub(super) const SEGMENTATION: Signature = Signature {
     name: "segmentation_fault",
@@ -14,7 +16,8 @@ pub(super) const SEGMENTATION: Signature = Signature {
         "segmentation fault (core",
         "*** Error in `",
         "*** SIG",
-        "received signal SIGSEGV",
+        "received signal SIG",
+        "forrtl: severe (174)",
         "段错误",
         "crash data gathering hook invoked",
         "RAW: Dumping core locally",
@@ -40,7 +43,7 @@ pub(super) const SEGMENTATION: Signature = Signature {
         let heap = text.starts_with("*** Error in `") && text.ends_with(" ***");
         let pid = reported_pid(text);
         // gdb; bash in Chinese, `run.sh: 行 3:  4711 段错误  python`.
-        let debugged = has_phrase(text, " received signal SIGSEGV, Segmentation fault");
+        let debugged = has_phrase(text, " received signal SIGSEGV, Segmentation fault") || is_of_fortran(text);
         let chinese = has_phrase(text, ": 行 ") && has_phrase(text, " 段错误 ");
         if signal || debugged || chinese || hook || heap || alone || python || worker || srun || zsh || pid.is_some() {
             return Reading::whole(FailureCause::Crash { pid, aborted: false });
@@ -48,6 +51,15 @@ pub(super) const SEGMENTATION: Signature = Signature {
         None
     },
 };
+
+/// What GNU's and Intel's runtimes say of a signal: `Program received signal SIGSEGV: Segmentation fault - invalid memory
+/// reference.`, `forrtl: severe (174): SIGSEGV, segmentation fault occurred`.
+fn is_of_fortran(text: &str) -> bool {
+    let signal = text.strip_prefix("Program received signal ").and_then(|rest| rest.split_once(": "));
+    let is_death =
+        signal.is_some_and(|(name, _)| matches!(name, "SIGSEGV" | "SIGBUS" | "SIGFPE" | "SIGILL" | "SIGABRT"));
+    is_death || text.starts_with("forrtl: severe (174): SIGSEGV")
+}
 
 /// What ends native code beside SIGSEGV, as shells and Python name it. `abort()` follows a C++ exception or a check that
 /// did not hold; what those say stands in lines of their own.
@@ -99,6 +111,11 @@ pub(super) const THROWN: Signature = Signature {
         let message =
             text_after(text, "what():").map_or("", |message| message.trim().lines().next().unwrap_or_default());
         // The watchdog's words are of another rank's death, and memory has signatures of its own.
+        // Thrust runs on GPUs alone.
+        if name.starts_with("thrust::") && ["out of memory", "bad_alloc"].iter().any(|words| has_phrase(message, words))
+        {
+            return Reading::whole(cause_of(Class::GpuMemory));
+        }
         let known = ["NCCL", "Watchdog", "out of memory", "bad_alloc"].iter().any(|words| has_phrase(message, words));
         if known {
             return Some(Reading { cause: None, complete: true });

@@ -143,6 +143,7 @@ pub const SIGNATURES: &[Signature] = &[
     torchrun::EXIT,
     torchrun::MPI,
     mpi::ABORT,
+    mpi::BAD,
     mpi::FATAL,
     mpi::UCX,
     mpi::START,

@@ -75,6 +75,28 @@ pub(super) const START: Signature = Signature {
     },
 };
 
+/// Hydra's report (MPICH, Intel MPI) of the first process that it saw end:
+/// `=   RANK 5 PID 4711 RUNNING AT n7`, `=   KILLED BY SIGNAL: 9 (Killed)`, `=   EXIT CODE: 139`.
+pub(super) const BAD: Signature = Signature {
+    name: "mpi_bad_termination",
+    needles: &["BAD TERMINATION OF ONE OF YOUR APPLICATION PROCESSES"],
+    also: &[],
+    follow: 6,
+    read: |text| {
+        let signal = integer_after(text, "KILLED BY SIGNAL: ").and_then(|signal| i64::try_from(signal).ok());
+        let code = signed_after(text, "EXIT CODE: ");
+        // A shell's way to state a signal; small numbers are what MPICH states of one.
+        let of_code = code.map(|code| if (129..=192).contains(&code) { 128 - code } else { code });
+        let rank = integer_after(text, "RANK ");
+        let host = text_after(text, " RUNNING AT ").and_then(|host| host.split_whitespace().next()).map(str::to_owned);
+        let pid = integer_after(text, " PID ");
+        let ended = signal.map(|signal| -signal).or(of_code);
+        let exit_code = ended.unwrap_or(1);
+        let worker = Worker { rank, exit_code, pid, host, first: true, ..Worker::default() };
+        Some(Reading { cause: Some(FailureCause::WorkerFailed(worker)), complete: ended.is_some() })
+    },
+};
+
 /// A program that ended all others: `MPI_ABORT was invoked on rank 2 in communicator MPI_COMM_WORLD` and its error code
 /// in the next line (Open MPI), `application called MPI_Abort(MPI_COMM_WORLD, 1) - process 2` (MPICH).
 pub(super) const ABORT: Signature = Signature {

@@ -79,6 +79,12 @@ pub(super) const ROWS: &[Row] = &[
             "exceeded memory limit",
             "memory limit exceeded",
             "java heap space",
+            "gc overhead limit exceeded",
+            // R, Julia, MATLAB, Intel's Fortran.
+            "cannot allocate vector of size",
+            "outofmemoryerror()",
+            "exceeds maximum array size",
+            "insufficient virtual memory",
         ]],
     ),
     said(Class::HostMemory, &[&["out of memory", "out-of-memory", "oom killer", "oomkilled"]]),
