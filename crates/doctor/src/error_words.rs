@@ -160,6 +160,8 @@ pub(crate) fn is_error(text: &str) -> bool {
         "terminate called",
         "make: *** [",
         "CMake Error at ",
+        "npm ERR! ",
+        "npm error ",
         "forrtl: ",
         "Fortran runtime error: ",
         "nvcc fatal ",
@@ -301,8 +303,18 @@ pub(crate) fn lacks(text: &str) -> bool {
     ];
     const ANSWERS: &[&str] = &["using", "default", "skip", "gnor", "arning", "WARN", "INFO", "etry"];
     text.len() <= LONGEST
-        && WORDS.iter().any(|words| has_phrase(text, words))
+        && (WORDS.iter().any(|words| has_phrase(text, words)) || is_of_compiler(text))
         && !ANSWERS.iter().any(|answer| has_phrase(text, answer))
+}
+
+/// `cmd/main.go:12:2: undefined: fit`: a compiler's, which ends with what it does not accept.
+fn is_of_compiler(text: &str) -> bool {
+    const SOURCES: &[&str] = &["go", "c", "cc", "cpp", "cu", "h", "hpp", "rs", "f90", "F90", "java", "kt", "ts", "zig"];
+    let mut parts = text.splitn(4, ':');
+    let file = parts.next().and_then(|file| file.rsplit_once('.'));
+    let is_source = file.is_some_and(|(name, end)| !name.contains(' ') && SOURCES.contains(&end));
+    let numbers = parts.by_ref().take(2).filter(|part| part.parse::<u32>().is_ok()).count();
+    is_source && numbers == 2 && parts.next().is_some_and(|said| !has_phrase(said, " note: "))
 }
 
 /// Whether a line speaks of an error though it has no level: enough for the very last.

@@ -94,6 +94,12 @@ pub(crate) const ROWS: &[Row] = &[
     row(Class::WorkerFailed, "Primary job", "process returned", ""),
     // Python's subprocess, as who caught it prints it.
     row(Class::WorkerFailed, "Command '", "' returned non-zero exit status ", ""),
+    // Programs of chemistry; runs of tests.
+    row(Class::Reported, "Error termination via ", "", ""),
+    row(Class::Reported, "", " finished by error termination in ", ""),
+    row(Class::Reported, "FAILED (failures=", "", ")"),
+    row(Class::Reported, "FAILED (errors=", "", ")"),
+    row(Class::Reported, "Errors while running CTest", "", ""),
     // Shells: cmd in English and Chinese, PowerShell, zsh, dash, bash; Python's own; SLURM's commands.
     row(Class::Usage, "'", "is not recognized as an internal or external command", ""),
     row(Class::Usage, "'", "不是内部或外部命令", ""),

@@ -59,6 +59,9 @@ pub(crate) fn stated_cause(text: &str) -> Option<FailureCause> {
     if let Some(class) = state_of_job(text) {
         return Some(wording::cause_of(class));
     }
+    if is_tests_failed(text) {
+        return Some(wording::cause_of(Class::Reported));
+    }
     if let Some((class, _)) = LINES.iter().find(|(_, line)| text == *line) {
         return Some(wording::cause_of(*class));
     }
@@ -70,6 +73,14 @@ pub(crate) fn stated_cause(text: &str) -> Option<FailureCause> {
         .find(said)
         .filter(|row| text.len() <= LONGEST && (row.has.contains("token") || !text.contains('`')))?;
     Some(wording::cause_of(row.class))
+}
+
+/// `=== 1 failed, 12 passed in 3.21s ===`: pytest's last line.
+fn is_tests_failed(text: &str) -> bool {
+    let inside = text.trim_matches('=').trim();
+    let is_of_pytest = text.starts_with("==") && inside.ends_with('s') && has_phrase(inside, " in ");
+    let (count, rest) = inside.split_once(' ').unwrap_or_default();
+    is_of_pytest && count.parse::<u32>().is_ok() && (rest.starts_with("failed") || rest.starts_with("error"))
 }
 
 /// `4711.batch  batch  OUT_OF_ME+  0:125`: a row of sacct's table, by its state.
@@ -193,7 +204,8 @@ pub(crate) fn is_trailer(text: &str) -> bool {
 pub(crate) fn logged_words(text: &str) -> Option<(&str, &str)> {
     const LEVELS: &[&str] =
         &["CRITICAL", "FATAL", "ERROR", "Uncaught ", "Unhandled exception", "[E]", "[error]", "xception "];
-    const BEFORE: &[&str] = &["Uncaught ", "] ", " - ", " | ", "exception: ", "xception ", "ERROR: "];
+    const BEFORE: &[&str] =
+        &["nhandled exception. ", "Uncaught ", "] ", " - ", " | ", "exception: ", "xception ", "ERROR: "];
     let level = LEVELS.iter().any(|level| has_phrase(text, level));
     let behind = |words: &&str| exception(text.rsplit_once(*words)?.1, true).filter(|(_, said)| !said.is_empty());
     if level && text.len() <= LONGEST { BEFORE.iter().find_map(behind) } else { None }

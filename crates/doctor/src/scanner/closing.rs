@@ -213,7 +213,9 @@ impl Scanner {
                 ordinary += usize::from(!last_words::is_closing(text));
             }
             // Who has something else to say went on after the error.
-            if others > MOST_OTHERS || last_words::goes_on(text) {
+            let is_hollow =
+                !errors.is_empty() && errors.iter().all(|(line, _)| error_words::is_empty_error(&line.text));
+            if others > MOST_OTHERS || (last_words::goes_on(text) && !is_hollow) {
                 break;
             }
         }

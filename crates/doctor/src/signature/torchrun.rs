@@ -77,10 +77,13 @@ pub(super) fn rank_of_command(text: &str) -> Option<u64> {
 /// The agent's line when the first of its workers has failed.
 pub(super) const FAILED: Signature = Signature {
     name: "torchrun_failed",
-    needles: &["failed (exitcode: ", ") FAILED (exitcode "],
+    needles: &["failed (exitcode: ", ") FAILED (exitcode ", "] Child process with PID "],
     also: &[],
     follow: 0,
     read: |text| {
+        if let Some(worker) = of_lightning(text) {
+            return Reading::whole(FailureCause::WorkerFailed(worker));
+        }
         // PyTorch 1.9: `Child process 4711 (local_rank 3) FAILED (exitcode 1)`.
         let child = text.starts_with("Child process ");
         let exit_code = signed_after(text, if child { ") FAILED (exitcode " } else { "failed (exitcode: " })?;
@@ -90,3 +93,11 @@ pub(super) const FAILED: Signature = Signature {
         Reading::whole(FailureCause::WorkerFailed(Worker { rank, exit_code, pid, is_local: true, ..Worker::default() }))
     },
 };
+
+/// Lightning's, of the first that it saw: `[rank: 2] Child process with PID 4711 terminated with code 1.`
+fn of_lightning(text: &str) -> Option<Worker> {
+    let child = text_after(text, "] Child process with PID ")?;
+    let exit_code = signed_after(child, " terminated with code ").filter(|code| *code != 0)?;
+    let rank = integer_after(text, "[rank: ");
+    Some(Worker { rank, exit_code, pid: integer_after(child, ""), first: true, ..Worker::default() })
+}
