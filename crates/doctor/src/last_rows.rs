@@ -25,6 +25,7 @@ pub(crate) const ROWS: &[Row] = &[
     row(Class::HostMemory, "", "Memory cgroup out of memory: Kill", ""),
     // HTCondor (src/condor_starter), its sites' policies; SageMaker.
     row(Class::HostMemory, "", "Job has gone over cgroup memory limit of ", ""),
+    row(Class::HostMemory, "", "Job has gone over memory limit of ", ""),
     row(Class::HostMemory, "", "memory usage exceeded request_memory", ""),
     row(
         Class::TimeLimit,

@@ -3,11 +3,11 @@
 //!
 //! They are common words: in the middle of a log they are talk, as its last words they are what ended it.
 
-use crate::cause::FailureCause;
+use crate::cause::{FailureCause, Worker};
 use crate::error_words::{LONGEST, is_error, is_setting};
 use crate::exception::exception_stated as exception;
 use crate::last_rows::{LINES, ROWS, Row};
-use crate::text::has_phrase;
+use crate::text::{has_phrase, integer_after};
 use crate::wording;
 use tonnage_core::failure::Class;
 
@@ -59,6 +59,9 @@ pub(crate) fn stated_cause(text: &str) -> Option<FailureCause> {
     if let Some(class) = state_of_job(text) {
         return Some(wording::cause_of(class));
     }
+    if let Some(cause) = end_in_condor(text) {
+        return Some(cause);
+    }
     if is_tests_failed(text) {
         return Some(wording::cause_of(Class::Reported));
     }
@@ -73,6 +76,18 @@ pub(crate) fn stated_cause(text: &str) -> Option<FailureCause> {
         .find(said)
         .filter(|row| text.len() <= LONGEST && (row.has.contains("token") || !text.contains('`')))?;
     Some(wording::cause_of(row.class))
+}
+
+/// What HTCondor writes of a job that has ended: `(1) Normal termination (return value 1)`, `(0) Abnormal termination
+/// (signal 9)`, `Job terminated of its own accord at 2026-02-03T09:11:12Z with exit-code 1.`
+fn end_in_condor(text: &str) -> Option<FailureCause> {
+    let own = text.starts_with("Job terminated of its own accord at ");
+    let code = integer_after(text, "(1) Normal termination (return value ")
+        .or_else(|| integer_after(text, " with exit-code ").filter(|_| own));
+    let signal = integer_after(text, "(0) Abnormal termination (signal ");
+    let code = code.and_then(|code| i64::try_from(code).ok()).filter(|code| *code != 0);
+    let exit_code = code.or(signal.and_then(|signal| i64::try_from(signal).ok()).map(|signal| -signal))?;
+    Some(FailureCause::WorkerFailed(Worker { exit_code, ..Worker::default() }))
 }
 
 /// `=== 1 failed, 12 passed in 3.21s ===`: pytest's last line.

@@ -195,7 +195,8 @@ pub(crate) fn is_logged(line: &Line) -> bool {
 fn is_alive(line: &Line) -> bool {
     let text = line.text.as_str();
     let has_time = line.stamp.is_some() || Stamp::of_line(text).is_some();
-    let launches = ["torch.distributed", "launch.py", "NCCL", "srun", "slurmstepd"];
+    let launches =
+        ["torch.distributed", "launch.py", "NCCL", "srun", "slurmstepd", "as FAILED", "return code", "exit code"];
     has_time
         && !has_phrase(text, "WARN")
         && !is_error(text)

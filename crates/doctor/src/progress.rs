@@ -249,6 +249,9 @@ pub(crate) const SUCCESSES: &[&str] = &[
     "exit status 0",
     "epochs done",
     "COMPLETED ExitCode 0:0",
+    // HTCondor's.
+    "Normal termination (return value 0)",
+    "with exit-code 0.",
     "All done",
     "Total training time",
     "done training in",
