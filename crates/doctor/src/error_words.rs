@@ -12,6 +12,7 @@ pub(crate) fn is_noise(text: &str) -> bool {
         "torch.distributed.elastic",
         "sigkill_handler",
         "closing signal",
+        "srun: Job step aborted",
         "Failures:",
         "observed failure",
         "NO_OTHER_FAILURES",

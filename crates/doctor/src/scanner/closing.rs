@@ -121,10 +121,11 @@ impl Scanner {
                 return false;
             }
             // LSF writes a page of figures behind what it did, scontrol within what it knows of a job.
-            let is_sure = ["JobState=", "TERM_", "Error from slot", "(1) Normal term", "(0) Abnormal term"]
-                .iter()
-                .any(|start| line.text.starts_with(start));
-            let is_inside = line.indent > 1 && !is_sure && !is_output(closing, at);
+            let begins = |starts: &[&str]| starts.iter().any(|start| line.text.starts_with(start));
+            let is_sure = begins(&["JobState=", "TERM_"]);
+            // HTCondor's, below the event.
+            let is_below = begins(&["Error from slot", "(1) Normal term", "(0) Abnormal term"]);
+            let is_inside = line.indent > 1 && !is_sure && !is_below && !is_output(closing, at);
             let is_noise = has_phrase(&line.text, "IOException: Failed to delete: ");
             if is_inside || is_noise || quote::by_itself(line) || code::is_code(&line.text) {
                 continue;

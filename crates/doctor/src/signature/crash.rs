@@ -67,7 +67,7 @@ const ABORTS: &[&str] = &["Aborted", "Illegal instruction", "Floating point exce
 
 pub(super) const ABORTED: Signature = Signature {
     name: "aborted",
-    needles: &["Aborted ", "Illegal instruction", "loating point exception", "Fatal Python error: Aborted"],
+    needles: &["Aborted ", "Illegal instruction", "loating point exception", ": Aborted"],
     also: &["(core dumped)", "srun: error: ", "Fatal Python error: ", "] Signal: ", ": line "],
     follow: 0,
     read: |text| {

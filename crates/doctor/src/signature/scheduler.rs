@@ -13,10 +13,11 @@ fn stated(class: Class) -> Option<Reading> {
 pub(super) const SLURM: Signature = Signature {
     name: "slurm_cancelled",
     needles: &[" CANCELLED AT "],
-    also: &["error: *** "],
+    also: &["error: *** ", "slurmstepd: *** "],
     follow: 0,
     read: |text| {
-        if !has_phrase(text, "error: *** ") || !text.trim_end_matches(' ').ends_with("***") || super::is_talk(text) {
+        let is_said = ["error: *** ", "slurmstepd: *** "].iter().any(|head| has_phrase(text, head));
+        if !is_said || !text.trim_end_matches(' ').ends_with("***") || super::is_talk(text) {
             return None;
         }
         // A step is cancelled when one of its tasks has failed.
