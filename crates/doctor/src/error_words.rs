@@ -161,6 +161,7 @@ pub(crate) fn is_error(text: &str) -> bool {
         "terminate called",
         "make: *** [",
         "CMake Error at ",
+        "Error is not recoverable",
         "npm ERR! ",
         "npm error ",
         "forrtl: ",
@@ -300,6 +301,7 @@ pub(crate) fn lacks(text: &str) -> bool {
         "annot find ",
         "annot open ",
         "nable to ",
+        "ould not resolve host",
         "Execution halted",
     ];
     const ANSWERS: &[&str] = &["using", "default", "skip", "gnor", "arning", "WARN", "INFO", "etry"];
@@ -320,8 +322,19 @@ fn is_of_compiler(text: &str) -> bool {
 
 /// Whether a line speaks of an error though it has no level: enough for the very last.
 pub(crate) fn may_be_error(text: &str) -> bool {
-    const WORDS: &[&str] =
-        &[" error,", "rror code", " failed", "ailed to ", "FAILED: ", " aborted", "borting", "timed out", "times out"];
+    const WORDS: &[&str] = &[
+        " error,",
+        "rror code",
+        "rror occurred",
+        "rror during ",
+        " failed",
+        "ailed to ",
+        "FAILED: ",
+        " aborted",
+        "borting",
+        "timed out",
+        "times out",
+    ];
     const ANSWERS: &[&str] = &[
         "0 failed",
         "failed: 0",

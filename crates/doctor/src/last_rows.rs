@@ -49,6 +49,8 @@ pub(crate) const ROWS: &[Row] = &[
     row(Class::NodeFailure, "JobState=NODE_FAIL ", "", ""),
     // Kubernetes' deadlines of pods and jobs.
     row(Class::TimeLimit, "", " active on the node longer than the specified deadline", ""),
+    // A shell's, of SIGXCPU.
+    row(Class::TimeLimit, "", "CPU time limit exceeded", ""),
     row(Class::TimeLimit, "", "Job was active longer than specified deadline", ""),
     row(Class::DiskFull, "", ": No space left on device (28)", ""),
     row(Class::DiskFull, "", "[errno 28] No space left on device", ""),
@@ -62,12 +64,18 @@ pub(crate) const ROWS: &[Row] = &[
     // absl's handler of signals, which Ray and JAX have; a program's own.
     row(Class::Terminated, "", "*** SIGTERM received at time=", ""),
     row(Class::Terminated, "", "SIGTERM signal received", ""),
+    row(Class::Terminated, "", "eceived SIGTERM", ""),
+    row(Class::Terminated, "", "eceived signal SIGTERM", ""),
+    row(Class::Terminated, "", "aught SIGTERM", ""),
     row(Class::Unreachable, "", "The client socket has failed to connect to any network address of ", ""),
     row(Class::Unreachable, "ssh: connect to host ", " port ", ""),
     row(Class::Unreachable, "Host key verification failed.", "", ""),
     row(Class::Interrupted, "^C", "", "^C"),
     // What programs say that catch Ctrl-C, beside Python's own name for it.
     row(Class::Interrupted, "", "eyboard interrupt", ""),
+    row(Class::Interrupted, "", "eyboard Interrupt", ""),
+    row(Class::Interrupted, "KeyboardInterrupt ", "", ""),
+    row(Class::Interrupted, "", "aught KeyboardInterrupt", ""),
     row(Class::Interrupted, "", "nterrupted by user", ""),
     row(Class::Interrupted, "", "nterrupted by the user", ""),
     row(Class::Terminated, "[", "+  Terminated  ", ""),

@@ -57,7 +57,7 @@ impl Scanner {
             self.tells_of_its_end(&closing);
         }
         if self.kept.findings().is_empty() {
-            self.has_its_exit_code(tail);
+            self.has_its_exit_code(tail, &closing);
         }
     }
 

@@ -7,7 +7,7 @@ use crate::cause::{FailureCause, Worker};
 use crate::error_words;
 use crate::exception::{Exception, Files, exception_stated};
 use crate::line::Line;
-use crate::text::has_phrase;
+use crate::text::{has_phrase, integer_after};
 use crate::traceback::cut_text;
 use crate::wording;
 
@@ -35,16 +35,33 @@ impl Scanner {
         true
     }
 
-    /// The exit code in LSF's report, where the job's own output says nothing.
-    pub(super) fn has_its_exit_code(&mut self, tail: &str) {
+    /// The exit code in LSF's report, or that a script tells last, where the job's own output says nothing.
+    pub(super) fn has_its_exit_code(&mut self, tail: &str, closing: &[(Line, u64)]) {
         let report = tail.lines().rev().zip((1..=self.lines).rev()).take(lines_of_lsf(tail));
         let code = |text: &str| text.strip_prefix("Exited with exit code ")?.strip_suffix('.')?.parse().ok();
         let found = report.filter_map(|(text, number)| Some((text, number, code(text)?))).next();
-        if let Some((text, number, exit_code)) = found.filter(|(_, _, code)| *code != 0) {
+        let told = || {
+            closing
+                .iter()
+                .take(LAST)
+                .find_map(|(line, number)| Some((line.text.as_str(), *number, told_code(&line.text)?)))
+        };
+        if let Some((text, number, exit_code)) = found.or_else(told).filter(|(_, _, code)| *code != 0) {
             let worker = Worker { exit_code, ..Worker::default() };
             self.keep_last_words(&Line::new(text.as_bytes()), number, FailureCause::WorkerFailed(worker));
         }
     }
+}
+
+/// Closing lines in which a script tells the exit code.
+const LAST: usize = 3;
+
+/// `Job finished with exit code 1 at: Tue`: a shell's code of a signal is 128 and that.
+fn told_code(text: &str) -> Option<i64> {
+    const WORDS: &[&str] = &["exit code ", "exit code: ", "exit status ", "exit status: ", "exited with code "];
+    let code = WORDS.iter().find_map(|words| integer_after(text, words)).filter(|code| *code < 256)?;
+    let code = i64::try_from(code).ok()?;
+    Some(if (129..=192).contains(&code) { 128 - code } else { code })
 }
 
 /// Lines of the report that LSF puts behind a job's output, where the log ends with one; none where it says why it

@@ -128,7 +128,12 @@ fn listed(text: &str) -> String {
 }
 
 pub(crate) fn is_frame(text: &str) -> bool {
-    text.trim_start_matches("> ").starts_with("File \"") && has_phrase(text, "\", line ")
+    // Python's handler of a fatal signal writes no comma behind the line: what follows it is no exception.
+    let is_of_signal = || {
+        let rest = text_after(text, "\", line ").unwrap_or_default();
+        rest.trim_start_matches(|character: char| character.is_ascii_digit()).starts_with(" in ")
+    };
+    text.trim_start_matches("> ").starts_with("File \"") && has_phrase(text, "\", line ") && !is_of_signal()
 }
 
 /// What Python's `logging` ends its report of a record with that could not be formatted: the frames before it are those of

@@ -261,7 +261,18 @@ pub(super) const ROWS: &[Row] = &[
             &["exceeded", "reached", "cancelled", "killed", "due to", "hit "],
         ],
     ),
-    said(Class::Preempted, &[&["preempted", "due to preemption"]]),
+    // JAX guesses that another task "has failed, got preempted, or crashed".
+    said(
+        Class::Preempted,
+        &[&[
+            "was preempted",
+            "been preempted",
+            "being preempted",
+            "due to preemption",
+            "preempted by",
+            "job preempted",
+        ]],
+    ),
     said(Class::Evicted, &[&["evicted"]]),
     said(
         Class::Usage,
