@@ -317,7 +317,9 @@ fn is_of_compiler(text: &str) -> bool {
     let file = parts.next().and_then(|file| file.rsplit_once('.'));
     let is_source = file.is_some_and(|(name, end)| !name.contains(' ') && SOURCES.contains(&end));
     let numbers = parts.by_ref().take(2).filter(|part| part.parse::<u32>().is_ok()).count();
-    is_source && numbers == 2 && parts.next().is_some_and(|said| !has_phrase(said, " note: "))
+    is_source
+        && numbers == 2
+        && parts.next().is_some_and(|said| ![" note: ", "warning"].iter().any(|word| has_phrase(said, word)))
 }
 
 /// Whether a line speaks of an error though it has no level: enough for the very last.
@@ -326,7 +328,7 @@ pub(crate) fn may_be_error(text: &str) -> bool {
         " error,",
         "rror code",
         "rror occurred",
-        "rror during ",
+        "Error during ",
         " failed",
         "ailed to ",
         "FAILED: ",
@@ -341,6 +343,7 @@ pub(crate) fn may_be_error(text: &str) -> bool {
         "no fail",
         "0 error",
         "no error",
+        "No error",
         "ignored",
         "gnoring",
         "retry",

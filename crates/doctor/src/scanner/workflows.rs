@@ -20,6 +20,11 @@ fn reported(text: &str) -> FailureCause {
 pub(super) fn of_snakemake(closing: &[(Line, u64)]) -> Option<(usize, FailureCause)> {
     let text_of = |at: usize| closing.get(at).map_or("", |(line, _)| line.text.as_str());
     let of_rule = |(line, _): &(Line, u64)| line.text.starts_with("Error in rule ") && line.text.ends_with(':');
+    // A rule may be tried again.
+    let is_done = |(line, _): &(Line, u64)| line.text.ends_with("(100%) done");
+    if closing.iter().any(is_done) {
+        return None;
+    }
     if let Some(at) = closing.iter().rposition(of_rule) {
         let said = text_of(at.saturating_sub(1)).strip_prefix("message: ").unwrap_or_default();
         return Some((at, reported(&format!("{} {said}", text_of(at)))));
