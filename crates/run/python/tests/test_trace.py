@@ -1,7 +1,9 @@
 """When PyTorch takes stacks: not in steps that repeat, and again as soon as something else happens."""
 
+import sys
 import unittest
 from types import SimpleNamespace
+from unittest import mock
 
 from . import needs_torch
 
@@ -70,3 +72,23 @@ class Plain(unittest.TestCase):
         self.steps(3 + self.alike)
         self.begin("evaluate", 9)
         self.assertEqual(self.contexts[-1], "alloc")
+
+
+@needs_torch
+class Snapshot(unittest.TestCase):
+    def test_nothing_is_imported_for_it(self):
+        import torch
+        from tonnage_rehearse import trace
+
+        seen = []
+
+        def looks():
+            seen.append(hasattr(torch, "_inductor") and hasattr(torch._inductor, "codecache"))
+
+        with mock.patch.dict(sys.modules), mock.patch.dict(vars(torch)), mock.patch.object(torch.cuda.memory, "_snapshot", looks):
+            sys.modules.pop("torch._inductor", None)
+            vars(torch).pop("_inductor", None)
+            trace.take_snapshot()
+            self.assertNotIn("_inductor", vars(torch))
+            self.assertNotIn("torch._inductor", sys.modules)
+        self.assertEqual(seen, [False])

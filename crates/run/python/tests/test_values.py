@@ -156,6 +156,15 @@ class Followed(unittest.TestCase):
     def test_among_many_kinds_the_first_is_chosen(self):
         self.assertEqual(self.choices.spread((2, 3), 1, 50_000).tolist(), [[0, 1, 2], [0, 1, 2]])
 
+    def test_what_follows_from_uniform_values_is_uniform(self):
+        many = self.known.uniform((1 << 12, 1 << 12), self.torch.int64, 7)
+        half = self.known.uniform((1, 1 << 12), self.torch.float16, 0.5)
+        for name, arguments, expected in (("add", (many, half), 7.5), ("where", (self.known.uniform((1, 1 << 12), self.torch.bool, 0), many, 3), 3), ("clamp", (many, None, 2), 2), ("long", (many,), 7)):
+            original = getattr(self.torch, name, None) or getattr(self.torch.Tensor, name)
+            value = self.follow._computed(original, name, many, arguments, {})
+            self.assertTrue(self.known.is_uniform(value), name)
+            self.assertEqual((value.shape, value[0, 0].item()), (many.shape, expected), name)
+
     def test_a_uniform_value_takes_no_memory(self):
         value = self.known.uniform((1 << 20, 1 << 20), self.torch.int64, 7)
         self.assertTrue(self.known.is_uniform(value))

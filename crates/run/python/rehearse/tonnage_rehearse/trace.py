@@ -2,9 +2,13 @@
 timeline that `tonnage trace replay` reads.
 """
 
+import functools
 import gc
+import inspect
 import os
+import sys
 import threading
+import types
 
 import torch
 
@@ -62,7 +66,7 @@ class Trace:
     def _start_history(self):
         # Frees carry no stack: only births are attributed to lines.
         context = None if self.is_plain else "alloc"
-        self.record_history(enabled="all", context=context, stacks="python", max_entries=self.wanted.trace_entries)
+        self.record_history(enabled="all", context=context, stacks="python", max_entries=self.wanted.trace_entries, **_skipped())
 
     def _watch_phases(self):
         """Steps repeat: stacks are taken again from the first phase on that follows another one, or one that did something else."""
@@ -172,7 +176,7 @@ class Trace:
 
     def _take_all(self, goes_on, is_step):
         marks = self.roles.take()
-        snapshot = torch.cuda.memory._snapshot()
+        snapshot = take_snapshot()
         is_like = self.was_plain
         if self.is_plain:
             self._end_plain()
@@ -208,6 +212,29 @@ class Trace:
             return {writer.device: writer.close() for writer in self.writers if writer.file is not None}
 
 
+@functools.cache
+def _skipped():
+    """What is not read is not recorded, where PyTorch can leave it out: 2.11 can."""
+    record = getattr(torch.cuda.memory, "_record_memory_history_impl", None)
+    can = record is not None and "skip_actions" in inspect.signature(record).parameters
+    return {"skip_actions": ["free_requested"]} if can else {}
+
+
+def take_snapshot():
+    """PyTorch's snapshot. To tell stacks it asks `torch._inductor` for the lines of what was compiled, which imports all of that, a
+    second of processor time: where the script has compiled nothing, it finds something empty instead."""
+    if "torch._inductor" in sys.modules:
+        return torch.cuda.memory._snapshot()
+    names, nothing = vars(torch), types.SimpleNamespace()
+    names["_inductor"] = nothing
+    try:
+        return torch.cuda.memory._snapshot()
+    finally:
+        # Another thread may have imported it meanwhile.
+        if names.get("_inductor") is nothing:
+            del names["_inductor"]
+
+
 def alive(snapshot, device):
     """Address and size of everything that is allocated on a device."""
     segments = (segment for segment in snapshot["segments"] if segment["device"] == device)
@@ -218,6 +245,6 @@ def alive(snapshot, device):
 def _header():
     """Who wrote the timeline, over which PyTorch; the text of PYTORCH_ALLOC_CONF, under its new or its old name, as PyTorch
     took it."""
-    known = torch.cuda.memory._snapshot().get("allocator_settings", {})
+    known = take_snapshot().get("allocator_settings", {})
     text = known.get("PYTORCH_ALLOC_CONF") or known.get("PYTORCH_CUDA_ALLOC_CONF") or ""
     return {"source": "tonnage rehearse", "torch": torch.__version__, "settings": text}

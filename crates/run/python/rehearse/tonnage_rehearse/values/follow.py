@@ -5,7 +5,7 @@ import time
 
 from . import known
 from .known import Certainty
-from .names import COMPARED, FOLLOWED, FUNCTIONAL, IN_PLACE, REDUCED
+from .names import COMPARED, ELEMENTWISE, FOLLOWED, FUNCTIONAL, IN_PLACE, REDUCED
 
 PATIENCE = 60.0
 """Seconds that values may take in all; what is not known then reads as zero."""
@@ -183,11 +183,12 @@ def _of_uniform(original, name, out, args, kwargs, tensors):
         if name in ("sum", "count_nonzero"):
             one = getattr(known._torch(), name)(one.reshape(1)) * (tensors[0].numel() // max(out.numel(), 1))
         return one.to(out.dtype).expand(out.shape)
-    if name in COMPARED:
+    if name in COMPARED or name in ELEMENTWISE:
         torch = known._torch()
 
         def single(value):
-            return value[(0,) * value.dim()] if isinstance(value, torch.Tensor) else value
+            # One element in as many dimensions, by which PyTorch chooses the type of the result.
+            return value[(slice(1),) * value.dim()] if isinstance(value, torch.Tensor) else value
 
         one = original(*(single(value) for value in args), **{key: single(value) for key, value in kwargs.items()})
         return one.expand(out.shape)

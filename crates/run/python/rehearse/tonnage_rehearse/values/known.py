@@ -117,9 +117,15 @@ def is_uniform(value):
 
 def uniform(shape, dtype, element=0):
     """A value with this element everywhere."""
+    return _single(dtype, element).expand(tuple(shape))
+
+
+@functools.lru_cache(maxsize=1024)
+def _single(dtype, element):
+    """One element; nobody writes into values that stand for many."""
     torch = _torch()
-    with torch.no_grad():
-        return torch.full((), element, dtype=dtype, device="cpu").expand(tuple(shape))
+    with torch.no_grad(), torch.inference_mode(False):
+        return torch.full((), element, dtype=dtype, device="cpu")
 
 
 class Answered:

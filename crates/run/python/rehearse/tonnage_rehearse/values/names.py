@@ -19,6 +19,8 @@ _LISTS = """
 cumsum cumprod cummax cummin diff searchsorted bucketize scatter scatter_add index_add index_fill index_copy
 histc kthvalue msort isin
 """
+ELEMENTWISE = frozenset(_ARITHMETIC.split())
+"""Every element follows from those at its place."""
 FOLLOWED = frozenset((_ARITHMETIC + _SHAPES + _LISTS).split())
 """Computed where every tensor is known."""
 
