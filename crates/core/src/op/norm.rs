@@ -8,8 +8,9 @@ use crate::tensor::{Gradients, NodeBuilder, Saved, Tensor};
 impl Tensor {
     /// `layer_norm(self, weight, bias, eps)` over the last dimension; on autocast's fp32 list.
     pub fn layer_norm(&self, weight: &Tensor, bias: &Tensor, _eps: f64) -> Tensor {
+        // The last argument first.
+        let (bias, weight) = (bias.cast_to_float32(), weight.cast_to_float32());
         let input = self.cast_to_float32();
-        let (weight, bias) = (weight.cast_to_float32(), bias.cast_to_float32());
         normalize([&input, &weight, &bias])
     }
 
@@ -24,6 +25,8 @@ fn normalize<const N: usize>(inputs: [&Tensor; N]) -> Tensor {
     let (input, weight) = (inputs[0], inputs.get(1).copied());
     let node = NodeBuilder::new("NativeLayerNormBackward0", inputs);
     let (saved_input, saved_weight) = (node.save(input), weight.map(|weight| node.save(weight)));
+    // The bias is handed to the backward, though no gradient needs it (derivatives.yaml).
+    let saved_bias = inputs.get(2).map(|bias| node.save(bias));
     let op = "native_layer_norm.default";
     let norm = Norm {
         rows: input.numel() / input.size(-1),
@@ -44,6 +47,7 @@ fn normalize<const N: usize>(inputs: [&Tensor; N]) -> Tensor {
     node.finish(out, move |grad| {
         let input = saved_input.unpack();
         let weight = saved_weight.as_ref().map(Saved::unpack);
+        let _bias = saved_bias.as_ref().map(Saved::unpack);
         let _statistics = [saved_statistics[0].unpack(), saved_statistics[1].unpack()];
         layer_norm_backward(grad, &input, weight.as_ref().unwrap_or(&input), &norm, needs).into_iter().take(N).collect()
     })
