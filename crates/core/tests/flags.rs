@@ -64,6 +64,8 @@ fn is_for(key: &str, job: &JobSpec) -> bool {
     match key.split('.').next().unwrap() {
         "grpo" | "vllm" | "judge" => matches!(job.task, Task::Grpo(_)),
         "dpo" => matches!(job.task, Task::Dpo(_)),
+        "kto" => matches!(job.task, Task::Kto(_)),
+        "cpo" => matches!(job.task, Task::Pairs(_)),
         "reward" => matches!(job.task, Task::Reward(_)),
         "swarm" => matches!(job.task, Task::Swarm(_)),
         "completion_len" => !matches!(job.task, Task::CausalLm),

@@ -61,6 +61,20 @@ prompt_len = 16
 completion_len = 8
 gpu = "h100"
 "#;
+const KTO: &str = r#"model = { model_type = "llama", num_hidden_layers = 2, hidden_size = 64, intermediate_size = 160, num_attention_heads = 4, num_key_value_heads = 4, vocab_size = 500 }
+task = "kto"
+micro_batch_size = 4
+prompt_len = 256
+completion_len = 128
+gpu = "h100"
+"#;
+const CPO: &str = r#"model = { model_type = "llama", num_hidden_layers = 2, hidden_size = 64, intermediate_size = 160, num_attention_heads = 4, num_key_value_heads = 4, vocab_size = 500 }
+task = "cpo"
+micro_batch_size = 4
+prompt_len = 16
+completion_len = 8
+gpu = "h100"
+"#;
 const REWARD: &str = r#"model = { model_type = "gpt2", n_layer = 2, n_embd = 64, n_head = 4, vocab_size = 500, n_positions = 64 }
 task = "reward"
 micro_batch_size = 4
@@ -192,6 +206,11 @@ const TRACES: &[(&str, &str, &[&str], &str)] = &[
     ("judge.place", GRPO, JUDGE, "judge.place=other_gpu"),
     ("grpo.rollout", GRPO, &[], "grpo.rollout=vllm"),
     ("dpo.precompute_ref_log_probs", DPO, &[], "dpo.precompute_ref_log_probs=true"),
+    ("kto.precompute_ref_log_probs", KTO, &[], "kto.precompute_ref_log_probs=true"),
+    ("kto.loss", KTO, &[], "kto.loss=apo_zero_unpaired"),
+    ("kto.desirable_rows", KTO, &[], "kto.desirable_rows=1"),
+    ("cpo.loss", CPO, &[], "cpo.loss=simpo"),
+    ("cpo.alpha", CPO, &[], "cpo.alpha=0"),
     ("reward.center_rewards_coefficient", REWARD, &[], "reward.center_rewards_coefficient=0.01"),
     ("reward.disable_dropout", REWARD, &[], "reward.disable_dropout=false"),
     ("swarm.local_questions", SWARM, &[], "swarm.local_questions=3"),

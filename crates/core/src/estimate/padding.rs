@@ -106,9 +106,9 @@ fn may_be_padded(job: &JobSpec) -> bool {
         {
             job.micro_batch_size
         }
-        Task::Generate => job.micro_batch_size,
+        Task::Generate | Task::Kto(_) => job.micro_batch_size,
         // An answer and the one that was rejected.
-        Task::Dpo(_) | Task::Reward(_) => job.micro_batch_size.saturating_mul(2),
+        Task::Dpo(_) | Task::Pairs(_) | Task::Reward(_) => job.micro_batch_size.saturating_mul(2),
         _ => return false,
     };
     job.padded.is_none() && !job.padding_free && rows > 1 && matches!(job.attention, Attention::Sdpa | Attention::Eager)

@@ -54,7 +54,13 @@ impl Framework {
     /// What most train such a task with.
     pub const fn usual(task: TaskName) -> Self {
         match task {
-            TaskName::Grpo | TaskName::Dpo | TaskName::Reward => Self::Trl,
+            TaskName::Grpo
+            | TaskName::Rloo
+            | TaskName::Dpo
+            | TaskName::Kto
+            | TaskName::Orpo
+            | TaskName::Cpo
+            | TaskName::Reward => Self::Trl,
             TaskName::Swarm => Self::RlSwarm,
             TaskName::Hrm | TaskName::InferenceForward | TaskName::Generate => Self::Loop,
             TaskName::CausalLm

@@ -107,6 +107,12 @@ names! {
     VLLM_SLEEP_MODE = "vllm.sleep_mode",
     DPO_PRECOMPUTE_REF_LOG_PROBS = "dpo.precompute_ref_log_probs",
     USE_LIGER_KERNEL = "use_liger_kernel",
+    // keys/preference.rs
+    KTO_PRECOMPUTE_REF_LOG_PROBS = "kto.precompute_ref_log_probs",
+    KTO_LOSS = "kto.loss",
+    KTO_DESIRABLE_ROWS = "kto.desirable_rows",
+    CPO_LOSS = "cpo.loss",
+    CPO_ALPHA = "cpo.alpha",
     // keys/reward.rs
     REWARD_CENTER_REWARDS_COEFFICIENT = "reward.center_rewards_coefficient",
     REWARD_DISABLE_DROPOUT = "reward.disable_dropout",

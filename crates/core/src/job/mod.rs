@@ -69,8 +69,9 @@ pub use source::{
 };
 pub use swarm_training::{ForeignAdvantages, SwarmFilter, SwarmTraining};
 pub use task::{
-    DpoSpec, GrpoSpec, JudgePhase, JudgePlace, JudgeSpec, JudgeWeights, LogProbs, LossOf, Passes, RewardSpec, Rollout,
-    Spreading, SwarmLogProbs, SwarmSpec, Task, TaskFacts, TaskName, TrlVersion,
+    Baseline, DpoSpec, GrpoSpec, JudgePhase, JudgePlace, JudgeSpec, JudgeWeights, KtoLoss, KtoSpec, LogProbs, LossOf,
+    PairLoss, PairsSpec, Passes, RewardSpec, Rollout, Spreading, SwarmLogProbs, SwarmSpec, Task, TaskFacts, TaskName,
+    TrlVersion,
 };
 pub use training::{DataSpec, GenerationSpec, Init, LearningRateSchedule, TrainingSpec};
 pub use transformers::{

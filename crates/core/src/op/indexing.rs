@@ -3,7 +3,7 @@
 
 use super::create::full;
 use super::scratch::indexing::{
-    Mask, index_by_mask, index_put_accumulate, index_put_by_mask, masked_scatter, nonzero_static,
+    Mask, index_by_mask, index_put_accumulate, index_put_by_mask, masked_scatter, nonzero, nonzero_static,
 };
 use super::scratch::{DeviceSteps, contiguous, run_steps};
 use crate::dtype::DType;
@@ -90,6 +90,32 @@ impl Tensor {
         })
     }
 
+    /// `nonzero(self)` of a mask of which `count` elements are true: [count, dimensions].
+    pub(crate) fn places(&self, count: u64) -> Tensor {
+        if self.context().finds_places_first() {
+            return positions_of(self, count);
+        }
+        let mask = Mask { elements: self.numel(), dims: self.sizes().len() as u64, found: count };
+        let steps = DeviceSteps::new(self.context(), |device| nonzero(mask, device));
+        let sizes = Shape::new(&[count, mask.dims]);
+        let mut found = steps.run(self.context(), "nonzero.default", |_| contiguous(sizes, DType::Int64));
+        if count > 0 { found.take(0) } else { Tensor::nowhere(self.context(), sizes, DType::Int64) }
+    }
+
+    /// `index_select(self, 0, index)`
+    pub(crate) fn index_select(&self, index: &Tensor) -> Tensor {
+        let node = NodeBuilder::new("IndexSelectBackward0", [self]);
+        let saved_index = node.save(index);
+        let sizes = self.sizes().with(0, index.size(0));
+        let out = Tensor::empty(self.context(), "index_select.default", sizes, self.dtype());
+        let from = *self.sizes();
+        node.finish(out, move |grad| {
+            let _index = saved_index.unpack();
+            // What `index_add_` writes into.
+            gradients![full(grad.context(), "new_zeros.default", &from, grad.dtype())]
+        })
+    }
+
     /// `gather(self, -1, index.unsqueeze(-1)).squeeze(-1)`: one value of each row.
     pub(crate) fn gather_one(&self, index: &Tensor) -> Tensor {
         let node = NodeBuilder::new("GatherBackward0", [self]);
@@ -106,5 +132,6 @@ fn positions_of(mask: &Tensor, count: u64) -> Tensor {
     let dims = mask.sizes().len() as u64;
     let steps = DeviceSteps::new(mask.context(), |device| nonzero_static(mask.numel(), dims, count, device));
     let sizes = Shape::new(&[count, dims]);
-    steps.run(mask.context(), "nonzero_static.default", |_| contiguous(sizes, DType::Int64)).take(0)
+    let mut found = steps.run(mask.context(), "nonzero_static.default", |_| contiguous(sizes, DType::Int64));
+    if count > 0 { found.take(0) } else { Tensor::nowhere(mask.context(), sizes, DType::Int64) }
 }

@@ -70,6 +70,27 @@ impl Tensor {
         node.finish(out, move |grad| gradients![grad.expand(&from).unary("div.Scalar", grad.dtype())])
     }
 
+    /// `self.nanmean()` (ReduceOps.cpp): a sum of what are numbers over their count.
+    pub(crate) fn nanmean(&self) -> Tensor {
+        let factor = {
+            let is_number = self.map("ne.Tensor", DType::Bool);
+            is_number.reduce_all("sum.default", ReduceKind::Sum, DType::Int64)
+        };
+        self.nansum().div_by(&factor)
+    }
+
+    fn nansum(&self) -> Tensor {
+        let node = NodeBuilder::new("NansumBackward0", [self]);
+        let saved = node.save(self);
+        let out = self.reduce_all("nansum.default", ReduceKind::Sum, self.dtype());
+        node.finish(out, move |grad| {
+            let this = saved.unpack();
+            let _is_nan = this.map("ne.Tensor", DType::Bool);
+            let is_number = this.map("logical_not.default", DType::Bool);
+            gradients![grad.expand(this.sizes()).binary("mul.Tensor", &is_number, grad.dtype())]
+        })
+    }
+
     /// `sum_to(sizes)`: sums what was broadcast from `sizes`.
     pub(crate) fn sum_to(&self, sizes: &Shape) -> Tensor {
         let offset = self.sizes().len() - sizes.len();

@@ -7,10 +7,11 @@ use crate::building::{BuildError, Mode};
 use crate::dtype::DType;
 use crate::job::{CheckpointPolicy, DpoSpec, JobSpec};
 use crate::model::family::Model;
-use crate::op::{ReduceKind, TokenOutputs, UNTOLD, full};
+use crate::op::{TokenOutputs, UNTOLD, full};
 use crate::tensor::{Context, Tensor};
 use crate::trace::{Category, PhaseKind};
 
+use super::answers::{completion_labels, log_mean, log_mean_logits, sequence_logps, sum_all};
 use super::batches::Batches;
 use super::fused_head::{FusedCall, FusedCausalLmOutput, RouterCall, fused_forward, log_router_loss};
 use super::liger::apply_liger_kernels;
@@ -125,7 +126,7 @@ impl Trainer<'_> {
             done += 1;
             let batch = &*last_batch.insert(self.make_batch(false));
             self.context.phase(PhaseKind::Logps);
-            let labels = batch_labels(batch);
+            let labels = completion_labels(&batch.input_ids, &batch.completion_mask);
             let log_probs = {
                 let _no_grad = self.context.set_grad_enabled(false);
                 self.reference_forward(batch, &labels).log_probs
@@ -181,7 +182,7 @@ impl Trainer<'_> {
 
     /// `_compute_loss`
     fn loss(&self, batch: &Batch) -> Tensor {
-        let labels = batch_labels(batch);
+        let labels = completion_labels(&batch.input_ids, &batch.completion_mask);
         let outputs = self.forward(&self.prepared_policy(), batch, &labels, RouterCall::WeightedOrOutput);
         let logps = sequence_logps(&outputs.log_probs);
         let [chosen_logps, rejected_logps] = logps.split(0);
@@ -234,7 +235,7 @@ impl Trainer<'_> {
             sum_all(&tokens);
         }
         let masks: Pair = mask.split(0);
-        log_mean_logits(&mean_logits.split(0), &masks, self.job.micro_batch_size * self.spec.completion_len);
+        log_mean_logits(&mean_logits.split::<2>(0), &masks, self.spec.completion_len);
         let [chosen_mask, _] = &masks;
         let [chosen_is_top1, _]: Pair = is_top1.split(0);
         let correct = {
@@ -246,45 +247,6 @@ impl Trainer<'_> {
         let total_sum = sum_all(&total_tokens);
         total_sum.map("gt.Scalar", DType::Bool);
         vec![entropy_sum, total_tokens, correct, correct_tokens, total_sum]
-    }
-}
-
-/// `input_ids.masked_fill(completion_mask == 0, -100)`
-fn batch_labels(batch: &Batch) -> Tensor {
-    let _is_prompt = batch.completion_mask.map("eq.Scalar", DType::Bool);
-    batch.input_ids.unary("masked_fill.Scalar", DType::Int64)
-}
-
-/// `per_token_logps.sum(dim=1)` of all positions
-fn sequence_logps(log_probs: &Tensor) -> Tensor {
-    log_probs.slice_any(1, log_probs.size(1)).sum_rows()
-}
-
-/// `x.sum()`, outside autograd
-fn sum_all(x: &Tensor) -> Tensor {
-    let dtype = if x.dtype().is_floating_point() { x.dtype() } else { DType::Int64 };
-    x.reduce_all("sum.default", ReduceKind::Sum, dtype)
-}
-
-/// `x.mean().item()`
-fn log_mean(x: &Tensor) {
-    x.reduce_all("mean.default", ReduceKind::Mean, x.dtype());
-}
-
-/// The mean logits of both kinds of answers, whose `scored` tokens the masks select.
-fn log_mean_logits(mean_logits: &Pair, masks: &Pair, scored: u64) {
-    let mut totals = Vec::new();
-    for (logits, mask) in mean_logits.iter().zip(masks) {
-        let selected = {
-            let mask = mask.map("_to_copy.default", DType::Bool);
-            logits.masked_rows(&mask, scored)
-        };
-        totals.push(sum_all(&selected));
-        drop(selected);
-        totals.push(sum_all(mask));
-    }
-    for value in totals {
-        sum_all(&value);
     }
 }
 

@@ -1,6 +1,7 @@
 //! Runs a job on abstract tensors, phase by phase, and records its trace.
 
 mod agi2;
+mod answers;
 mod batches;
 mod cache_growth;
 mod cache_position;
@@ -14,9 +15,11 @@ mod grpo;
 mod hrm;
 mod infer;
 mod inputs;
+mod kto;
 mod liger;
 mod loading;
 mod models;
+mod pairs;
 mod prepared;
 mod repeat;
 mod repetition;

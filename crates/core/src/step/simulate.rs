@@ -20,7 +20,7 @@ use super::models::Policy;
 use super::repetition::Repetition;
 use super::simulation::{SimulateError, Simulation};
 use super::swarm::Node;
-use super::{agi2, dpo, fine_tune, grpo, hrm, infer, reward, train};
+use super::{agi2, dpo, fine_tune, grpo, hrm, infer, kto, pairs, reward, train};
 
 /// Runs `job` on abstract tensors.
 ///
@@ -153,6 +153,8 @@ fn run_task(
         }
         Task::Grpo(spec) => Some(grpo::train_grpo(job, spec, context, &policy)?),
         Task::Dpo(spec) => Some(dpo::train_dpo(job, spec, context, &policy)?),
+        Task::Kto(spec) => Some(kto::train_kto(job, spec, context, &policy)?),
+        Task::Pairs(spec) => Some(pairs::train_pairs(job, spec, context, &policy)),
         Task::Reward(spec) => Some(reward::train_reward(job, spec, context, &policy)),
         Task::Swarm(swarm) => {
             let (mode, parameters) = (&builder.mode(), &builder.trainable());

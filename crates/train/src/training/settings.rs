@@ -4,7 +4,7 @@
 use tonnage_core::dtype::DType;
 use tonnage_core::job::{
     CheckpointPolicy, Framework, JobSpec, LearningRateSchedule, LossKernel, OptimizerKind, Parallel, RowGrowth,
-    Strategy, Task, TrainingSpec, TransformersVersion, keys,
+    Strategy, Task, TaskName, TrainingSpec, TransformersVersion, keys,
 };
 use tonnage_core::model_type::AGI2;
 use tonnage_torch::{Buckets, ScalarType, Tensor, Torch};
@@ -176,7 +176,7 @@ fn no_optimizer(kind: OptimizerKind) -> TrainError {
 
 fn refuse_job(job: &JobSpec) -> Result<(), TrainError> {
     let refused = |problem: String, hint: &str| Err(TrainError::refused_with(problem, hint));
-    if !matches!(job.task, Task::CausalLm | Task::Grpo(_) | Task::Hrm | Task::Swarm(_)) {
+    if !matches!(job.task.name(), TaskName::CausalLm | TaskName::Grpo | TaskName::Hrm | TaskName::Swarm) {
         let task = serde_json::to_value(job.task.name()).unwrap_or_default();
         return refused(format!("task = {task}: `tonnage train` trains causal_lm, grpo, swarm and hrm"), ELSEWHERE);
     }

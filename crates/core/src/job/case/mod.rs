@@ -7,6 +7,7 @@ mod dpo;
 mod hrm;
 mod lm;
 mod parallel;
+mod preference;
 mod reward;
 mod rl;
 mod trainer;
@@ -35,8 +36,9 @@ pub fn from_case(value: &Value) -> Result<JobSpec, JobError> {
     };
     match case.get("kind").and_then(Value::as_str) {
         None => lm::job_of_case(read_case(value)?),
-        Some("trl_grpo") => rl::grpo_job(read_case(value)?),
+        Some("trl_grpo" | "trl_rloo") => rl::grpo_job(read_case(value)?),
         Some("trl_dpo") => dpo::job_of_case(read_case(value)?),
+        Some("trl_kto" | "trl_orpo" | "trl_cpo") => preference::job_of_case(read_case(value)?),
         Some("trl_reward") => reward::job_of_case(read_case(value)?),
         Some("trainer") => trainer::job_of_case(read_case(value)?),
         Some("swarm_node") => rl::swarm_job(read_case(value)?),

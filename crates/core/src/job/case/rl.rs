@@ -5,29 +5,28 @@ use serde_json::{Map, Value};
 
 use super::{CaseLora, CasePrecision, checkpoint_policy, clip_spec, default_model, model_of_case, plain_job};
 use crate::job::{
-    GrpoSpec, JobError, JobSpec, JudgePhase, JudgePlace, JudgeSpec, JudgeWeights, LogProbs, OptimizerKind, Rollout,
-    SwarmLogProbs, SwarmSpec,
+    Baseline, GrpoSpec, JobError, JobSpec, JudgePhase, JudgePlace, JudgeSpec, JudgeWeights, LogProbs, OptimizerKind,
+    Rollout, SwarmLogProbs, SwarmSpec,
 };
 use crate::model_type::QWEN2;
 
-/// A case of kind `trl_grpo`.
+/// A case of kind `trl_grpo` or `trl_rloo`.
 #[derive(Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub(super) struct GrpoCase {
     id: String,
-    #[serde(rename = "kind")]
-    _kind: String,
+    kind: String,
     model: Map<String, Value>,
     precision: CasePrecision,
     prompt_len: u64,
     completion_len: u64,
     steps: u32,
     batch: u64,
-    num_generations: u64,
+    num_generations: Option<u64>,
     grad_accum: u64,
     steps_per_generation: Option<u64>,
     num_iterations: u64,
-    beta: f64,
+    beta: Option<f64>,
     gradient_checkpointing: bool,
     optim: Option<OptimizerName>,
     liger: bool,
@@ -115,18 +114,18 @@ impl Default for GrpoCase {
     fn default() -> Self {
         Self {
             id: "case".to_owned(),
-            _kind: String::new(),
+            kind: String::new(),
             model: Map::from_iter([("family".to_owned(), Value::from(QWEN2))]),
             precision: CasePrecision::AmpBf16,
             prompt_len: 64,
             completion_len: 64,
             steps: 2,
             batch: 8,
-            num_generations: 8,
+            num_generations: None,
             grad_accum: 1,
             steps_per_generation: None,
             num_iterations: 1,
-            beta: 0.0,
+            beta: None,
             gradient_checkpointing: true,
             optim: None,
             liger: false,
@@ -142,13 +141,15 @@ impl Default for GrpoCase {
 }
 
 pub(super) fn grpo_job(case: GrpoCase) -> Result<JobSpec, JobError> {
+    let leaves_one_out = case.kind == "trl_rloo";
     let grpo = GrpoSpec {
         prompt_len: case.prompt_len,
         completion_len: case.completion_len,
-        num_generations: case.num_generations,
+        num_generations: case.num_generations.unwrap_or(if leaves_one_out { 2 } else { 8 }),
         steps_per_generation: case.steps_per_generation.unwrap_or(case.grad_accum),
         num_iterations: case.num_iterations,
-        beta: case.beta,
+        baseline: if leaves_one_out { Baseline::LeaveOneOut } else { Baseline::Group },
+        beta: case.beta.unwrap_or(if leaves_one_out { 0.05 } else { 0.0 }),
         log_probs: case.logprob,
         rollout: Rollout::Generate,
         padded: case.padded,

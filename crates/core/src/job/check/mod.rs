@@ -2,6 +2,7 @@
 
 mod agi2;
 mod flash_attn;
+pub(super) mod preference;
 mod quantization;
 mod router_loss;
 mod shards;

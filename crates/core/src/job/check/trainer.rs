@@ -16,7 +16,7 @@ const MAX_CHUNKS: u64 = 1 << 14;
 const MAX_PARTS: u64 = 1 << 17;
 
 /// Refuses a policy that writes no text, and a loss that the trainer does not use.
-fn check_policy(job: &JobSpec) -> Result<(), JobError> {
+pub(super) fn check_policy(job: &JobSpec) -> Result<(), JobError> {
     if job.model.facts().kind != ModelKind::Decoder {
         return Err(JobError::new(format!("`{}` generates no text", job.model.model_type))
             .about(&[keys::TASK])
@@ -117,21 +117,21 @@ pub(in crate::job) fn check_reward(job: &JobSpec) -> Result<(), JobError> {
 }
 
 /// Refuses more batches of a step than trainers' loops can hold at once.
-fn holds_batches(job: &JobSpec) -> Result<(), JobError> {
+pub(super) fn holds_batches(job: &JobSpec) -> Result<(), JobError> {
     if job.gradient_accumulation_steps <= MAX_HELD_BATCHES {
         return Ok(());
     }
     let problem = format!(
-        "`gradient_accumulation_steps` must be from 1 to {MAX_HELD_BATCHES} for {}, whose loop loads all batches of a step at \
-         once, found {}",
-        if job.task.dpo().is_some() { "DPO" } else { "reward models" },
+        "`gradient_accumulation_steps` must be from 1 to {MAX_HELD_BATCHES} for {}, which loads all batches of a step at once, \
+         found {}",
+        job.task.facts().program(),
         job.gradient_accumulation_steps
     );
     Err(JobError::new(problem).about(&[keys::GRADIENT_ACCUMULATION_STEPS]).hint("lower `gradient_accumulation_steps`"))
 }
 
 /// Refuses more tokens in a batch than any GPU holds.
-fn bound_rows(rows: u64, named: &str, tokens: u64) -> Result<(), JobError> {
+pub(super) fn bound_rows(rows: u64, named: &str, tokens: u64) -> Result<(), JobError> {
     if rows.saturating_mul(tokens) <= MAX_TOKENS_PER_PASS {
         return Ok(());
     }
@@ -203,7 +203,7 @@ pub(in crate::job) fn check_swarm(job: &JobSpec, swarm: &SwarmSpec) -> Result<()
     Ok(())
 }
 
-fn not_zero(sizes: &[(&str, u64)]) -> Result<(), JobError> {
+pub(super) fn not_zero(sizes: &[(&str, u64)]) -> Result<(), JobError> {
     match sizes.iter().find(|(_, size)| *size == 0) {
         Some((key, _)) => Err(JobError::new(format!("`{key}` must be at least 1, found 0")).about(&[key])),
         None => Ok(()),

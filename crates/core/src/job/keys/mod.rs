@@ -6,6 +6,7 @@ mod grpo_training;
 mod hrm_training;
 mod judge;
 mod lora;
+mod preference;
 mod quantization;
 mod ranks;
 mod reward;
@@ -98,6 +99,7 @@ const COUNT: usize = step::KEYS.len()
     + lora::KEYS.len()
     + quantization::KEYS.len()
     + rl::KEYS.len()
+    + preference::KEYS.len()
     + reward::KEYS.len()
     + grpo_training::KEYS.len()
     + hrm_training::KEYS.len()
@@ -111,11 +113,12 @@ const COUNT: usize = step::KEYS.len()
 
 /// All keys, in the order in which people are told of them.
 pub static KEYS: [Key; COUNT] = {
-    let tables: [&[Key]; 14] = [
+    let tables: [&[Key]; 15] = [
         &step::KEYS,
         &lora::KEYS,
         &quantization::KEYS,
         &rl::KEYS,
+        &preference::KEYS,
         &reward::KEYS,
         &grpo_training::KEYS,
         &hrm_training::KEYS,

@@ -12,6 +12,10 @@ pub(super) const TASKS: Kind = Kind::Choice(&[
     ("generate", "`generate` with a KV cache"),
     ("grpo", "TRL's GRPOTrainer: rollout, reward, log-probabilities and training in turn"),
     ("dpo", "TRL's DPOTrainer: a policy and its reference on chosen and rejected answers"),
+    ("rloo", "TRL's RLOOTrainer: as grpo, with rewards less the mean of the others and whole completions' ratios"),
+    ("kto", "TRL's KTOTrainer: a policy and its reference on answers that are desirable or not"),
+    ("orpo", "TRL's ORPOTrainer: chosen and rejected answers, without a reference"),
+    ("cpo", "TRL's CPOTrainer, SimPO's loss among others: chosen and rejected answers, without a reference"),
     ("reward", "TRL's RewardTrainer: a score of chosen and rejected rows"),
     ("swarm", "a node of a swarm: generates, and trains on its own and others' completions"),
     ("hrm", "one segment of the hierarchical reasoning model"),
@@ -86,7 +90,9 @@ pub(super) const KEYS: [Key; 28] = [
     Key {
         name: names::FRAMEWORK,
         kind: FRAMEWORKS,
-        default: Default::Rule("trainer, trl for grpo and dpo, rl_swarm for swarm, loop for hrm and inference"),
+        default: Default::Rule(
+            "trainer, trl for the tasks of TRL's trainers, rl_swarm for swarm, loop for hrm and inference",
+        ),
         doc: "what you train with: whose defaults hold, in whose words a plan says its changes",
         example: "\"trl\"",
     },
@@ -94,7 +100,7 @@ pub(super) const KEYS: [Key; 28] = [
         name: names::MICRO_BATCH_SIZE,
         kind: Kind::Size { min: 1, max: MAX_ROWS },
         default: Default::Fixed("8", "Hugging Face Trainer's per_device_train_batch_size"),
-        doc: "rows per forward pass on this GPU (completions for grpo, pairs for dpo)",
+        doc: "rows per forward pass on this GPU (completions for grpo, pairs for dpo, orpo, cpo and reward)",
         example: "8",
     },
     Key {

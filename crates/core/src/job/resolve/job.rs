@@ -2,13 +2,13 @@
 
 use super::chooser::Chooser;
 use super::quantization::resolve_quantization;
-use super::{data, ranks, trainer};
+use super::{data, preference, ranks, trainer};
 use crate::alloc::AllocatorConfig;
 use crate::job::keys;
 use crate::job::model_source::Model;
 use crate::job::{
-    Attention, CheckpointPolicy, ClipSpec, Framework, Head, JobError, JobSource, JobSpec, LogitsPath, ModelSpec,
-    Parallel, RunSpec, Task, TaskName, TransformersVersion, check,
+    Attention, Baseline, CheckpointPolicy, ClipSpec, Framework, Head, JobError, JobSource, JobSpec, LogitsPath,
+    ModelSpec, Parallel, RunSpec, Task, TaskName, TransformersVersion, check,
 };
 use crate::model_type::{ModelKind, NEVER};
 
@@ -60,7 +60,7 @@ pub(super) fn resolve_job(choose: &mut Chooser<'_>, model: Model, source: &JobSo
         gpu: choose.take_gpu()?,
         lora: choose.take_lora(&model_type)?,
         quantization: None,
-        task: resolve_task(choose, name, &lengths, accumulation, source)?,
+        task: resolve_task(choose, name, &lengths, (micro_batch_size, accumulation), source)?,
         liger_kernels,
         parallel: Parallel::default(),
         run: RunSpec::default(),
@@ -101,7 +101,7 @@ fn fuses_loss(name: TaskName, framework: Framework, model: &ModelSpec) -> bool {
 
 /// Whether the trainer applies Liger's kernels; where nothing does, a key that nothing reads is refused.
 fn liger_kernels(choose: &mut Chooser<'_>, task: TaskName) -> bool {
-    let applies = task.has_labels() || matches!(task, TaskName::Grpo | TaskName::Dpo);
+    let applies = task.has_labels() || (Framework::usual(task) == Framework::Trl && task != TaskName::Reward);
     applies && choose.is_said(keys::USE_LIGER_KERNEL) && choose.take_switch(keys::USE_LIGER_KERNEL)
 }
 
@@ -134,7 +134,7 @@ fn resolve_task(
     choose: &mut Chooser<'_>,
     name: TaskName,
     lengths: &Lengths,
-    accumulation: u64,
+    (rows, accumulation): (u64, u64),
     source: &JobSource,
 ) -> Result<Task, JobError> {
     Ok(match name {
@@ -145,8 +145,12 @@ fn resolve_task(
         TaskName::InferenceForward => Task::InferenceForward,
         TaskName::Generate => Task::Generate,
         TaskName::Hrm => Task::Hrm,
-        TaskName::Grpo => trainer::resolve_grpo(choose, lengths, accumulation, source)?,
+        TaskName::Grpo => trainer::resolve_grpo(choose, lengths, (Baseline::Group, accumulation), source)?,
+        TaskName::Rloo => trainer::resolve_grpo(choose, lengths, (Baseline::LeaveOneOut, accumulation), source)?,
         TaskName::Dpo => trainer::resolve_dpo(choose, lengths),
+        TaskName::Kto => preference::resolve_kto(choose, lengths, rows)?,
+        TaskName::Orpo => preference::resolve_orpo(lengths),
+        TaskName::Cpo => preference::resolve_cpo(choose, lengths)?,
         TaskName::Reward => trainer::resolve_reward(choose),
         TaskName::Swarm => trainer::resolve_swarm(choose, lengths)?,
     })
@@ -175,7 +179,8 @@ pub(super) struct Lengths {
 impl Lengths {
     fn take_lengths(choose: &mut Chooser<'_>, name: TaskName, model: &ModelSpec) -> Self {
         match name {
-            TaskName::Grpo | TaskName::Dpo | TaskName::Swarm => Self::of_trainer(choose),
+            TaskName::Swarm => Self::of_trainer(choose),
+            _ if Framework::usual(name) == Framework::Trl && name != TaskName::Reward => Self::of_trainer(choose),
             _ => Self::of_one_model(choose, name, check::row_length(model)),
         }
     }

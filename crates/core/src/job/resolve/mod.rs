@@ -3,6 +3,7 @@
 mod chooser;
 mod data;
 mod job;
+mod preference;
 mod quantization;
 mod ranks;
 mod trainer;

@@ -3,13 +3,14 @@
 use super::chooser::Chooser;
 use super::job::Lengths;
 use super::model_source;
+use super::preference;
 use crate::job::guides::gpt_file;
 use crate::job::keys;
 use crate::job::model_source::Model;
 use crate::job::settings::Settings;
 use crate::job::{
-    DpoSpec, Framework, GrpoSpec, JobError, JobSource, JudgePhase, JudgeSpec, RewardSpec, Rollout, SwarmLogProbs,
-    SwarmSpec, Task, TaskName, TrlVersion,
+    Baseline, DpoSpec, Framework, GrpoSpec, JobError, JobSource, JudgePhase, JudgeSpec, RewardSpec, Rollout,
+    SwarmLogProbs, SwarmSpec, Task, TaskName, TrlVersion,
 };
 use crate::model_type::AGI2;
 
@@ -26,6 +27,13 @@ const REWARD: [(&str, &str); 4] = [
     (keys::CLIP_GRAD_NORM, "1.0"),
     (keys::PRECISION, "\"amp-bf16\""),
     (keys::GRADIENT_CHECKPOINTING, "true"),
+];
+/// `RLOOConfig` of TRL 1.16 beyond what its trainers share.
+const RLOO: [(&str, &str); 4] = [
+    (keys::PRECISION, "\"amp-bf16\""),
+    (keys::NUM_GENERATIONS, "2"),
+    (keys::GRPO_BETA, "0.05"),
+    (keys::GRPO_LOG_PROBS, "\"fused\""),
 ];
 /// The recipe of the HRM repository, one GPU of eight.
 const HRM: [(&str, &str); 2] = [(keys::OPTIMIZER, "\"adam_atan2\""), (keys::MICRO_BATCH_SIZE, "96")];
@@ -63,6 +71,15 @@ pub(super) fn set_defaults(
             choose.notes.push("behaviour and defaults are those of TRL 1.16".to_owned());
             (REWARD.to_vec(), "TRL 1.16's RewardConfig".to_owned())
         }
+        TaskName::Rloo => {
+            choose.notes.push("behaviour and defaults are those of TRL 1.16".to_owned());
+            ([preference::SHARED.as_slice(), &RLOO].concat(), "TRL 1.16's RLOOConfig".to_owned())
+        }
+        TaskName::Kto | TaskName::Orpo | TaskName::Cpo => {
+            choose.notes.push("behaviour and defaults are those of TRL 1.16".to_owned());
+            let precision = (keys::PRECISION, preference_precision(task, model));
+            ([preference::SHARED.as_slice(), &[precision]].concat(), "TRL 1.16's config".to_owned())
+        }
         TaskName::Swarm => (GENRL.to_vec(), "GenRL's default".to_owned()),
         TaskName::Hrm => (HRM.to_vec(), "HRM's recipe: 768 rows on 8 GPUs".to_owned()),
         TaskName::Generate => (vec![(keys::USE_CACHE, "true")], "generate caches".to_owned()),
@@ -84,6 +101,14 @@ pub(super) fn set_defaults(
     Ok(())
 }
 
+/// bf16 autocast, over fp32 weights, or over those that a trainer loads in the dtype that they have.
+fn preference_precision(task: TaskName, model: &Model) -> &'static str {
+    match model.published_dtype.as_deref() {
+        Some("bfloat16") if task != TaskName::Kto => "\"bf16-amp\"",
+        _ => "\"amp-bf16\"",
+    }
+}
+
 /// The precision of a model that `from_pretrained` loads; the other tasks' trainers convert it or came with older versions.
 fn loaded_dtype(task: TaskName, model: &Model) -> Option<(&'static str, String, String)> {
     let loads = task.has_labels() || matches!(task, TaskName::InferenceForward | TaskName::Generate);
@@ -100,7 +125,7 @@ fn loaded_dtype(task: TaskName, model: &Model) -> Option<(&'static str, String, 
 pub(super) fn resolve_grpo(
     choose: &mut Chooser<'_>,
     lengths: &Lengths,
-    accumulation: u64,
+    (baseline, accumulation): (Baseline, u64),
     source: &JobSource,
 ) -> Result<Task, JobError> {
     let num_generations = choose.take_size(keys::NUM_GENERATIONS);
@@ -119,6 +144,7 @@ pub(super) fn resolve_grpo(
         num_generations,
         steps_per_generation,
         num_iterations,
+        baseline,
         beta,
         log_probs,
         rollout,

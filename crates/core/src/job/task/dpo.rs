@@ -1,7 +1,7 @@
 //! DPO as TRL's `DPOTrainer` runs it: chosen and rejected answers in one batch, a policy and its frozen reference.
 
 use super::{TaskFacts, TaskName};
-use crate::job::{JobError, JobSpec, check};
+use crate::job::{JobError, JobSpec, check, keys};
 
 /// What DPO needs beyond the policy. `micro_batch_size` counts pairs: a pass has twice as many rows.
 #[derive(Clone, Debug, PartialEq)]
@@ -25,6 +25,10 @@ impl TaskFacts for DpoSpec {
 
     fn completion_len(&self) -> Option<u64> {
         Some(self.completion_len)
+    }
+
+    fn precomputed_reference(&self) -> Option<(&'static str, bool)> {
+        Some((keys::DPO_PRECOMPUTE_REF_LOG_PROBS, self.precompute_ref_log_probs))
     }
 
     fn takes_adapters(&self) -> bool {

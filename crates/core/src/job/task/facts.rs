@@ -104,6 +104,11 @@ pub trait TaskFacts {
         None
     }
 
+    /// The key by which a reference's log-probabilities are computed before training, and whether they are.
+    fn precomputed_reference(&self) -> Option<(&'static str, bool)> {
+        None
+    }
+
     /// Whether `lora` may be set.
     fn takes_adapters(&self) -> bool {
         false

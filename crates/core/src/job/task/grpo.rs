@@ -3,7 +3,7 @@
 use serde::{Deserialize, Serialize};
 
 use super::{JudgePlace, JudgeSpec, Passes, TaskFacts, TaskName};
-use crate::job::{JobError, JobSpec, check};
+use crate::job::{JobError, JobSpec, check, keys};
 
 /// What GRPO needs beyond the policy. `micro_batch_size` is `per_device_train_batch_size`: completions, not prompts.
 #[derive(Clone, Debug, PartialEq)]
@@ -18,6 +18,8 @@ pub struct GrpoSpec {
     pub steps_per_generation: u64,
     /// Optimizer updates per generated batch.
     pub num_iterations: u64,
+    /// What a completion's reward is compared with.
+    pub baseline: Baseline,
     /// Weight of the KL term; 0 loads no reference model.
     pub beta: f64,
     /// How log-probabilities are computed.
@@ -34,11 +36,21 @@ pub struct GrpoSpec {
 
 impl TaskFacts for GrpoSpec {
     fn name(&self) -> TaskName {
-        TaskName::Grpo
+        match self.baseline {
+            Baseline::Group => TaskName::Grpo,
+            Baseline::LeaveOneOut => TaskName::Rloo,
+        }
     }
 
     fn check(&self, job: &JobSpec) -> Result<(), JobError> {
         check::trainer::check_grpo(job, self)
+    }
+
+    fn unread_keys(&self) -> &'static [(&'static str, &'static str)] {
+        match self.baseline {
+            Baseline::Group => &[],
+            Baseline::LeaveOneOut => &NOT_OF_RLOO,
+        }
     }
 
     fn passes(&self) -> Passes {
@@ -65,6 +77,22 @@ impl TaskFacts for GrpoSpec {
         self.judge.as_ref()
     }
 }
+
+/// What a completion's reward is compared with, and so whose trainer it is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Baseline {
+    /// The mean of its group: GRPO.
+    Group,
+    /// The mean of the others of its group: RLOO.
+    LeaveOneOut,
+}
+
+/// Keys that `RLOOConfig` has no field for, or of which its trainer knows one value.
+const NOT_OF_RLOO: [(&str, &str); 3] = [
+    (keys::TRL, "RLOO is simulated as TRL 1.16 runs it"),
+    (keys::GRPO_LOG_PROBS, "TRL 1.16 fuses head and log-softmax"),
+    (keys::GRPO_CAST_LM_HEAD_TO_FP32, "RLOOConfig has no such field"),
+];
 
 /// How a trainer turns hidden states into the log-probabilities of the completion's tokens.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]

@@ -8,7 +8,9 @@ mod grpo;
 mod hrm;
 mod inference;
 mod judge;
+mod kto;
 mod masked_lm;
+mod pairs;
 mod reward;
 mod swarm;
 mod trl;
@@ -19,8 +21,10 @@ use super::Head;
 
 pub use dpo::DpoSpec;
 pub use facts::{LossOf, Passes, Spreading, TaskFacts};
-pub use grpo::{GrpoSpec, LogProbs, Rollout};
+pub use grpo::{Baseline, GrpoSpec, LogProbs, Rollout};
 pub use judge::{JudgePhase, JudgePlace, JudgeSpec, JudgeWeights};
+pub use kto::{KtoLoss, KtoSpec};
+pub use pairs::{PairLoss, PairsSpec};
 pub use reward::RewardSpec;
 pub use swarm::{SwarmLogProbs, SwarmSpec};
 pub use trl::TrlVersion;
@@ -44,6 +48,10 @@ pub enum Task {
     Grpo(Box<GrpoSpec>),
     /// TRL's `DPOTrainer`: a policy and its reference on chosen and rejected answers.
     Dpo(Box<DpoSpec>),
+    /// TRL's `KTOTrainer`: a policy and its reference on answers that are desirable or not.
+    Kto(Box<KtoSpec>),
+    /// TRL's `ORPOTrainer` and `CPOTrainer`: chosen and rejected answers, without a reference.
+    Pairs(Box<PairsSpec>),
     /// TRL's `RewardTrainer`: a score of chosen and rejected rows.
     Reward(Box<RewardSpec>),
     /// A node of a swarm: generates, scores and trains on its own and other nodes' completions.
@@ -64,6 +72,8 @@ impl Task {
             Self::Generate => &inference::Generate,
             Self::Grpo(grpo) => grpo.as_ref(),
             Self::Dpo(dpo) => dpo.as_ref(),
+            Self::Kto(kto) => kto.as_ref(),
+            Self::Pairs(pairs) => pairs.as_ref(),
             Self::Reward(reward) => reward.as_ref(),
             Self::Swarm(swarm) => swarm.as_ref(),
             Self::Hrm => &hrm::Hrm,
@@ -135,6 +145,18 @@ impl From<DpoSpec> for Task {
     }
 }
 
+impl From<KtoSpec> for Task {
+    fn from(kto: KtoSpec) -> Self {
+        Self::Kto(Box::new(kto))
+    }
+}
+
+impl From<PairsSpec> for Task {
+    fn from(pairs: PairsSpec) -> Self {
+        Self::Pairs(Box::new(pairs))
+    }
+}
+
 impl From<RewardSpec> for Task {
     fn from(reward: RewardSpec) -> Self {
         Self::Reward(Box::new(reward))
@@ -165,8 +187,16 @@ pub enum TaskName {
     Generate,
     /// `grpo`, of [`Task::Grpo`].
     Grpo,
+    /// `rloo`, of [`Task::Grpo`] with another baseline.
+    Rloo,
     /// `dpo`, of [`Task::Dpo`].
     Dpo,
+    /// `kto`, of [`Task::Kto`].
+    Kto,
+    /// `orpo`, of [`Task::Pairs`].
+    Orpo,
+    /// `cpo`, of [`Task::Pairs`]; SimPO is one of its losses.
+    Cpo,
     /// `reward`, of [`Task::Reward`].
     Reward,
     /// `swarm`, of [`Task::Swarm`].

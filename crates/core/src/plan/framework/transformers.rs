@@ -35,17 +35,23 @@ pub(super) fn trl_lines(job: &JobSpec, key: &str, value: &str) -> Option<Vec<Lin
         (keys::GRPO_BETA, beta) => as_argument(format!("--beta {beta}")),
         (keys::VLLM_SLEEP_MODE, _) => as_argument("--vllm_enable_sleep_mode True"),
         (keys::VLLM_GPU_MEMORY_UTILIZATION, share) => as_argument(format!("--vllm_gpu_memory_utilization {share}")),
-        (keys::DPO_PRECOMPUTE_REF_LOG_PROBS, _) => as_argument("--precompute_ref_log_probs True"),
+        (keys::DPO_PRECOMPUTE_REF_LOG_PROBS | keys::KTO_PRECOMPUTE_REF_LOG_PROBS, _) => {
+            as_argument("--precompute_ref_log_probs True")
+        }
         (keys::PRECISION, "amp-bf16") => as_argument("--dtype float32 --bf16 True"),
         (keys::PRECISION, _) => as_argument("--dtype bfloat16 --bf16 False"),
         (keys::ATTENTION, name) => as_argument(format!("--attn_implementation {name}")),
         (keys::LORA_R, r) => as_argument(format!("--use_peft --lora_r {r}")),
         (keys::LORA_TARGETS, targets) => as_argument(format!("--lora_target_modules {targets}")),
         (keys::SEQ_LEN, tokens) => as_argument(format!("--max_length {tokens}")),
-        (keys::COMPLETION_LEN, tokens) => match job.task.dpo() {
+        (keys::COMPLETION_LEN, tokens) => match job.task.grpo() {
+            Some(_) => as_argument(format!("--max_completion_length {tokens}")),
             // `max_length` is that of prompt and answer together.
-            Some(dpo) => as_argument(format!("--max_length {}", dpo.prompt_len.saturating_add(dpo.completion_len))),
-            None => as_argument(format!("--max_completion_length {tokens}")),
+            None => {
+                let new = tokens.parse::<u64>().unwrap_or_default();
+                let old = job.task.facts().completion_len().unwrap_or_default();
+                as_argument(format!("--max_length {}", job.seq_len.saturating_sub(old).saturating_add(new)))
+            }
         },
         _ => trainer_lines(job, key, value),
     }

@@ -36,9 +36,9 @@ pub(super) const PRECOMPUTED_REFERENCE: Remedy = Remedy {
     text: "compute the reference's log-probabilities once, before training",
     results: Results::Same,
     caution: "one pass over the data set before training is not in the factor",
-    apply: |job| match job.task.dpo() {
-        Some(dpo) if !dpo.precompute_ref_log_probs => change_one(keys::DPO_PRECOMPUTE_REF_LOG_PROBS, "true"),
+    apply: |job| match job.task.facts().precomputed_reference() {
+        Some((key, false)) => change_one(key, "true"),
         Some(_) => already_done("they are computed before training already"),
-        None => not_for("the task is no DPO"),
+        None => not_for("the task has no reference whose log-probabilities can be computed before"),
     },
 };

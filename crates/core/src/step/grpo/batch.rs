@@ -10,8 +10,11 @@ pub(super) struct Batch {
     pub prompt_mask: Tensor,
     pub completion_ids: Tensor,
     pub completion_mask: Tensor,
+    /// RLOO's: of whole completions.
+    pub old_logps: Option<Tensor>,
     pub advantages: Tensor,
-    pub num_items_in_batch: Tensor,
+    /// GRPO's.
+    pub num_items_in_batch: Option<Tensor>,
     pub old_per_token_logps: Option<Tensor>,
     pub importance_sampling_ratio: Option<Tensor>,
     pub sampling_per_token_logps: Option<Tensor>,
@@ -26,6 +29,7 @@ impl Batch {
             prompt_mask: change(&self.prompt_mask),
             completion_ids: change(&self.completion_ids),
             completion_mask: change(&self.completion_mask),
+            old_logps: self.old_logps.as_ref().map(&mut change),
             advantages: change(&self.advantages),
             num_items_in_batch: self.num_items_in_batch.clone(),
             old_per_token_logps: self.old_per_token_logps.as_ref().map(&mut change),

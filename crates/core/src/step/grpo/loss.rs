@@ -11,7 +11,7 @@ use super::trainer::Trainer;
 use crate::step::fused_head::{RouterCall, log_router_loss};
 
 /// `compute_loss(model, inputs)`
-pub(super) fn compute_loss(trainer: &Trainer, inputs: &Batch) -> Tensor {
+pub(super) fn compute_loss(trainer: &Trainer, inputs: &Batch) -> Option<Tensor> {
     let input_ids = cat(&[&inputs.prompt_ids, &inputs.completion_ids], 1);
     let attention_mask = cat(&[&inputs.prompt_mask, &inputs.completion_mask], 1);
     let logits_to_keep = inputs.completion_ids.size(1);
@@ -50,7 +50,7 @@ pub(super) fn compute_loss(trainer: &Trainer, inputs: &Batch) -> Tensor {
         let weighted = per_token_kl.mul_scalar(UNTOLD);
         per_token_loss = &per_token_loss + &weighted;
     }
-    let normalizer = loss_normalizer(&inputs.num_items_in_batch);
+    let normalizer = loss_normalizer(inputs.num_items_in_batch.as_ref()?);
     let mut loss = {
         let sum = {
             let masked = &per_token_loss * mask;
@@ -68,7 +68,7 @@ pub(super) fn compute_loss(trainer: &Trainer, inputs: &Batch) -> Tensor {
         log_masked_mean(entropies, mask);
     }
     log_clipping(&coef_1, &advantages, mask);
-    loss
+    Some(loss)
 }
 
 /// `loss + self.router_aux_loss_coef * aux_loss / normalizer`, and what is logged of it.
@@ -110,8 +110,8 @@ fn loss_normalizer(num_items_in_batch: &Tensor) -> Tensor {
     normalizer
 }
 
-/// The shares of clipped ratios.
-fn log_clipping(coef_1: &Tensor, advantages: &Tensor, mask: &Tensor) {
+/// Whether ratios are clipped from below, from above, and whether they are.
+pub(super) fn clipped_ratios(coef_1: &Tensor, advantages: &Tensor) -> [Tensor; 3] {
     let clipped = |ratio: &'static str, advantage: &'static str| {
         let beyond = coef_1.map(ratio, DType::Bool);
         let signed = advantages.map(advantage, DType::Bool);
@@ -120,6 +120,12 @@ fn log_clipping(coef_1: &Tensor, advantages: &Tensor, mask: &Tensor) {
     let is_low_clipped = clipped("lt.Scalar", "lt.Scalar");
     let is_high_clipped = clipped("gt.Scalar", "gt.Scalar");
     let is_region_clipped = is_low_clipped.binary("bitwise_or.Tensor", &is_high_clipped, DType::Bool);
+    [is_low_clipped, is_high_clipped, is_region_clipped]
+}
+
+/// The shares of clipped ratios.
+fn log_clipping(coef_1: &Tensor, advantages: &Tensor, mask: &Tensor) {
+    let [is_low_clipped, is_high_clipped, is_region_clipped] = clipped_ratios(coef_1, advantages);
     for is_clipped in [&is_low_clipped, &is_high_clipped, &is_region_clipped] {
         log_masked_mean(&is_clipped.to(DType::Float32), mask);
     }

@@ -6,6 +6,7 @@ mod full_logits;
 mod judge;
 mod logps;
 mod loss;
+mod rloo;
 mod rollout;
 mod scoring;
 mod statistics;

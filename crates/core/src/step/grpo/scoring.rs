@@ -2,19 +2,27 @@
 //! with advantages.
 
 use crate::dtype::DType;
-use crate::job::CheckpointPolicy;
+use crate::job::{Baseline, CheckpointPolicy};
 use crate::op::{ReduceKind, cat, full};
 use crate::tensor::Tensor;
 use crate::trace::{Category, PhaseKind};
 
 use super::batch::Batch;
 use super::logps::LogpsCall;
-use super::statistics::{is_zero, log_reduced, nanmean, nanstd, nansum};
+use super::statistics::{is_zero, nanmean, nanstd, nansum};
 use super::trainer::Trainer;
 use super::vllm::Correction;
 use crate::step::fused_head::RouterCall;
 use crate::step::prepared::Prepared;
 use crate::step::trainer::Recipe;
+
+/// Prompts with their completions, on the device.
+pub(super) struct Completions {
+    pub prompt_ids: Tensor,
+    pub prompt_mask: Tensor,
+    pub completion_ids: Tensor,
+    pub completion_mask: Tensor,
+}
 
 /// What is computed of a batch before it is trained on.
 struct Frozen {
@@ -32,17 +40,22 @@ impl Trainer<'_> {
             let _category = self.context.enter_category(Category::Input);
             full(self.context, "_to_copy.default", &[rows, tokens], dtype)
         };
-        let prompt_ids = to_device(self.spec.prompt_len, DType::Int64);
-        let prompt_mask = to_device(self.spec.prompt_len, DType::Int64);
-        let completion_ids = to_device(self.spec.completion_len, DType::Int64);
-        let completion_mask = to_device(self.spec.completion_len, DType::Int64);
-        let sampling_per_token_logps = self.uses_vllm().then(|| to_device(self.spec.completion_len, DType::Float32));
-        let num_items_in_batch = {
+        let completions = Completions {
+            prompt_ids: to_device(self.spec.prompt_len, DType::Int64),
+            prompt_mask: to_device(self.spec.prompt_len, DType::Int64),
+            completion_ids: to_device(self.spec.completion_len, DType::Int64),
+            completion_mask: to_device(self.spec.completion_len, DType::Int64),
+        };
+        let is_group = self.spec.baseline == Baseline::Group;
+        let completion_mask = &completions.completion_mask;
+        let samples = is_group && self.uses_vllm();
+        let sampling_per_token_logps = samples.then(|| to_device(self.spec.completion_len, DType::Float32));
+        let num_items_in_batch = is_group.then(|| {
             let items = completion_mask.reduce_all("sum.default", ReduceKind::Sum, DType::Int64);
             items.reduce_all("sum.default", ReduceKind::Sum, DType::Int64)
-        };
-        let prompt_completion_ids = cat(&[&prompt_ids, &completion_ids], 1);
-        let attention_mask = cat(&[&prompt_mask, &completion_mask], 1);
+        });
+        let prompt_completion_ids = cat(&[&completions.prompt_ids, &completions.completion_ids], 1);
+        let attention_mask = cat(&[&completions.prompt_mask, completion_mask], 1);
         let call = LogpsCall {
             input_ids: &prompt_completion_ids,
             attention_mask: &attention_mask,
@@ -52,7 +65,13 @@ impl Trainer<'_> {
             own_positions: self.makes_positions(),
             router: RouterCall::Output,
         };
-        let frozen = self.frozen_logps(&call, sampling_per_token_logps.as_ref().map(|logps| (logps, &completion_mask)));
+        if !is_group {
+            let batch = self.score_left_out(completions, &call);
+            drop((prompt_completion_ids, attention_mask));
+            self.context.phase(PhaseKind::Between);
+            return batch;
+        }
+        let frozen = self.frozen_logps(&call, sampling_per_token_logps.as_ref().map(|logps| (logps, completion_mask)));
         let rewards_per_func = self.calculate_rewards(rows);
         let advantages = self.compute_advantages(&rewards_per_func);
         let Frozen { old_per_token_logps, correction, ref_per_token_logps } = frozen;
@@ -60,16 +79,18 @@ impl Trainer<'_> {
             (&old_per_token_logps, &sampling_per_token_logps, &correction)
         {
             let ratio = &correction.importance_sampling_ratio;
-            self.log_importance_sampling(old, sampling, &completion_mask, ratio);
+            self.log_importance_sampling(old, sampling, completion_mask, ratio);
         }
         let importance_sampling_ratio = correction.map(|correction| correction.importance_sampling_ratio);
         drop((rewards_per_func, prompt_completion_ids, attention_mask));
         self.context.phase(PhaseKind::Between);
+        let Completions { prompt_ids, prompt_mask, completion_ids, completion_mask } = completions;
         Batch {
             prompt_ids,
             prompt_mask,
             completion_ids,
             completion_mask,
+            old_logps: None,
             advantages,
             num_items_in_batch,
             old_per_token_logps,
@@ -90,7 +111,14 @@ impl Trainer<'_> {
         let correction = old_per_token_logps
             .as_ref()
             .and_then(|old| sampled.map(|(sampling, mask)| self.importance_sampling(old, sampling, mask)));
-        let ref_per_token_logps = (self.spec.beta != 0.0).then(|| match self.reference() {
+        let ref_per_token_logps = self.reference_logps(call);
+        self.mode.set_checkpointing(checkpointing);
+        Frozen { old_per_token_logps, correction, ref_per_token_logps }
+    }
+
+    /// Those of the reference, or of the policy without its adapters, where the divergence counts.
+    pub(super) fn reference_logps(&self, call: &LogpsCall) -> Option<Tensor> {
+        (self.spec.beta != 0.0).then(|| match self.reference() {
             Some(reference) => self.frozen_logps_of(&reference, call),
             None => {
                 self.mode.enable_adapters(false);
@@ -98,12 +126,10 @@ impl Trainer<'_> {
                 self.mode.enable_adapters(true);
                 logps
             }
-        });
-        self.mode.set_checkpointing(checkpointing);
-        Frozen { old_per_token_logps, correction, ref_per_token_logps }
+        })
     }
 
-    fn frozen_logps_of(&self, model: &Prepared, call: &LogpsCall) -> Tensor {
+    pub(super) fn frozen_logps_of(&self, model: &Prepared, call: &LogpsCall) -> Tensor {
         self.context.phase(PhaseKind::Logps);
         let logps = self.per_token_logps(model, call).per_token;
         self.context.phase(PhaseKind::Prepare);
@@ -111,7 +137,7 @@ impl Trainer<'_> {
     }
 
     /// `_calculate_rewards`: one reward function, which may ask a judge.
-    fn calculate_rewards(&self, rows: u64) -> Tensor {
+    pub(super) fn calculate_rewards(&self, rows: u64) -> Tensor {
         let context = self.context;
         context.phase(PhaseKind::Reward);
         let rewards_per_func = full(context, "zeros.default", &[rows, 1], DType::Float32);
@@ -135,7 +161,7 @@ impl Trainer<'_> {
             let is_nan = rewards_per_func.map("ne.Tensor", DType::Bool);
             is_nan.reduce_last("all.dim", ReduceKind::Any, DType::Bool)
         };
-        let mut rewards = self.weighted_sum(rewards_per_func);
+        let rewards = self.weighted_sum(rewards_per_func);
         let grouped = rewards.view(&[groups, self.spec.num_generations]);
         let repeated = |values: Tensor| full(values.context(), "clone.default", &[rows], DType::Float32);
         let mean_grouped_rewards = repeated(nanmean(&grouped));
@@ -149,18 +175,12 @@ impl Trainer<'_> {
         let is_std_zero = is_zero(&std_rewards);
         advantages = advantages.unary("nan_to_num.default", DType::Float32);
         let _all_process_advantages = advantages.clone_contiguous();
-        let all = |rewards: &Tensor| rewards.view(&[1, rows]);
-        nanmean(&all(rewards_per_func));
-        nanstd(&all(rewards_per_func));
-        rewards = self.weighted_sum(rewards_per_func);
-        nanmean(&all(&rewards));
-        nanstd(&all(&rewards));
-        log_reduced(&is_std_zero, "mean.default", ReduceKind::Mean);
+        self.log_scores(rewards_per_func, rewards, &is_std_zero);
         advantages
     }
 
     /// `(rewards_per_func * reward_weights.to(device).unsqueeze(0)).nansum(dim=1)`
-    fn weighted_sum(&self, rewards_per_func: &Tensor) -> Tensor {
+    pub(super) fn weighted_sum(&self, rewards_per_func: &Tensor) -> Tensor {
         let weighted = {
             let weights = full(self.context, "_to_copy.default", &[1], DType::Float32);
             rewards_per_func.binary("mul.Tensor", &weights.unsqueeze(0), DType::Float32)

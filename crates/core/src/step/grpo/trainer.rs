@@ -4,7 +4,7 @@ use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 
 use crate::building::Mode;
-use crate::job::{Framework, GrpoSpec, JobSpec};
+use crate::job::{Baseline, Framework, GrpoSpec, JobSpec};
 use crate::model::family::Model;
 use crate::op::TokenOutputs;
 use crate::tensor::{Context, Tensor};
@@ -12,6 +12,7 @@ use crate::tensor::{Context, Tensor};
 use super::batch::Batch;
 use super::judge::Judge;
 use super::loss::compute_loss;
+use super::rloo::compute_rloo_loss;
 use crate::step::prepared::Prepared;
 use crate::step::trainer::Recipe;
 
@@ -78,6 +79,13 @@ impl Recipe for Trainer<'_> {
     fn compute_loss(&self, _pass: u64) -> Option<Tensor> {
         let buffered = self.buffered_inputs.borrow();
         let inputs = buffered.as_ref()?.part_of(self.spec.steps_per_generation);
-        Some(compute_loss(self, &inputs))
+        match self.spec.baseline {
+            Baseline::Group => compute_loss(self, &inputs),
+            Baseline::LeaveOneOut => compute_rloo_loss(self, &inputs),
+        }
+    }
+
+    fn divides_loss(&self) -> bool {
+        self.spec.baseline == Baseline::LeaveOneOut
     }
 }

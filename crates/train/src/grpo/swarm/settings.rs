@@ -2,7 +2,9 @@
 
 use std::path::PathBuf;
 
-use tonnage_core::job::{GrpoSpec, JobSpec, LogProbs, Rollout, SwarmSpec, SwarmTraining, Task, TrainingSpec, keys};
+use tonnage_core::job::{
+    Baseline, GrpoSpec, JobSpec, LogProbs, Rollout, SwarmSpec, SwarmTraining, Task, TrainingSpec, keys,
+};
 
 use super::super::settings::GrpoSettings;
 use crate::error::TrainError;
@@ -58,6 +60,7 @@ impl SwarmSettings {
             num_generations: spec.num_generations,
             steps_per_generation: 1,
             num_iterations: 1,
+            baseline: Baseline::Group,
             beta: 0.0,
             log_probs: LogProbs::FullLogits,
             rollout: Rollout::Generate,
