@@ -4,8 +4,8 @@ use tonnage_core::job::{JobError, JobErrorKind};
 
 use crate::facts::Facts;
 use crate::kinds::{
-    accelerate, axolotl, deepspeed, grpo, launch, llama_factory, openrlhf, peft, python, torchtitan, trainer, trl,
-    verl, verl_workers,
+    accelerate, axolotl, deepspeed, grpo, launch, llama_factory, openrlhf, peft, preference, python, torchtitan,
+    trainer, trl, verl, verl_workers,
 };
 use crate::rule::{Became, KeyRead, Table, walk_entries};
 use crate::text::{command, json, toml, yaml};
@@ -22,6 +22,14 @@ pub enum Kind {
     TrlDpo,
     /// TRL's `GRPOTrainer`.
     TrlGrpo,
+    /// TRL's `RLOOTrainer`.
+    TrlRloo,
+    /// TRL's `KTOTrainer`.
+    TrlKto,
+    /// TRL's `ORPOTrainer`.
+    TrlOrpo,
+    /// TRL's `CPOTrainer`.
+    TrlCpo,
     /// transformers' `TrainingArguments`.
     Trainer,
     /// A file of `accelerate config`.
@@ -50,6 +58,10 @@ pub const KINDS: &[(Kind, &str, &str)] = &[
     (Kind::TrlSft, "trl-sft", "the same of SFTTrainer"),
     (Kind::TrlDpo, "trl-dpo", "the same of DPOTrainer"),
     (Kind::TrlGrpo, "trl-grpo", "the same of GRPOTrainer"),
+    (Kind::TrlRloo, "trl-rloo", "the same of RLOOTrainer"),
+    (Kind::TrlKto, "trl-kto", "the same of KTOTrainer"),
+    (Kind::TrlOrpo, "trl-orpo", "the same of ORPOTrainer"),
+    (Kind::TrlCpo, "trl-cpo", "the same of CPOTrainer, SimPO's loss among others"),
     (Kind::Trainer, "trainer", "transformers' TrainingArguments: JSON, YAML or a command line of run_clm.py's kind"),
     (Kind::Accelerate, "accelerate", "accelerate's config, as `accelerate config` writes it"),
     (Kind::DeepSpeed, "deepspeed", "DeepSpeed's JSON"),
@@ -90,6 +102,10 @@ impl Kind {
             Self::Trl | Self::TrlSft => vec![Table::of(trl::SFT), trl::SHARED, trainer::ARGUMENTS],
             Self::TrlDpo => vec![Table::of(trl::DPO), trl::SHARED, trainer::ARGUMENTS],
             Self::TrlGrpo => vec![grpo::GRPO, trl::SHARED, trainer::ARGUMENTS],
+            Self::TrlRloo => vec![Table::of(preference::RLOO), grpo::GRPO, trl::SHARED, trainer::ARGUMENTS],
+            Self::TrlKto => vec![Table::of(preference::KTO), trl::SHARED, trainer::ARGUMENTS],
+            Self::TrlOrpo => vec![Table::of(preference::ORPO), trl::SHARED, trainer::ARGUMENTS],
+            Self::TrlCpo => vec![Table::of(preference::CPO), trl::SHARED, trainer::ARGUMENTS],
             Self::Trainer => vec![trainer::ARGUMENTS, Table::of(trainer::SCRIPT)],
             Self::Accelerate => vec![Table::of(accelerate::ROWS)],
             Self::DeepSpeed => vec![Table::of(deepspeed::ROWS)],
@@ -101,6 +117,20 @@ impl Kind {
             Self::OpenRlhf => vec![openrlhf::ROWS],
             Self::Python => vec![],
         }
+    }
+
+    /// The trainer of TRL whose config it is.
+    const fn trainer_of_trl(self) -> Option<trl::Trainer> {
+        Some(match self {
+            Self::Trl | Self::TrlSft => trl::Trainer::Sft,
+            Self::TrlDpo => trl::Trainer::Dpo,
+            Self::TrlGrpo => trl::Trainer::Grpo,
+            Self::TrlRloo => trl::Trainer::Rloo,
+            Self::TrlKto => trl::Trainer::Kto,
+            Self::TrlOrpo => trl::Trainer::Orpo,
+            Self::TrlCpo => trl::Trainer::Cpo,
+            _ => return None,
+        })
     }
 
     /// In which order kinds are read: what others refer to comes first.
@@ -200,6 +230,8 @@ fn kind_of_program(program: &str, arguments: &[Entry]) -> Option<Kind> {
         "trl sft" => return Some(Kind::TrlSft),
         "trl dpo" => return Some(Kind::TrlDpo),
         "trl grpo" => return Some(Kind::TrlGrpo),
+        "trl rloo" => return Some(Kind::TrlRloo),
+        "trl kto" => return Some(Kind::TrlKto),
         _ if program.starts_with("trl ") => return Some(Kind::Trl),
         _ if program.starts_with("llamafactory-cli") => return Some(Kind::LlamaFactory),
         _ if program.starts_with("axolotl") => return Some(Kind::Axolotl),
@@ -213,6 +245,10 @@ fn kind_of_program(program: &str, arguments: &[Entry]) -> Option<Kind> {
         "sft.py" => Some(Kind::TrlSft),
         "dpo.py" => Some(Kind::TrlDpo),
         "grpo.py" => Some(Kind::TrlGrpo),
+        "rloo.py" => Some(Kind::TrlRloo),
+        "kto.py" => Some(Kind::TrlKto),
+        "orpo.py" => Some(Kind::TrlOrpo),
+        "cpo.py" => Some(Kind::TrlCpo),
         _ => guess_kind(arguments),
     }
 }
@@ -301,13 +337,14 @@ fn replaced_key(entry: &Entry) -> KeyRead {
     KeyRead { key: entry.key.clone(), value: entry.node.value(), place: entry.place.clone(), became }
 }
 
+/// The kind of a trainer's config.
+fn kind_of_trainer(trainer: trl::Trainer) -> Kind {
+    let kinds = KINDS.iter().map(|(kind, ..)| *kind).filter(|kind| *kind != Kind::Trl);
+    kinds.into_iter().find(|kind| kind.trainer_of_trl() == Some(trainer)).unwrap_or(Kind::TrlSft)
+}
+
 fn read_one(facts: &mut Facts, file: &Parsed, keys: &mut Vec<KeyRead>) -> Kind {
-    let kind = match (file.kind, trl::guess_trainer(&file.entries)) {
-        (Kind::Trl, trl::Trainer::Dpo) => Kind::TrlDpo,
-        (Kind::Trl, trl::Trainer::Grpo) => Kind::TrlGrpo,
-        (Kind::Trl, trl::Trainer::Sft) => Kind::TrlSft,
-        (kind, _) => kind,
-    };
+    let kind = if file.kind == Kind::Trl { kind_of_trainer(trl::guess_trainer(&file.entries)) } else { file.kind };
     if kind == Kind::Python {
         python::read_calls(facts, &file.calls, keys);
         return kind;
@@ -315,9 +352,9 @@ fn read_one(facts: &mut Facts, file: &Parsed, keys: &mut Vec<KeyRead>) -> Kind {
     let flat = if kind == Kind::Verl { flatten_entries(&file.entries, "") } else { Vec::new() };
     walk_entries(facts, if kind == Kind::Verl { &flat } else { &file.entries }, &kind.tables(), keys);
     match kind {
-        Kind::Trl | Kind::TrlSft => trl::finish_trl(facts, trl::Trainer::Sft, true),
-        Kind::TrlDpo => trl::finish_trl(facts, trl::Trainer::Dpo, true),
-        Kind::TrlGrpo => trl::finish_trl(facts, trl::Trainer::Grpo, true),
+        _ if kind.trainer_of_trl().is_some() => {
+            trl::finish_trl(facts, kind.trainer_of_trl().unwrap_or(trl::Trainer::Sft), true);
+        }
         Kind::Axolotl => axolotl::finish_axolotl(facts, &file.entries),
         Kind::LlamaFactory => llama_factory::finish_factory(facts, &file.entries),
         Kind::Torchtitan => torchtitan::finish_titan(facts, &file.entries),
@@ -325,9 +362,9 @@ fn read_one(facts: &mut Facts, file: &Parsed, keys: &mut Vec<KeyRead>) -> Kind {
         Kind::Verl => verl::finish_verl(facts),
         Kind::OpenRlhf => openrlhf::finish_openrlhf(facts),
         Kind::Trainer => facts.imply_key(tonnage_core::job::keys::FRAMEWORK, "trainer", "the config is transformers'"),
-        Kind::Accelerate | Kind::DeepSpeed | Kind::Peft | Kind::Python => {}
+        _ => {}
     }
-    if matches!(kind, Kind::Trl | Kind::TrlSft | Kind::TrlDpo | Kind::TrlGrpo | Kind::Trainer | Kind::LlamaFactory) {
+    if kind.trainer_of_trl().is_some() || matches!(kind, Kind::Trainer | Kind::LlamaFactory) {
         trainer::finish_trainer(facts, &file.entries);
     }
     kind

@@ -6,8 +6,8 @@ pub use super::axolotl_values::finish_axolotl;
 use super::axolotl_values::{
     adam_beta, adapter_dtype, adapter_kind, all_linear, bf16, fp16, full_precision, half_precision, label_count,
     lora_targets, model_config, model_quantization, modules_to_save, new_tokens, of_adapter, of_energy, optimizer_word,
-    parallel_degree, process_reward_model, reward_model, sharded_model, sharded_version, switch_precision, task_kind,
-    tf32,
+    parallel_degree, precomputed_reference, process_reward_model, reward_model, sharded_model, sharded_version,
+    switch_precision, task_kind, tf32, weight_of_likelihood,
 };
 use super::peft::{self, ONLY_QUANTIZED};
 use super::quantized;
@@ -263,7 +263,7 @@ const ROWS_ROWS: &[Row] = &[
     ("ebft", Reads(|_, said| of_energy(said))),
     ("orpo_alpha", Rule::Free(ONE_TASK)),
     ("simpo_gamma", Rule::Free(ONE_TASK)),
-    ("cpo_alpha", Rule::Free(ONE_TASK)),
+    ("cpo_alpha", Reads(weight_of_likelihood)),
     ("kto_desirable_weight", Rule::Free(ONE_TASK)),
     ("kto_undesirable_weight", Rule::Free(ONE_TASK)),
     (
@@ -275,7 +275,7 @@ const ROWS_ROWS: &[Row] = &[
     ("dpo_use_logits_to_keep", Rule::Free("logits of the answers alone: it takes no more")),
     ("dpo_generate_during_eval", Notes("an evaluation that generates is not simulated", Allowance::Unknown)),
     ("rpo_alpha", Notes("the added loss of the chosen answers is not simulated", Allowance::Fifth)),
-    ("precompute_ref_log_probs", Sets(keys::DPO_PRECOMPUTE_REF_LOG_PROBS)),
+    ("precompute_ref_log_probs", Reads(precomputed_reference)),
     ("max_prompt_len", Rule::Free("how prompts are cut; rows are taken at their full length")),
     ("trainer_cls", Refuses("a trainer of one's own is not simulated")),
     ("diffusion", Notes(super::words::DIFFUSION, Allowance::AllButStates)),

@@ -186,6 +186,13 @@ pub(super) fn task_kind(facts: &mut Facts, said: &Said<'_>) -> Became {
         "" | "null" => return Became::NoMemory(OFF),
         "dpo" | "ipo" => "dpo",
         "grpo" => "grpo",
+        "kto" => "kto",
+        "orpo" => "orpo",
+        // TRL's CPOTrainer, whose likelihood weighs 1 unless `cpo_alpha` says otherwise (Axolotl's core/builders/rl.py).
+        "simpo" => {
+            facts.set_text(keys::CPO_LOSS, "simpo", said.place);
+            "cpo"
+        }
         "ebft" => {
             facts.set_text(keys::TASK, "causal_lm", said.place);
             return Became::Noted(ENERGY.to_owned(), Allowance::AllButStates);
@@ -196,6 +203,21 @@ pub(super) fn task_kind(facts: &mut Facts, said: &Said<'_>) -> Became {
     };
     facts.set_text(keys::TASK, task, said.place);
     Became::Used(keys::TASK)
+}
+
+/// Whose weight of the likelihood it is.
+pub(super) fn weight_of_likelihood(facts: &mut Facts, said: &Said<'_>) -> Became {
+    if !said.other("rl").is_some_and(|rl| rl == "simpo") || is_null(said.value) {
+        return Became::NoMemory("only `rl: simpo` reads it");
+    }
+    facts.set_key(keys::CPO_ALPHA, said.value, said.place)
+}
+
+/// The reference's log-probabilities before training, of whichever trainer has a reference.
+pub(super) fn precomputed_reference(facts: &mut Facts, said: &Said<'_>) -> Became {
+    let is_kto = said.other("rl").is_some_and(|rl| rl == "kto");
+    let key = if is_kto { keys::KTO_PRECOMPUTE_REF_LOG_PROBS } else { keys::DPO_PRECOMPUTE_REF_LOG_PROBS };
+    facts.set_key(key, said.value, said.place)
 }
 
 /// A score of each row (`AutoModelForSequenceClassification` with one label), as TRL's RewardTrainer trains it.
@@ -285,15 +307,24 @@ pub fn finish_axolotl(facts: &mut Facts, file: &[Entry]) {
     if find_entry(file, "adapter").is_none_or(|entry| is_null(&entry.node.value())) {
         facts.imply_key(keys::GRADIENT_CHECKPOINTING, false, "Axolotl's default");
     }
-    if matches!(task.as_str(), "dpo" | "grpo") {
-        // Rows of DPO and GRPO are prompts and answers.
+    let answers = ["dpo", "kto", "orpo", "cpo"].contains(&task.as_str());
+    if answers || task == "grpo" {
+        // Rows are prompts and answers.
         if let Some(length) = facts.size_of(keys::SEQ_LEN) {
             facts.sets.retain(|given| given.key != keys::SEQ_LEN);
-            if task == "dpo" {
+            if answers {
                 facts.imply_key(keys::PROMPT_LEN, (length / 2).max(1), "half of sequence_len");
                 facts.imply_key(keys::COMPLETION_LEN, length.saturating_sub(length / 2).max(1), "half of sequence_len");
             }
         }
+    }
+    let has_adapters = find_entry(file, "adapter").is_some_and(|entry| !is_null(&entry.node.value()));
+    if ["kto", "cpo"].contains(&task.as_str()) && !has_adapters {
+        facts.left_open.push(LeftOpen {
+            text: "without adapters Axolotl loads a reference that this trainer is never given: a model more, which is not simulated"
+                .to_owned(),
+            allowance: Allowance::Unknown,
+        });
     }
     if packs_on_the_host(facts, file) {
         facts.left_open.push(LeftOpen {

@@ -331,7 +331,7 @@ fn reentrant_checkpoint(_: &mut Facts, said: &Said<'_>) -> Became {
 
 fn preference_loss(_: &mut Facts, said: &Said<'_>) -> Became {
     match said.word().as_str() {
-        "orpo" | "simpo" => Became::Refused("a preference loss without a reference is not simulated".to_owned()),
+        "orpo" | "simpo" => Became::Refused("LLaMA-Factory's own loop of it is not simulated".to_owned()),
         _ => Became::NoMemory(LOSS),
     }
 }

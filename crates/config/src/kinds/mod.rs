@@ -12,6 +12,7 @@ pub mod llama_factory_v1;
 pub mod openrlhf;
 pub mod optimizer;
 pub mod peft;
+pub mod preference;
 pub mod python;
 pub mod quantized;
 mod target_pattern;

@@ -5,7 +5,7 @@ use tonnage_core::job::{Allowance, LeftOpen, keys};
 
 use super::trainer::{attention, checkpointing, dtype};
 use super::words::{CODE, DATA, EVAL, HUB, NAME, SEED, TOKENS};
-use super::{grpo, peft, quantized, trainer, trl};
+use super::{grpo, peft, preference, quantized, trainer, trl};
 use crate::facts::{Facts, Live, Weights};
 use crate::rule::Rule::{Free, Notes, Reads, Refuses, Sets};
 use crate::rule::{Became, KeyRead, OFF, Row, Said, Table, walk_entries};
@@ -50,6 +50,26 @@ pub const CLASSES: &[Class] = &[
         name: "GRPOConfig",
         tables: &[FIRST, grpo::GRPO, trl::SHARED, trainer::ARGUMENTS],
         finish: |facts, file| of_trl(facts, file, trl::Trainer::Grpo),
+    },
+    Class {
+        name: "RLOOConfig",
+        tables: &[FIRST, Table::of(preference::RLOO), grpo::GRPO, trl::SHARED, trainer::ARGUMENTS],
+        finish: |facts, file| of_trl(facts, file, trl::Trainer::Rloo),
+    },
+    Class {
+        name: "KTOConfig",
+        tables: &[FIRST, Table::of(preference::KTO), trl::SHARED, trainer::ARGUMENTS],
+        finish: |facts, file| of_trl(facts, file, trl::Trainer::Kto),
+    },
+    Class {
+        name: "ORPOConfig",
+        tables: &[FIRST, Table::of(preference::ORPO), trl::SHARED, trainer::ARGUMENTS],
+        finish: |facts, file| of_trl(facts, file, trl::Trainer::Orpo),
+    },
+    Class {
+        name: "CPOConfig",
+        tables: &[FIRST, Table::of(preference::CPO), trl::SHARED, trainer::ARGUMENTS],
+        finish: |facts, file| of_trl(facts, file, trl::Trainer::Cpo),
     },
     Class { name: "ModelConfig", tables: &[trl::SHARED], finish: NOTHING },
     Class {

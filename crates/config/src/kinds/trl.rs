@@ -1,16 +1,17 @@
-//! TRL 1.16: `SFTConfig`, `DPOConfig`, `GRPOConfig`, `ModelConfig` and `ScriptArguments`, as its command line and YAML take them.
+//! TRL 1.16: `SFTConfig`, `DPOConfig`, which trainer a config is of, `ModelConfig` and `ScriptArguments`, as its command line and YAML take them.
 
 use serde_json::Value;
 use tonnage_core::job::{Allowance, LeftOpen, keys};
 
 use super::peft::{self, ONLY_QUANTIZED};
+use super::preference::is_kto;
 use super::quantized;
 use super::trainer::{attention, dtype};
 use super::words::{CODE, DATA, HUB, LOGS, LOSS, NAME, OFFLOAD, PACKING, QUANTIZED, SCALAR, TOKENS};
-use crate::facts::{Dtype, Facts};
+use crate::facts::{Dtype, Facts, Weights};
 use crate::rule::Rule::{Inside, Notes, Reads, Refuses, Sets};
 use crate::rule::{Became, Free, OFF, Row, Rule, Said, Table};
-use crate::tree::{Entry, find_entry, is_null, is_on};
+use crate::tree::{Entry, find_entry, is_null, is_on, plain_text};
 
 /// TRL's trainers that are simulated.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -21,6 +22,14 @@ pub enum Trainer {
     Dpo,
     /// `GRPOTrainer`
     Grpo,
+    /// `RLOOTrainer`
+    Rloo,
+    /// `KTOTrainer`
+    Kto,
+    /// `ORPOTrainer`
+    Orpo,
+    /// `CPOTrainer`
+    Cpo,
 }
 
 /// Keys that only one trainer has.
@@ -29,11 +38,22 @@ const GRPO_ONLY: [&str; 5] =
 const DPO_ONLY: [&str; 5] =
     ["precompute_ref_log_probs", "sync_ref_model", "f_divergence_type", "rpo_alpha", "precompute_ref_batch_size"];
 
+const RLOO_ONLY: [&str; 2] = ["normalize_advantages", "reward_clip_range"];
+const KTO_ONLY: [&str; 2] = ["desirable_weight", "undesirable_weight"];
+const CPO_ONLY: [&str; 2] = ["cpo_alpha", "simpo_gamma"];
+
 /// The trainer whose keys these are.
 pub fn guess_trainer(file: &[Entry]) -> Trainer {
     let has = |keys: &[&str]| keys.iter().any(|key| find_entry(file, key).is_some());
-    if has(&GRPO_ONLY) {
+    let loss = find_entry(file, "loss_type").map(|entry| plain_text(&entry.node.value())).unwrap_or_default();
+    if has(&RLOO_ONLY) {
+        Trainer::Rloo
+    } else if has(&GRPO_ONLY) {
         Trainer::Grpo
+    } else if has(&KTO_ONLY) || is_kto(&loss) {
+        Trainer::Kto
+    } else if has(&CPO_ONLY) {
+        Trainer::Cpo
     } else if has(&DPO_ONLY) || has(&["beta"]) && has(&["loss_type", "max_prompt_length", "max_length"]) {
         Trainer::Dpo
     } else {
@@ -66,7 +86,7 @@ pub const SFT: &[Row] = &[
 
 /// `DPOConfig`, beside `TrainingArguments`.
 pub const DPO: &[Row] = &[
-    ("max_length", Reads(dpo_length)),
+    ("max_length", Reads(answer_length)),
     ("max_prompt_length", Sets(keys::PROMPT_LEN)),
     ("max_completion_length", Sets(keys::COMPLETION_LEN)),
     ("precompute_ref_log_probs", Sets(keys::DPO_PRECOMPUTE_REF_LOG_PROBS)),
@@ -233,7 +253,7 @@ fn sft_loss(_: &mut Facts, said: &Said<'_>) -> Became {
 }
 
 /// Prompt and answer together; where nobody divides them, half of either.
-fn dpo_length(facts: &mut Facts, said: &Said<'_>) -> Became {
+pub(super) fn answer_length(facts: &mut Facts, said: &Said<'_>) -> Became {
     let Some(length) = said.value.as_u64() else {
         let text = "rows are not cut: how long they are, the data decides; say --prompt-len and --completion-len";
         return Became::Noted(text.to_owned(), Allowance::Unknown);
@@ -315,10 +335,15 @@ pub fn finish_trl(facts: &mut Facts, trainer: Trainer, of_command: bool) {
         Trainer::Sft => "causal_lm",
         Trainer::Dpo => "dpo",
         Trainer::Grpo => "grpo",
+        Trainer::Rloo => "rloo",
+        Trainer::Kto => "kto",
+        Trainer::Orpo => "orpo",
+        Trainer::Cpo => "cpo",
     };
     facts.imply_key(keys::TASK, task, "the trainer of the config");
     facts.imply_key(keys::FRAMEWORK, "trl", "the config is TRL's");
-    if of_command {
+    // Scripts of ORPO and CPO load the model themselves.
+    if of_command && !matches!(trainer, Trainer::Orpo | Trainer::Cpo) {
         facts.imply_key(keys::DEVICE_MAP, true, "TRL loads models with device_map=\"auto\"");
         // transformers 5.17 over the phantom: at most 0.4 % in fifteen settings, and nothing in the order of the names.
         facts.left_open.push(LeftOpen {
@@ -336,9 +361,11 @@ pub fn finish_trl(facts: &mut Facts, trainer: Trainer, of_command: bool) {
         facts.autocast = Some((Some(Dtype::Bf16), None));
     }
     if facts.weights.is_none() {
-        facts.weights = Some((crate::facts::Weights::As(Dtype::Fp32), None));
+        // Scripts of ORPO and CPO hand over what from_pretrained loads.
+        let is_loaded = matches!(trainer, Trainer::Orpo | Trainer::Cpo);
+        facts.weights = Some((if is_loaded { Weights::Published } else { Weights::As(Dtype::Fp32) }, None));
     }
-    if trainer == Trainer::Grpo && !facts.is_set(keys::PROMPT_LEN) {
+    if matches!(trainer, Trainer::Grpo | Trainer::Rloo) && !facts.is_set(keys::PROMPT_LEN) {
         facts.left_open.push(LeftOpen {
             text: "how long prompts are, the data decides: they are taken as `prompt_len` says".to_owned(),
             allowance: Allowance::None,
