@@ -17,14 +17,41 @@ Case fields (defaults below):
 Result fields as in measure_rl.py. Phases: load, wrap (initialize), input, forward, loss, forward_tail, backward, optimizer.
 
   measure_deepspeed.py --stub --no-trace --lib libtonnage_phantom.so --cases deepspeed_cases.json --out truth.json
+  measure_deepspeed.py --stub ... --timelines FOLDER      # every allocation and free as well; what DeepSpeed formats of its
+                                                          # arguments and never prints (parameters in full) is left out there
 """
-import copy, gc, os, sys
+import copy, gc, gzip, json, os, sys
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "rehearse", "reference"))
 import measure_rl as R
 
 DEFAULTS = dict(id="case", kind="deepspeed", model={"family": "llama"}, micro_batch=4, seq_len=1024, steps=3, grad_accum=1, world=4, rank=0,
                 zero={"stage": 2}, precision="bf16", gradient_checkpointing=False, optimizer="adamw", clip_grad_norm=None,
                 accum_dtype=None, lora=None)
+
+
+TIMELINES = os.environ.get("DEEPSPEED_TIMELINES")
+
+
+def write_timeline(c):
+    """As measure_agi2.py writes them; what the engine moves to the device before it partitions anything is phase load."""
+    import torch
+    ids, count, label, in_load = {}, 0, "0:load", True
+    os.makedirs(TIMELINES, exist_ok=True)
+    with gzip.open(os.path.join(TIMELINES, f"{c['id']}.jsonl.gz"), "wt") as file:
+        def line(value): file.write(json.dumps(value, separators=(",", ":")) + "\n")
+        line({"case": c}); line(["p", "load", 0])
+        for event in torch.cuda.memory._snapshot()["device_traces"][0]:
+            if event["action"] not in ("alloc", "free_completed"): continue
+            said = (event.get("user_metadata") or "").partition("|")[2]
+            frames = [frame["name"] for frame in event.get("frames") or []]
+            if said == "0:wrap" and in_load and "_partition_param" not in frames and event["action"] == "alloc": said = "0:load"
+            if said and said != label:
+                label, in_load = said, False
+                line(["p", label.split(":")[1], int(label.split(":")[0])])
+            if event["action"] == "alloc":
+                count += 1; ids[event["addr"]] = count
+                line(["a", count, event["size"], "?", "", "temporary"])
+            elif event["addr"] in ids: line(["f", ids.pop(event["addr"])])
 
 
 def full_case(c):
@@ -68,6 +95,9 @@ def run_deepspeed(c, ph, stub):
     dist.init_process_group("fake", rank=c["rank"], world_size=c["world"], store=FakeStore())
     import deepspeed
     if stub: answer_checks()
+    if ph.traced and TIMELINES:
+        import torch._tensor_str
+        torch._tensor_str._str = lambda *a, **k: "tensor"
     ph.set("load", 0)
     base, cfg = R.build(c["model"], "float32", real=not stub, device="cpu")
     info = dict(param_count=R.count(base)[0])
@@ -103,6 +133,7 @@ def run_deepspeed(c, ph, stub):
             ph.set("optimizer", step)
             engine.step()
     ph.set("end", c["steps"]); ph.close()
+    if ph.traced and TIMELINES: write_timeline(c)
     info["end_bytes"] = torch.cuda.memory_allocated()
     by = {}
     for s in torch.cuda.memory_snapshot(): by.setdefault(s["stream"], 0); by[s["stream"]] += s["total_size"]
@@ -116,4 +147,8 @@ def warm(cases):
 
 if __name__ == "__main__":
     R.__doc__ = __doc__
+    if "--timelines" in sys.argv:
+        at = sys.argv.index("--timelines")
+        os.environ["DEEPSPEED_TIMELINES"] = TIMELINES = os.path.abspath(sys.argv[at + 1])
+        del sys.argv[at:at + 2]
     R.main(full=full_case, run_of=lambda c: run_deepspeed, warm=warm, extra_versions=("accelerate", "deepspeed"))

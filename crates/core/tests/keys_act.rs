@@ -240,8 +240,21 @@ const TRACES: &[(&str, &str, &[&str], &str)] = &[
     ("deepspeed.stage", RANKS, &["parallel=deepspeed"], "deepspeed.stage=3"),
     ("deepspeed.reduce_bucket_size", RANKS, &["parallel=deepspeed"], "deepspeed.reduce_bucket_size=1000000"),
     ("deepspeed.overlap_comm", RANKS, &["parallel=deepspeed"], "deepspeed.overlap_comm=true"),
+    ("deepspeed.prefetch_bucket_size", RANKS, STAGE_3, "deepspeed.prefetch_bucket_size=0"),
+    ("deepspeed.param_persistence_threshold", RANKS, STAGE_3, "deepspeed.param_persistence_threshold=100000"),
+    ("deepspeed.max_live_parameters", RANKS, STAGE_3, "deepspeed.max_live_parameters=0"),
+    ("deepspeed.max_reuse_distance", RANKS, STAGE_3, "deepspeed.max_reuse_distance=1000000000"),
+    ("deepspeed.sub_group_size", RANKS, STAGE_3, "deepspeed.sub_group_size=1000"),
     ("parallel", RANKS, &[], "parallel=tensor"),
     ("pipeline.schedule", RANKS, &["parallel=pipeline", "gradient_accumulation_steps=4"], "pipeline.schedule=gpipe"),
+];
+
+/// Nothing stays whole, neither for its size nor for the next use.
+const STAGE_3: &[&str] = &[
+    "parallel=deepspeed",
+    "deepspeed.stage=3",
+    "deepspeed.param_persistence_threshold=0",
+    "deepspeed.max_reuse_distance=0",
 ];
 
 #[test]
@@ -388,5 +401,15 @@ fn dropout_acts_in_every_family() {
         assert!(without != with, "{model_type} ignores dropout");
         let still = trace(&file, &["dropout=0.1", "train_mode=false"]);
         assert!(still == trace(&file, &["dropout=0", "train_mode=false"]), "{model_type} drops out of training mode");
+    }
+}
+
+/// Trainings that DeepSpeed's stage 3 was not measured in, whose range says so, gather what they run with.
+#[test]
+fn stage_3_runs_every_task() {
+    let stage_3 = ["world_size=2", "parallel=deepspeed", "deepspeed.stage=3"];
+    for file in [GRPO, DPO, REWARD, LLAMA, GPT2, MIXTRAL] {
+        let trace = trace(file, &stage_3);
+        assert!(trace.allocations.iter().any(|allocation| allocation.stream > 0), "{file}: nothing is gathered");
     }
 }

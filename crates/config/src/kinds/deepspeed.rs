@@ -12,7 +12,7 @@ use crate::tree::{is_null, is_on, plain_text};
 
 /// What an offload's path says.
 pub(super) const OFFLOADED_TO: &str = "where it is offloaded to";
-const BUCKETS: &str = "stage 3 with other than its defaults is in the range that the answer allows for stage 3";
+const PERSISTENCE: &str = "a bound on all weights that stay whole is not simulated";
 const WITHOUT_STAGE: &str = "without a stage of ZeRO nothing reads it";
 const TIMES: &str = "when ranks speak: no size";
 
@@ -120,29 +120,26 @@ const ZERO: &[Row] = &[
     ("overlap_comm", Reads(overlap_comm)),
     ("contiguous_gradients", Reads(other_gradients)),
     ("round_robin_gradients", Free(TIMES)),
-    ("sub_group_size", Reads(sub_group)),
-    ("stage3_prefetch_bucket_size", Reads(bucket_size)),
-    ("stage3_param_persistence_threshold", Reads(bucket_size)),
-    ("stage3_max_live_parameters", Reads(bucket_size)),
-    ("stage3_max_reuse_distance", Reads(bucket_size)),
+    ("sub_group_size", Reads(|facts, said| of_stage3(facts, said, keys::DEEPSPEED_SUB_GROUP_SIZE))),
+    ("stage3_prefetch_bucket_size", Reads(prefetch_bucket_size)),
+    ("stage3_param_persistence_threshold", Reads(param_persistence_threshold)),
+    ("stage3_max_live_parameters", Reads(max_live_parameters)),
+    ("stage3_max_reuse_distance", Reads(max_reuse_distance)),
     ("stage3_gather_16bit_weights_on_model_save", Free(SAVES)),
     ("stage3_gather_fp16_weights_on_model_save", Free(SAVES)),
-    ("stage3_model_persistence_threshold", Reads(bucket_size)),
+    ("stage3_model_persistence_threshold", Reads(model_persistence_threshold)),
     ("stage3_use_all_reduce_for_fetch_params", Free(TIMES)),
     ("stage3_allgather_sequential", Free(TIMES)),
-    ("prefetch_bucket_size", Reads(bucket_size)),
-    ("param_persistence_threshold", Reads(bucket_size)),
-    ("max_live_parameters", Reads(bucket_size)),
-    ("max_reuse_distance", Reads(bucket_size)),
+    ("prefetch_bucket_size", Reads(prefetch_bucket_size)),
+    ("param_persistence_threshold", Reads(param_persistence_threshold)),
+    ("max_live_parameters", Reads(max_live_parameters)),
+    ("max_reuse_distance", Reads(max_reuse_distance)),
     ("gather_16bit_weights_on_model_save", Free(SAVES)),
     ("elastic_checkpoint", Free(SAVES)),
     ("load_from_fp32_weights", Free(SAVES)),
     ("ignore_unused_parameters", Free("a check")),
     ("legacy_stage1", Free(TIMES)),
-    (
-        "memory_efficient_linear",
-        Notes("DeepSpeed's own linear layers were not measured; the range allows a fifth", Allowance::Fifth),
-    ),
+    ("memory_efficient_linear", Reads(memory_efficient_linear)),
     ("use_multi_rank_bucket_allreduce", Free(TIMES)),
     ("pipeline_loading_checkpoint", Free(SAVES)),
     ("override_module_apply", Free("how weights reach the ranks")),
@@ -268,13 +265,66 @@ fn activation_checkpointing(_: &mut Facts, said: &Said<'_>) -> Became {
     )
 }
 
-/// Buckets as large as the defaults (5e8 elements; runtime/zero/config.py), or that the Trainer sizes.
-fn bucket_size(_: &mut Facts, said: &Said<'_>) -> Became {
-    let is_default = said.value.as_f64().is_some_and(|elements| (elements - 5e8).abs() < 1.0);
-    if said.word() == "auto" || is_null(said.value) || is_default {
-        return Became::NoMemory("the default, or what the trainer fills in");
+/// A size, which JSON writes as 5e8 too.
+fn elements_of(value: &Value) -> Option<u64> {
+    value.as_u64().or_else(|| plain_text(value).parse::<f64>().ok().map(|size| size as u64))
+}
+
+/// A size that stage 3 alone reads.
+fn of_stage3(facts: &mut Facts, said: &Said<'_>, key: &'static str) -> Became {
+    let stage = said.other("stage").map(|stage| plain_text(&stage));
+    if stage.as_deref() != Some("3") {
+        return Became::NoMemory("only stage 3 reads it");
     }
-    Became::Noted(BUCKETS.to_owned(), Allowance::Fifth)
+    if is_null(said.value) {
+        return Became::NoMemory("DeepSpeed's default");
+    }
+    if said.word() == "auto" {
+        let with_bucket = said.other("reduce_bucket_size").is_some_and(|size| plain_text(&size) == "auto");
+        return match with_bucket || key == keys::DEEPSPEED_SUB_GROUP_SIZE {
+            true => Became::NoMemory("what the trainer fills in, as it does the reduce bucket"),
+            false => Became::Noted(
+                "`auto` beside a reduce bucket that is said: DeepSpeed's default stands for it, the range allows a fifth of the peak"
+                    .to_owned(),
+                Allowance::Fifth,
+            ),
+        };
+    }
+    let Some(elements) = elements_of(said.value) else { return Became::NotUnderstood };
+    facts.set_text(key, elements, said.place);
+    Became::Used(key)
+}
+
+fn prefetch_bucket_size(facts: &mut Facts, said: &Said<'_>) -> Became {
+    of_stage3(facts, said, keys::DEEPSPEED_PREFETCH_BUCKET_SIZE)
+}
+
+fn param_persistence_threshold(facts: &mut Facts, said: &Said<'_>) -> Became {
+    of_stage3(facts, said, keys::DEEPSPEED_PARAM_PERSISTENCE_THRESHOLD)
+}
+
+fn max_live_parameters(facts: &mut Facts, said: &Said<'_>) -> Became {
+    of_stage3(facts, said, keys::DEEPSPEED_MAX_LIVE_PARAMETERS)
+}
+
+fn max_reuse_distance(facts: &mut Facts, said: &Said<'_>) -> Became {
+    of_stage3(facts, said, keys::DEEPSPEED_MAX_REUSE_DISTANCE)
+}
+
+/// `model_persistence_threshold`, which is without bound unless a file says it.
+fn model_persistence_threshold(_: &mut Facts, said: &Said<'_>) -> Became {
+    if is_null(said.value) || said.word() == "auto" {
+        return Became::NoMemory("DeepSpeed's default");
+    }
+    Became::Noted(PERSISTENCE.to_owned(), Allowance::Fifth)
+}
+
+/// DeepSpeed's own linear layers, which stage 3 puts in unless a file says otherwise.
+fn memory_efficient_linear(_: &mut Facts, said: &Said<'_>) -> Became {
+    if is_null(said.value) || is_on(said.value) {
+        return Became::NoMemory("DeepSpeed's default");
+    }
+    Became::Noted("PyTorch's linear layers at stage 3 keep what they gathered".to_owned(), Allowance::Unknown)
 }
 
 /// Whether the stage beside a key divides anything: without one its table would be read as ZeRO's.
@@ -290,7 +340,7 @@ fn reduce_bucket_size(facts: &mut Facts, said: &Said<'_>) -> Became {
         "auto" => 0,
         _ if is_null(said.value) => return Became::NoMemory(OFF),
         // JSON writes 5e8 as a number with a fraction.
-        _ => match said.value.as_u64().or_else(|| plain_text(said.value).parse::<f64>().ok().map(|size| size as u64)) {
+        _ => match elements_of(said.value) {
             Some(elements) => elements,
             None => return Became::NotUnderstood,
         },
@@ -316,15 +366,6 @@ fn other_gradients(_: &mut Facts, said: &Said<'_>) -> Became {
         return Became::NoMemory("DeepSpeed's default");
     }
     Became::Noted("gradients outside one buffer, or reduced in whole, are not simulated".to_owned(), Allowance::Fifth)
-}
-
-fn sub_group(_: &mut Facts, said: &Said<'_>) -> Became {
-    let is_default = said.value.as_f64().is_some_and(|elements| elements >= 1e9);
-    if is_default || is_null(said.value) || said.word() == "auto" { Became::NoMemory(TIMES) } else { bucket_noted() }
-}
-
-fn bucket_noted() -> Became {
-    Became::Noted(BUCKETS.to_owned(), Allowance::Fifth)
 }
 
 fn hierarchical_partition(_: &mut Facts, said: &Said<'_>) -> Became {

@@ -13,7 +13,7 @@ mod quantized;
 pub(crate) use builder::{BuildError, Builder, Placed, PlacedKind, Sharding};
 pub(crate) use init::Init;
 pub(crate) use mode::{LigerKernels, Mode};
-pub(crate) use module::{ForwardHooks, Module, ModuleHooks};
+pub(crate) use module::{EveryModule, ForwardHooks, Module, ModuleHooks, ModuleKey, Part};
 pub(crate) use older_masks::{OlderMask, update_causal_mask};
 pub(crate) use quantization::{FourBit, Quantization};
 pub(crate) use quantized::{ExpertStack, Quantized};

@@ -6,6 +6,36 @@ use std::rc::Rc;
 
 use crate::tensor::{Context, Scope, Tensor};
 
+/// Which of the modules that share a place in the trace: peft's stand in that of the layer they adapt.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Part {
+    Itself,
+    BaseLayer,
+    Dropout,
+    Down,
+    Up,
+}
+
+/// A module: its place in the trace, and which of those there.
+pub(crate) type ModuleKey = (u32, Part);
+
+/// What runs round every module's forward and backward.
+pub(crate) trait EveryModule {
+    /// Before its forward; `own` are its own parameters where it says them, else those that were made in its place.
+    fn pre_forward(&self, module: ModuleKey, own: Option<&[&Tensor]>);
+
+    fn post_forward(&self, module: ModuleKey);
+
+    /// Where its forward reads another module's parameter.
+    fn read(&self, module: ModuleKey, parameter: &Tensor);
+
+    /// When the gradient of its output is there.
+    fn pre_backward(&self, module: ModuleKey);
+
+    /// When the gradient of its input is there.
+    fn post_backward(&self, module: ModuleKey);
+}
+
 /// What runs before and after a layer (`register_forward_pre_hook`, `register_forward_hook`).
 pub(crate) trait ForwardHooks {
     /// Before; the layer gets what it returns in place of the hidden states.
@@ -17,22 +47,30 @@ pub(crate) trait ForwardHooks {
 
 /// The hooks of a model's modules, by their index in the trace.
 #[derive(Default)]
-pub(crate) struct ModuleHooks(RefCell<BTreeMap<u32, Rc<dyn ForwardHooks>>>);
+pub(crate) struct ModuleHooks {
+    layers: RefCell<BTreeMap<u32, Rc<dyn ForwardHooks>>>,
+    every: RefCell<Option<Rc<dyn EveryModule>>>,
+}
 
 impl ModuleHooks {
     /// Puts hooks round the forward calls of a module.
     pub(crate) fn register(&self, module: u32, hooks: Rc<dyn ForwardHooks>) {
-        self.0.borrow_mut().insert(module, hooks);
+        self.layers.borrow_mut().insert(module, hooks);
+    }
+
+    /// Puts hooks round the forward calls of all modules.
+    pub(crate) fn register_for_all(&self, hooks: Rc<dyn EveryModule>) {
+        self.every.replace(Some(hooks));
     }
 
     /// Takes all hooks away: they hold the model's tensors.
     pub(crate) fn remove_all(&self) {
-        let hooks = self.0.take();
+        let hooks = (self.layers.take(), self.every.take());
         drop(hooks);
     }
 
     fn of(&self, module: u32) -> Option<Rc<dyn ForwardHooks>> {
-        self.0.borrow().get(&module).cloned()
+        self.layers.borrow().get(&module).cloned()
     }
 }
 
@@ -49,9 +87,48 @@ impl Module {
         Self { context: Rc::clone(context), id, hooks: Rc::clone(hooks) }
     }
 
-    /// What is allocated until the scope ends belongs to this module.
-    pub(crate) fn enter(&self) -> Scope<'_, u32> {
-        self.context.enter_module(self.id)
+    /// Its forward call runs until the scope ends: what is allocated belongs to this module.
+    pub(crate) fn enter(&self) -> Entered<'_> {
+        self.enter_hooked(Part::Itself, None)
+    }
+
+    /// The same of one of the modules here, with its own parameters.
+    pub(crate) fn enter_part(&self, part: Part, own: &[&Tensor]) -> Entered<'_> {
+        self.enter_hooked(part, Some(own))
+    }
+
+    fn enter_hooked(&self, part: Part, own: Option<&[&Tensor]>) -> Entered<'_> {
+        let scope = self.context.enter_module(self.id);
+        let hooks = self.hooks.every.borrow().clone().filter(|_| !self.context.has_stopped());
+        let key = (self.id, part);
+        if let Some(hooks) = &hooks {
+            hooks.pre_forward(key, own);
+        }
+        Entered { module: self, key, hooks, began: self.context.next_sequence(), _scope: scope }
+    }
+
+    /// The input as a module with parameters sees it that is called with it.
+    pub(crate) fn hook_input(&self, part: Part, input: &Tensor) -> Tensor {
+        let Some(hooks) = self.hooks.every.borrow().clone() else { return input.clone() };
+        let key = (self.id, part);
+        input.with_backward_hook("PostBackwardFunctionModuleBackward", move || hooks.post_backward(key))
+    }
+
+    /// Its forward reads a parameter of one of the modules here.
+    pub(crate) fn read(&self, parameter: &Tensor) {
+        let hooks = self.hooks.every.borrow().clone();
+        if let Some(hooks) = hooks.filter(|_| !self.context.has_stopped()) {
+            hooks.read((self.id, Part::Itself), parameter);
+        }
+    }
+
+    /// What a module returns that does nothing to its input.
+    pub(crate) fn call_identity(&self, part: Part, input: &Tensor) -> Tensor {
+        let Some(hooks) = self.hooks.every.borrow().clone() else { return input.clone() };
+        let input = self.hook_input(part, input);
+        drop(self.enter_part(part, &[]));
+        let key = (self.id, part);
+        input.with_backward_hook("PreBackwardFunctionForModuleBackward", move || hooks.pre_backward(key))
     }
 
     /// `module(hidden_states)`: `forward` between the hooks that are registered on the module.
@@ -61,5 +138,26 @@ impl Module {
         let output = forward(&hidden_states);
         hooks.post_forward(&output);
         output
+    }
+}
+
+/// A forward call that runs.
+pub(crate) struct Entered<'a> {
+    module: &'a Module,
+    key: ModuleKey,
+    hooks: Option<Rc<dyn EveryModule>>,
+    /// The next node's sequence number when it began.
+    began: u64,
+    _scope: Scope<'a, u32>,
+}
+
+impl Drop for Entered<'_> {
+    fn drop(&mut self) {
+        let context = &self.module.context;
+        // A recomputation that has stopped leaves by an exception.
+        let Some(hooks) = self.hooks.take().filter(|_| !context.has_stopped()) else { return };
+        hooks.post_forward(self.key);
+        let key = self.key;
+        context.hook_latest_node(self.began, move || hooks.pre_backward(key));
     }
 }

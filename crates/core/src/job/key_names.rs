@@ -153,6 +153,11 @@ names! {
     DEEPSPEED_STAGE = "deepspeed.stage",
     DEEPSPEED_REDUCE_BUCKET_SIZE = "deepspeed.reduce_bucket_size",
     DEEPSPEED_OVERLAP_COMM = "deepspeed.overlap_comm",
+    DEEPSPEED_PREFETCH_BUCKET_SIZE = "deepspeed.prefetch_bucket_size",
+    DEEPSPEED_PARAM_PERSISTENCE_THRESHOLD = "deepspeed.param_persistence_threshold",
+    DEEPSPEED_MAX_LIVE_PARAMETERS = "deepspeed.max_live_parameters",
+    DEEPSPEED_MAX_REUSE_DISTANCE = "deepspeed.max_reuse_distance",
+    DEEPSPEED_SUB_GROUP_SIZE = "deepspeed.sub_group_size",
     PIPELINE_SCHEDULE = "pipeline.schedule",
     // keys/run.rs
     MAX_STEPS = "max_steps",

@@ -105,17 +105,57 @@ pub struct DeepSpeed {
     pub stage: u8,
     /// Elements of the buffer that gradients are reduced from.
     pub reduce_bucket_size: u64,
-    /// Whether gradients are reduced while backward runs, from two buffers; stages 1 and 2.
+    /// Whether gradients are reduced while backward runs, of stages 1 and 2 from two buffers; stage 3 gathers on a stream of its own too.
     pub overlap_comm: bool,
+    /// Stage 3: elements that are gathered ahead at once.
+    pub prefetch_bucket_size: u64,
+    /// Stage 3: parameters of no more elements stay whole.
+    pub param_persistence_threshold: u64,
+    /// Stage 3: elements beyond which nothing is gathered ahead.
+    pub max_live_parameters: u64,
+    /// Stage 3: a parameter stays that is used again before so many elements.
+    pub max_reuse_distance: u64,
+    /// Stage 3: elements of a rank's parameters that are stepped at once.
+    pub sub_group_size: u64,
 }
 
 impl DeepSpeed {
     /// Elements of `reduce_bucket_size` where nothing says it (0.19, runtime/zero/config.py).
     pub const REDUCE_BUCKET_SIZE: u64 = 500_000_000;
+    /// `stage3_prefetch_bucket_size`, likewise.
+    pub const PREFETCH_BUCKET_SIZE: u64 = 50_000_000;
+    /// `stage3_param_persistence_threshold`, likewise.
+    pub const PARAM_PERSISTENCE_THRESHOLD: u64 = 100_000;
+    /// `stage3_max_live_parameters`, likewise.
+    pub const MAX_LIVE_PARAMETERS: u64 = 1_000_000_000;
+    /// `stage3_max_reuse_distance`, likewise.
+    pub const MAX_REUSE_DISTANCE: u64 = 1_000_000_000;
+    /// `sub_group_size`, likewise.
+    pub const SUB_GROUP_SIZE: u64 = 1_000_000_000;
+
+    /// A stage with what the Trainer makes of `auto` for a model of this hidden size (transformers 5.17, integrations/deepspeed.py).
+    pub(crate) fn auto(stage: u8, width: u64) -> Self {
+        let squared = width.saturating_mul(width);
+        Self {
+            reduce_bucket_size: squared,
+            prefetch_bucket_size: (squared as f64 * 0.9) as u64,
+            param_persistence_threshold: width.saturating_mul(10),
+            ..Self::stage(stage)
+        }
+    }
 
     /// A stage as DeepSpeed runs it without further settings.
     pub const fn stage(stage: u8) -> Self {
-        Self { stage, reduce_bucket_size: Self::REDUCE_BUCKET_SIZE, overlap_comm: false }
+        Self {
+            stage,
+            reduce_bucket_size: Self::REDUCE_BUCKET_SIZE,
+            overlap_comm: stage == 3,
+            prefetch_bucket_size: Self::PREFETCH_BUCKET_SIZE,
+            param_persistence_threshold: Self::PARAM_PERSISTENCE_THRESHOLD,
+            max_live_parameters: Self::MAX_LIVE_PARAMETERS,
+            max_reuse_distance: Self::MAX_REUSE_DISTANCE,
+            sub_group_size: Self::SUB_GROUP_SIZE,
+        }
     }
 }
 

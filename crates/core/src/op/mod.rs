@@ -33,6 +33,7 @@ mod selected_log_prob;
 mod softmax;
 mod undifferentiated;
 mod view;
+mod zero_linear;
 
 pub(crate) use activation::Gelu;
 pub(crate) use attention::{AttentionCall, flash_attn_func, package_flash_attn_func, scaled_dot_product_attention};

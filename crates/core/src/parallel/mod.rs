@@ -18,8 +18,7 @@ mod zero1;
 use std::rc::Rc;
 
 use crate::building::{BuildError, Builder, Placed, Sharding};
-use crate::dtype::DType;
-use crate::job::{DeepSpeed, Fsdp2, JobSpec, Parallel, Precision, ShardInit, Strategy};
+use crate::job::{DeepSpeed, JobSpec, Parallel, Precision, Strategy};
 use crate::model::family::{ForwardCall, Model, ModelOutput};
 use crate::model::nn::KvCache;
 use crate::optimizer::{self, Optimizer};
@@ -109,6 +108,9 @@ pub(crate) trait Wrapper {
         None
     }
 
+    /// What an engine does when its backward pass is over.
+    fn end_backward(&self) {}
+
     /// What a training loop does to the loss that the wrapper returns.
     fn reduce_loss(&self, loss: Tensor) -> Tensor {
         loss
@@ -135,20 +137,10 @@ pub(crate) fn holds_model(parallel: Parallel) -> bool {
     parallel.strategy != Strategy::DataParallel || parallel.rank == 0
 }
 
-/// DeepSpeed's stage 3 is run as FSDP2 with fp32 shards, which stand for the master weights; `ZeroStage3` holds the rest.
-const STAGE_3: Fsdp2 = Fsdp2 {
-    param_dtype: Some(DType::Bfloat16),
-    reduce_dtype: Some(DType::Bfloat16),
-    reshard_after_forward: true,
-    shard_root_only: false,
-    init: ShardInit::Meta,
-};
-
 /// The job as the wrapper's library runs it: DeepSpeed casts the model to half precision instead of using autocast, and
 /// keeps fp32 weights itself.
 pub(crate) fn as_run(job: &JobSpec) -> JobSpec {
     let precision = match (job.parallel.strategy, job.precision) {
-        (Strategy::DeepSpeed(DeepSpeed { stage: 3, .. }), _) => Precision::Fp32,
         (Strategy::DeepSpeed(_), Precision::AmpBf16 | Precision::Bf16Amp) => Precision::Bf16,
         (Strategy::DeepSpeed(_), Precision::AmpFp16) => Precision::Fp16,
         (_, precision) => precision,
@@ -158,15 +150,12 @@ pub(crate) fn as_run(job: &JobSpec) -> JobSpec {
 
 /// Whether the wrapper's library casts every parameter before it comes to the device, adapters too.
 pub(crate) fn casts_all_weights(job: &JobSpec) -> bool {
-    matches!(job.parallel.strategy, Strategy::DeepSpeed(DeepSpeed { stage: 1 | 2, .. }))
+    matches!(job.parallel.strategy, Strategy::DeepSpeed(_))
 }
 
 /// How the model is loaded where a rank holds but a shard of it.
 pub(crate) fn sharding_of(job: &JobSpec) -> Option<Sharding> {
     match job.parallel.strategy {
-        Strategy::DeepSpeed(DeepSpeed { stage: 3, .. }) => {
-            Some(Sharding { param_dtype: STAGE_3.param_dtype, init: STAGE_3.init })
-        }
         Strategy::Fsdp2(policy) => Some(Sharding { param_dtype: policy.param_dtype, init: policy.init }),
         _ => None,
     }
@@ -191,8 +180,7 @@ pub(crate) fn wrap_model(job: &JobSpec, context: &Rc<Context>, loaded: Loaded) -
         }
         Strategy::Fsdp2(policy) => fsdp2::wrap_fsdp2(&policy, job, context, loaded),
         Strategy::DeepSpeed(options @ DeepSpeed { stage: 3, .. }) => {
-            let sharded = fsdp2::wrap_fsdp2(&STAGE_3, job, context, loaded);
-            Box::new(ZeroStage3::new(context, sharded, options))
+            Box::new(ZeroStage3::new(job, context, loaded, options))
         }
         Strategy::DeepSpeed(options) => Box::new(ZeroStage12::new(job, context, loaded, options)),
     }

@@ -169,6 +169,7 @@ fn backward_pass(running: &mut Pass, wrapper: &dyn Wrapper, scaler: Option<&mut 
     running.context().phase(PhaseKind::Backward);
     if let Some([_returned, scaled]) = wrapper.engine_loss(loss) {
         running.run_part(|| scaled.backward());
+        wrapper.end_backward();
         return;
     }
     match scaler {

@@ -195,6 +195,9 @@ fn training_step(
             Some(scaler) => scaler.scale(&loss).backward(),
             None => loss.backward(),
         }
+        if let Some(wrapper) = recipe.wrapper() {
+            wrapper.end_backward();
+        }
     }
     context.phase(PhaseKind::Between);
     let tr_loss_step = loss.detach();

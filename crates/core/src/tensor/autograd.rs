@@ -9,6 +9,7 @@ use std::rc::{Rc, Weak};
 use smallvec::SmallVec;
 
 use super::checkpoint::Saved;
+use super::context::Context;
 use super::handle::{History, Leaf, Tensor};
 use super::node::{AT_ONCE, Backward, Edge, Edges, Gradients, Node, Output};
 use super::object::Detached;
@@ -164,7 +165,8 @@ impl<'a, I: AsRef<[&'a Tensor]>> NodeBuilder<'a, I> {
         deliver: &'static [&'static str],
         formula: impl Fn(&mut [Option<Detached>]) -> Gradients + 'static,
     ) -> Rc<Node> {
-        Rc::new(Node {
+        let watched = self.watched();
+        let node: Rc<Node> = Rc::new(Node {
             name: Some(self.name),
             module: self.module,
             is_here: self.is_here,
@@ -177,7 +179,31 @@ impl<'a, I: AsRef<[&'a Tensor]>> NodeBuilder<'a, I> {
             discovered: Cell::new(false),
             pre_hook: Cell::new(None),
             backward: Formula(RefCell::new(Some(formula))),
-        })
+        });
+        if let Some(context) = watched {
+            context.latest_node.replace(Some(Box::new(Rc::downgrade(&node))));
+        }
+        node
+    }
+
+    /// The process, where it keeps the latest node in mind.
+    fn watched(&self) -> Option<Rc<Context>> {
+        let context = self.inputs.as_ref().first()?.context();
+        context.watches_nodes.get().then(|| Rc::clone(context))
+    }
+}
+
+impl Context {
+    /// A hook on the result of the latest op, if that is none before `since`: it runs before hooks that are there.
+    pub(crate) fn hook_latest_node(&self, since: u64, hook: impl Fn() + 'static) {
+        let latest = self.latest_node.borrow();
+        let latest = latest.as_ref().and_then(|latest| latest.downcast_ref::<Weak<Node>>()).and_then(Weak::upgrade);
+        let Some(node) = latest.filter(|node| node.sequence >= since) else { return };
+        let earlier = node.pre_hook.take();
+        node.pre_hook.set(Some(Box::new(move || {
+            hook();
+            earlier.iter().for_each(|earlier| earlier());
+        })));
     }
 }
 
@@ -255,6 +281,15 @@ impl Tensor {
                 hook();
             })));
         }
+    }
+
+    /// `output.requires_grad_(True)` in a forward hook of the module that made it, before hooks that an engine has put there.
+    pub(crate) fn require_grad_in_hook(self) -> Tensor {
+        let leaf = self.into_parameter();
+        let hook = leaf.context().output_hook.borrow().clone();
+        let Some(hook) = hook else { return leaf };
+        let module = leaf.module();
+        leaf.with_backward_hook("PreBackwardFunctionForModuleBackward", move || hook(module))
     }
 
     /// The result of an `autograd.Function` that returns its input: a view, whose backward runs `hook` and hands the

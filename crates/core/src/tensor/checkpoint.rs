@@ -135,7 +135,8 @@ impl Frame {
         self.refilled.set(at + 1);
         let mut slots = self.slots.borrow_mut();
         if let Some(slot @ Slot::Waiting(..)) = slots.get_mut(at) {
-            *slot = Slot::Refilled(tensor.detached());
+            // `x.detach() if x.requires_grad else x`
+            *slot = Slot::Refilled(if tensor.requires_grad() { tensor.detached_data() } else { tensor.detached() });
         }
         if at + 1 == slots.len() {
             self.context.stopped.set(true);

@@ -22,6 +22,9 @@ pub(crate) enum Thread {
     Autograd = 1,
 }
 
+/// What is told the place of a module in the trace.
+type OutputHook = Rc<dyn Fn(u32)>;
+
 /// One process on one device.
 pub struct Context {
     recorder: Recorder,
@@ -33,6 +36,12 @@ pub struct Context {
     /// Those of `checkpoint.rs`.
     pub(super) saved_tensor_hooks: RefCell<Option<Rc<dyn Any>>>,
     pub(super) next_sequence: Cell<u64>,
+    /// Whether the latest node is kept in mind, and which it is.
+    pub(super) watches_nodes: Cell<bool>,
+    pub(super) latest_node: RefCell<Option<Box<dyn Any>>>,
+    linear_is_replaced: Cell<bool>,
+    /// What runs when the gradient of a module's output is there, of outputs that no op has made differentiable.
+    pub(super) output_hook: RefCell<Option<OutputHook>>,
     callbacks: RefCell<Vec<Callback>>,
     pub(super) thread: Cell<Thread>,
     pub(super) workspaces: Cell<[[bool; 2]; 2]>,
@@ -66,6 +75,10 @@ impl Context {
             autocast_ends: RefCell::default(),
             saved_tensor_hooks: RefCell::default(),
             next_sequence: Cell::new(0),
+            watches_nodes: Cell::new(false),
+            latest_node: RefCell::default(),
+            linear_is_replaced: Cell::new(false),
+            output_hook: RefCell::default(),
             callbacks: RefCell::default(),
             thread: Cell::new(Thread::Main),
             workspaces: Cell::default(),
@@ -144,6 +157,36 @@ impl Context {
     /// The installed version of transformers.
     pub(crate) fn transformers(&self) -> TransformersVersion {
         self.transformers.get()
+    }
+
+    /// The sequence number of the node that is made next.
+    pub(crate) fn next_sequence(&self) -> u64 {
+        self.next_sequence.get()
+    }
+
+    /// Keeps the latest node in mind from now on.
+    pub(crate) fn watch_nodes(&self) {
+        self.watches_nodes.set(true);
+    }
+
+    /// Whether a backward pass runs.
+    pub(crate) fn runs_backward(&self) -> bool {
+        self.thread.get() == Thread::Autograd
+    }
+
+    /// `torch.nn.functional.linear` is DeepSpeed's from now on.
+    pub(crate) fn replace_linear(&self) {
+        self.linear_is_replaced.set(true);
+    }
+
+    /// Runs `hook` with the place in the trace of a module whose output asks for a gradient by itself, when that is there.
+    pub(crate) fn hook_outputs(&self, hook: impl Fn(u32) + 'static) {
+        self.output_hook.replace(Some(Rc::new(hook)));
+    }
+
+    /// Whether it is.
+    pub(crate) fn has_replaced_linear(&self) -> bool {
+        self.linear_is_replaced.get()
     }
 
     /// `Engine::queue_callback`: `callback` runs when the backward pass that runs now is done.

@@ -257,6 +257,23 @@ impl Tensor {
         storage.data.replace(Some(data.detached()));
     }
 
+    /// `tensor.data = torch.empty(0)`: nothing of its own, and nothing of another's.
+    pub(crate) fn clear_data(&self) {
+        let storage = self.object.storage();
+        storage.free();
+        let data = storage.data.take();
+        drop(data);
+    }
+
+    /// `tensor.detach()`: what it lies in now, also when its data is replaced later.
+    pub(super) fn detached_data(&self) -> Detached {
+        let data = self.object.storage().data.borrow().clone();
+        match data {
+            Some(data) => Self::from(data).alias(self.layout().clone()).detached(),
+            None => self.detached(),
+        }
+    }
+
     /// `tensor.is_alias_of(other)`
     pub(crate) fn is_alias_of(&self, other: &Tensor) -> bool {
         Rc::ptr_eq(self.object.owner(), other.object.owner())

@@ -12,6 +12,6 @@ pub use builder::BuildError;
 pub(crate) use builder::{Builder, NewParameter};
 pub(crate) use init::Init;
 pub(crate) use mode::{LigerKernels, Mode};
-pub(crate) use module::Module;
+pub(crate) use module::{Module, Part};
 pub(crate) use older_masks::{OlderMask, update_causal_mask};
 pub(crate) use quantized::{ExpertStack, Quantized};

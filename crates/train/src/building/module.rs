@@ -4,6 +4,16 @@ use std::rc::Rc;
 
 use crate::tensor::{Context, Scope, Tensor};
 
+/// Which of the modules that share a place: peft's stand in that of the layer they adapt.
+#[derive(Clone, Copy)]
+pub(crate) enum Part {
+    Itself,
+    BaseLayer,
+    Dropout,
+    Down,
+    Up,
+}
+
 /// A module by its number.
 #[derive(Clone)]
 pub(crate) struct Module {
@@ -20,6 +30,27 @@ impl Module {
     pub(crate) fn enter(&self) -> Scope<'_, u32> {
         self.context.enter_module(self.id)
     }
+
+    /// The same of one of the modules that share its place.
+    pub(crate) fn enter_part(&self, _part: Part, _own: &[&Tensor]) -> Scope<'_, u32> {
+        self.enter()
+    }
+
+    /// The input that a module is called with.
+    #[expect(clippy::unused_self, reason = "the simulation hooks it")]
+    pub(crate) fn hook_input(&self, _part: Part, input: &Tensor) -> Tensor {
+        input.clone()
+    }
+
+    /// What a module returns that does nothing to its input.
+    #[expect(clippy::unused_self, reason = "the simulation hooks it")]
+    pub(crate) fn call_identity(&self, _part: Part, input: &Tensor) -> Tensor {
+        input.clone()
+    }
+
+    /// Its forward reads a parameter of one of the modules here.
+    #[expect(clippy::unused_self, reason = "the simulation gathers it")]
+    pub(crate) fn read(&self, _parameter: &Tensor) {}
 
     /// `module(hidden_states)`
     #[expect(clippy::unused_self, reason = "the simulation runs hooks round it")]

@@ -71,6 +71,11 @@ impl Tensor {
         Self { inner: Rc::new(inner), ..self }
     }
 
+    /// The same in a forward hook of the module that made it.
+    pub(crate) fn require_grad_in_hook(self) -> Self {
+        self.into_parameter()
+    }
+
     pub(crate) fn context(&self) -> &Rc<Context> {
         &self.context
     }

@@ -4,8 +4,8 @@ use super::Caveat;
 use crate::estimate::breakdown::lasting_bytes;
 use crate::estimate::engine::loaded_bytes;
 use crate::job::{
-    Allowance, Attention, CheckpointPolicy, DeepSpeed, Framework, JobSpec, JudgeWeights, QuantizedWeights, Rollout,
-    Strategy, Task, TransformersVersion,
+    Allowance, Attention, CheckpointPolicy, DeepSpeed, Framework, JobSpec, JudgeWeights, LossKernel, QuantizedWeights,
+    Rollout, Strategy, Task, TransformersVersion,
 };
 use crate::step::{Repetition, TrainingLoop, WANDERING_ALLOWANCE, training_loop};
 use crate::trace::{Category, Stride, Trace};
@@ -80,14 +80,20 @@ pub(super) fn split_caveat(job: &JobSpec, reserved: u64) -> Option<Caveat> {
     Some(Caveat::widening(code, text, reserved / 5))
 }
 
-/// What was not measured of DeepSpeed: of stages 1 and 2 a training by `deepspeed.initialize` was.
+/// What was not measured of DeepSpeed: a training by `deepspeed.initialize` was.
 fn deepspeed_caveat(job: &JobSpec, stage: u8, reserved: u64) -> Option<Caveat> {
-    if stage == 3 {
-        let text = "stage 3 is simulated as FSDP2 over fp32 shards, with its 16-bit shards and its reduce buffer beside; the range \
-                    allows a quarter of the peak";
+    let is_kept = job.model.facts().has_experts || job.logits.loss == LossKernel::Liger;
+    if stage == 3 && is_kept {
+        let text = "DeepSpeed's stage 3 was not measured with weights that are read outside of the layer that has them, as stacks of \
+                    experts and Liger's loss read them: the range allows a quarter of the peak";
         return Some(Caveat::widening("deepspeed_assumed", text, reserved / 4));
     }
-    if !matches!(job.task, Task::CausalLm | Task::MaskedLm) || job.quantization.is_some() {
+    let is_measured = match job.task {
+        Task::CausalLm => true,
+        Task::MaskedLm => stage < 3,
+        _ => false,
+    };
+    if !is_measured || job.quantization.is_some() {
         let text = "DeepSpeed was measured training a language model in a plain loop: with this task or a quantized base the \
                     range allows a fifth of the peak";
         return Some(Caveat::widening("deepspeed_assumed", text, reserved / 5));

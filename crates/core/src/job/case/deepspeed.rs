@@ -34,31 +34,41 @@ pub(super) struct Case {
 struct Zero {
     stage: u8,
     reduce_bucket_size: u64,
-    overlap_comm: bool,
-    // What no key says yet.
-    #[serde(rename = "sub_group_size")]
-    _sub_group_size: u64,
-    #[serde(rename = "stage3_prefetch_bucket_size")]
-    _prefetch_bucket_size: u64,
-    #[serde(rename = "stage3_param_persistence_threshold")]
-    _param_persistence_threshold: u64,
-    #[serde(rename = "stage3_max_live_parameters")]
-    _max_live_parameters: u64,
-    #[serde(rename = "stage3_max_reuse_distance")]
-    _max_reuse_distance: u64,
+    overlap_comm: Option<bool>,
+    sub_group_size: u64,
+    stage3_prefetch_bucket_size: u64,
+    stage3_param_persistence_threshold: u64,
+    stage3_max_live_parameters: u64,
+    stage3_max_reuse_distance: u64,
 }
 
 impl Default for Zero {
     fn default() -> Self {
+        let DeepSpeed { stage, reduce_bucket_size, sub_group_size, .. } = DeepSpeed::stage(2);
         Self {
-            stage: 2,
-            reduce_bucket_size: DeepSpeed::REDUCE_BUCKET_SIZE,
-            overlap_comm: false,
-            _sub_group_size: 0,
-            _prefetch_bucket_size: 0,
-            _param_persistence_threshold: 0,
-            _max_live_parameters: 0,
-            _max_reuse_distance: 0,
+            stage,
+            reduce_bucket_size,
+            overlap_comm: None,
+            sub_group_size,
+            stage3_prefetch_bucket_size: DeepSpeed::PREFETCH_BUCKET_SIZE,
+            stage3_param_persistence_threshold: DeepSpeed::PARAM_PERSISTENCE_THRESHOLD,
+            stage3_max_live_parameters: DeepSpeed::MAX_LIVE_PARAMETERS,
+            stage3_max_reuse_distance: DeepSpeed::MAX_REUSE_DISTANCE,
+        }
+    }
+}
+
+impl Zero {
+    fn options(self) -> DeepSpeed {
+        DeepSpeed {
+            stage: self.stage,
+            reduce_bucket_size: self.reduce_bucket_size,
+            overlap_comm: self.overlap_comm.unwrap_or(self.stage == 3),
+            prefetch_bucket_size: self.stage3_prefetch_bucket_size,
+            param_persistence_threshold: self.stage3_param_persistence_threshold,
+            max_live_parameters: self.stage3_max_live_parameters,
+            max_reuse_distance: self.stage3_max_reuse_distance,
+            sub_group_size: self.sub_group_size,
         }
     }
 }
@@ -86,8 +96,7 @@ impl Default for Case {
 }
 
 pub(super) fn job_of_case(case: Case) -> Result<JobSpec, JobError> {
-    let Zero { stage, reduce_bucket_size, overlap_comm, .. } = case.zero;
-    let strategy = Strategy::DeepSpeed(DeepSpeed { stage, reduce_bucket_size, overlap_comm });
+    let strategy = Strategy::DeepSpeed(case.zero.options());
     Ok(JobSpec {
         micro_batch_size: case.micro_batch,
         seq_len: case.seq_len,

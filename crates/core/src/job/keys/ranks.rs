@@ -24,7 +24,7 @@ pub(super) const INITS: Kind = Kind::Choice(&[
     ("full", "materialised in full, sharded after"),
 ]);
 
-pub(super) const KEYS: [Key; 18] = [
+pub(super) const KEYS: [Key; 23] = [
     Key {
         name: names::WORLD_SIZE,
         kind: Kind::Size { min: 1, max: 1 << 20 },
@@ -144,9 +144,45 @@ pub(super) const KEYS: [Key; 18] = [
     Key {
         name: names::DEEPSPEED_OVERLAP_COMM,
         kind: Kind::Switch,
-        default: Default::Fixed("false", "DeepSpeed's default at stages 1 and 2"),
-        doc: "gradients are reduced while backward runs, from two buffers, at stages 1 and 2",
+        default: Default::Rule("true at stage 3, as DeepSpeed's own"),
+        doc: "gradients are reduced while backward runs, from two buffers at stages 1 and 2; stage 3 gathers weights ahead on a \
+              stream of their own",
         example: "true",
+    },
+    Key {
+        name: names::DEEPSPEED_PREFETCH_BUCKET_SIZE,
+        kind: Kind::Size { min: 0, max: 1 << 40 },
+        default: Default::Rule("DeepSpeed's 50000000; where reduce_bucket_size is 0, 0.9 of the hidden size squared"),
+        doc: "elements of weights that stage 3 gathers ahead at once",
+        example: "15000000",
+    },
+    Key {
+        name: names::DEEPSPEED_PARAM_PERSISTENCE_THRESHOLD,
+        kind: Kind::Size { min: 0, max: 1 << 40 },
+        default: Default::Rule("DeepSpeed's 100000; where reduce_bucket_size is 0, ten times the hidden size"),
+        doc: "parameters of no more elements than these stay whole at stage 3",
+        example: "40960",
+    },
+    Key {
+        name: names::DEEPSPEED_MAX_LIVE_PARAMETERS,
+        kind: Kind::Size { min: 0, max: 1 << 40 },
+        default: Default::Fixed("1000000000", "DeepSpeed's default"),
+        doc: "elements of gathered weights beyond which stage 3 gathers nothing ahead",
+        example: "100000000",
+    },
+    Key {
+        name: names::DEEPSPEED_MAX_REUSE_DISTANCE,
+        kind: Kind::Size { min: 0, max: 1 << 40 },
+        default: Default::Fixed("1000000000", "DeepSpeed's default"),
+        doc: "a weight that is used again before so many elements of others stays whole at stage 3",
+        example: "0",
+    },
+    Key {
+        name: names::DEEPSPEED_SUB_GROUP_SIZE,
+        kind: Kind::Size { min: 1, max: 1 << 40 },
+        default: Default::Fixed("1000000000", "DeepSpeed's default"),
+        doc: "elements of a rank's weights that stage 3 steps at once",
+        example: "100000000",
     },
     Key {
         name: names::PIPELINE_SCHEDULE,

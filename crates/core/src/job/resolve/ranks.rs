@@ -121,13 +121,31 @@ fn resolve_zero1(choose: &mut Chooser<'_>, trainer_looks: bool) -> Strategy {
 
 fn resolve_deepspeed(choose: &mut Chooser<'_>, hidden_size: Option<u64>) -> DeepSpeed {
     let stage = u8::try_from(choose.take_size(keys::DEEPSPEED_STAGE)).unwrap_or(u8::MAX);
-    let reduce_bucket_size = match choose.take_size(keys::DEEPSPEED_REDUCE_BUCKET_SIZE) {
-        // What the Trainer makes of `auto` (transformers 5.17, integrations/deepspeed.py).
-        0 => hidden_size.map_or(DeepSpeed::REDUCE_BUCKET_SIZE, |width| width.saturating_mul(width)),
+    let own = DeepSpeed::stage(stage);
+    let elements = choose.take_size(keys::DEEPSPEED_REDUCE_BUCKET_SIZE);
+    let auto = hidden_size.filter(|_| elements == 0).map(|width| DeepSpeed::auto(stage, width));
+    let reduce_bucket_size = match elements {
+        0 => auto.unwrap_or(own).reduce_bucket_size,
         elements => elements,
     };
-    let overlap_comm = choose.take_switch(keys::DEEPSPEED_OVERLAP_COMM);
-    DeepSpeed { stage, reduce_bucket_size, overlap_comm }
+    let overlap_comm = choose.switch_or(keys::DEEPSPEED_OVERLAP_COMM, own.overlap_comm, "DeepSpeed's default");
+    let options = DeepSpeed { reduce_bucket_size, overlap_comm, ..auto.unwrap_or(own) };
+    if stage != 3 {
+        return options;
+    }
+    let whose = if auto.is_some() { "the Trainer's `auto`" } else { "DeepSpeed's default" };
+    DeepSpeed {
+        prefetch_bucket_size: choose.size_or(keys::DEEPSPEED_PREFETCH_BUCKET_SIZE, options.prefetch_bucket_size, whose),
+        param_persistence_threshold: choose.size_or(
+            keys::DEEPSPEED_PARAM_PERSISTENCE_THRESHOLD,
+            options.param_persistence_threshold,
+            whose,
+        ),
+        max_live_parameters: choose.take_size(keys::DEEPSPEED_MAX_LIVE_PARAMETERS),
+        max_reuse_distance: choose.take_size(keys::DEEPSPEED_MAX_REUSE_DISTANCE),
+        sub_group_size: choose.take_size(keys::DEEPSPEED_SUB_GROUP_SIZE),
+        ..options
+    }
 }
 
 fn resolve_fsdp2(choose: &mut Chooser<'_>) -> Result<Fsdp2, JobError> {

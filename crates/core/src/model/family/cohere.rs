@@ -1,7 +1,7 @@
 //! Cohere's Command R (transformers/models/cohere/modeling_cohere.py), and the layers that Command R7B shares with it: both branches
 //! from one norm without bias, neighbours turned in fp32, logits multiplied.
 
-use crate::building::{BuildError, Builder, Init, Module};
+use crate::building::{BuildError, Builder, Init, Module, Part};
 use crate::dtype::DType;
 use crate::job::{FieldError, Fields, ModelSpec, ModelingFile};
 use crate::model::nn::{AttentionOutput, Norm, RotaryTables, rotate_pairs};
@@ -80,6 +80,7 @@ impl Norm for CohereLayerNorm {
 
     fn forward(&self, input: &Tensor) -> Tensor {
         let _module = self.module.enter();
+        let input = &self.module.hook_input(Part::Itself, input);
         let mut hidden_states = input.to(DType::Float32);
         let mean = hidden_states.mean_last();
         // Inner blocks are Python's temporaries: what they drop here is freed in the middle of the expression.

@@ -2,7 +2,7 @@
 
 use std::rc::Rc;
 
-use crate::building::{BuildError, Builder, Init, LigerKernels, Mode, Module};
+use crate::building::{BuildError, Builder, Init, LigerKernels, Mode, Module, Part};
 use crate::dtype::DType;
 use crate::job::{Attention, ModelSpec, ModelingFile};
 use crate::model::nn::{
@@ -61,6 +61,7 @@ impl GemmaRmsNorm {
 
     pub(crate) fn forward(&self, x: &Tensor) -> Tensor {
         let _module = self.module.enter();
+        let x = &self.module.hook_input(Part::Itself, x);
         if self.mode.liger_kernels() == LigerKernels::Layers {
             // The residual needs the incoming gradient.
             return x.liger_rms_norm(&self.weight, false);
@@ -114,7 +115,7 @@ impl ScaledEmbedding {
 
     fn forward(&self, input_ids: &Tensor) -> Tensor {
         let _module = self.module.enter();
-        let embedded = self.embedding.forward(input_ids);
+        let embedded = self.embedding.look_up(input_ids);
         &embedded * &self.embed_scale.to(self.embedding.weight.dtype())
     }
 }

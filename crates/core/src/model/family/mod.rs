@@ -120,7 +120,7 @@ impl RunOptions {
     /// What `enable_input_require_grads` does to the input embeddings: checkpointed layers of a frozen model need an
     /// input that requires grad.
     pub(crate) fn require_input_grads(&self, inputs_embeds: Tensor) -> Tensor {
-        if self.frozen_base && self.checkpoints_layers() { inputs_embeds.into_parameter() } else { inputs_embeds }
+        if self.frozen_base && self.checkpoints_layers() { inputs_embeds.require_grad_in_hook() } else { inputs_embeds }
     }
 
     /// Whether layers are recomputed in backward.

@@ -1,7 +1,7 @@
 //! OLMo 2 (transformers/models/olmo2/modeling_olmo2.py), and the layers that OLMo 3 shares with it: norms behind both branches,
 //! in fp32 to the end, and norms over all heads of queries and keys.
 
-use crate::building::{BuildError, Builder, Init, Module};
+use crate::building::{BuildError, Builder, Init, Module, Part};
 use crate::dtype::DType;
 use crate::job::ModelSpec;
 use crate::model::nn::{AttentionOutput, Norm};
@@ -44,6 +44,7 @@ impl Norm for Olmo2RmsNorm {
 
     fn forward(&self, input: &Tensor) -> Tensor {
         let _module = self.module.enter();
+        let input = &self.module.hook_input(Part::Itself, input);
         let mut hidden_states = input.to(DType::Float32);
         let variance = hidden_states.pow_scalar(2.0).mean_last();
         hidden_states = {

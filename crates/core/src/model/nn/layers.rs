@@ -2,7 +2,9 @@
 
 use std::rc::Rc;
 
-use crate::building::{Builder, Init, LigerKernels, Mode, Module, Quantized};
+use smallvec::SmallVec;
+
+use crate::building::{Builder, Init, LigerKernels, Mode, Module, Part, Quantized};
 use crate::dtype::DType;
 use crate::job::{FieldError, LoraSpec};
 use crate::op::Gelu;
@@ -66,23 +68,51 @@ impl Linear {
 
     /// The base layer's weight, [outputs, inputs] unless it is quantized.
     pub(crate) fn weight(&self) -> &Tensor {
-        match &self.weight {
-            Weight::Plain(weight) => weight,
-            Weight::Quantized(quantized) => quantized.weight(),
-        }
+        self.weight.tensor()
     }
 
     pub(crate) fn forward(&self, input: &Tensor) -> Tensor {
-        let _module = self.module.enter();
-        let result = match &self.weight {
+        let base = |input: &Tensor| match &self.weight {
             Weight::Plain(weight) => input.linear(weight, self.bias.as_ref()),
             Weight::Quantized(quantized) => quantized.forward(input, self.bias.as_ref()),
         };
-        Adapter::apply(self.adapter.as_ref(), &self.weight, result, input)
+        let own = [Some(self.weight()), self.bias.as_ref()];
+        forward_adapted(&self.module, &self.weight, self.adapter.as_ref(), own, input, base)
     }
 }
 
+/// A layer's forward, which is peft's where it has an adapter: `base` is then a module within it, as the adapter's are.
+fn forward_adapted(
+    module: &Module,
+    weight: &Weight,
+    adapter: Option<&Adapter>,
+    own: [Option<&Tensor>; 2],
+    input: &Tensor,
+    base: impl FnOnce(&Tensor) -> Tensor,
+) -> Tensor {
+    let own: SmallVec<[&Tensor; 2]> = own.into_iter().flatten().collect();
+    let Some(adapter) = adapter else {
+        let _module = module.enter_part(Part::Itself, &own);
+        return base(&module.hook_input(Part::Itself, input));
+    };
+    let _module = module.enter_part(Part::Itself, &[]);
+    let input = &module.hook_input(Part::Itself, input);
+    let result = {
+        let _base = module.enter_part(Part::BaseLayer, &own);
+        base(&module.hook_input(Part::BaseLayer, input))
+    };
+    Adapter::apply(adapter, module, weight, result, input)
+}
+
 impl Weight {
+    /// It, [outputs, inputs] unless it is quantized.
+    fn tensor(&self) -> &Tensor {
+        match self {
+            Self::Plain(weight) => weight,
+            Self::Quantized(quantized) => quantized.weight(),
+        }
+    }
+
     /// The weight of a layer at `at`; `transposed` where it is [inputs, outputs] unless it is quantized.
     fn new(at: &Builder, sizes: [u64; 2], transposed: bool) -> Self {
         let [outputs, inputs] = sizes;
@@ -106,41 +136,57 @@ impl Adapter {
     }
 
     /// The base layer's result with the adapter's part, if there is an adapter and it is active.
-    fn apply(adapter: Option<&Self>, weight: &Weight, result: Tensor, input: &Tensor) -> Tensor {
-        let Some(adapter) = adapter.filter(|adapter| adapter.mode.has_active_adapters()) else { return result };
+    fn apply(&self, module: &Module, weight: &Weight, result: Tensor, input: &Tensor) -> Tensor {
+        if !self.mode.has_active_adapters() {
+            return result;
+        }
         match weight {
-            Weight::Plain(_) => adapter.forward(result, input),
+            Weight::Plain(_) => self.forward(module, result, input),
             Weight::Quantized(quantized) => {
-                quantized.add_adapter(result, input, adapter.down.dtype(), |x| adapter.update(x))
+                quantized.add_adapter(result, input, self.down.dtype(), |x| self.update(module, x))
             }
         }
     }
 
     /// peft casts the input to the adapter's dtype and the sum back to the base layer's.
-    fn forward(&self, mut result: Tensor, input: &Tensor) -> Tensor {
+    fn forward(&self, module: &Module, mut result: Tensor, input: &Tensor) -> Tensor {
         let dtype = result.dtype();
+        module.read(&self.down);
         let x = input.to(self.down.dtype());
-        result = self.add_to(&result, &x);
+        result = self.add_to(module, &result, &x);
         result.to(dtype)
     }
 
     /// `result + lora_B(lora_A(dropout(x))) * scaling`
-    fn add_to(&self, result: &Tensor, x: &Tensor) -> Tensor {
-        let update = self.update(x);
+    fn add_to(&self, module: &Module, result: &Tensor, x: &Tensor) -> Tensor {
+        let update = self.update(module, x);
         result + &update
     }
 
     /// `lora_B(lora_A(dropout(x))) * scaling`
-    fn update(&self, x: &Tensor) -> Tensor {
-        self.up_projection(x).mul_scalar(self.scaling)
+    fn update(&self, module: &Module, x: &Tensor) -> Tensor {
+        self.up_projection(module, x).mul_scalar(self.scaling)
     }
 
-    fn up_projection(&self, x: &Tensor) -> Tensor {
-        let low_rank = {
-            let dropped = x.dropout(self.dropout, self.mode.drops_out());
-            dropped.linear(&self.down, None)
+    fn up_projection(&self, module: &Module, x: &Tensor) -> Tensor {
+        let project = |part, x: &Tensor, weight: &Tensor| {
+            let _module = module.enter_part(part, &[weight]);
+            module.hook_input(part, x).linear(weight, None)
         };
-        low_rank.linear(&self.up, None)
+        let low_rank = {
+            let dropped = self.drop_out(module, x);
+            project(Part::Down, &dropped, &self.down)
+        };
+        project(Part::Up, &low_rank, &self.up)
+    }
+
+    /// `nn.Dropout`, or `nn.Identity` where nothing drops out.
+    fn drop_out(&self, module: &Module, x: &Tensor) -> Tensor {
+        if self.dropout > 0.0 {
+            let _module = module.enter_part(Part::Dropout, &[]);
+            return module.hook_input(Part::Dropout, x).dropout(self.dropout, self.mode.drops_out());
+        }
+        module.call_identity(Part::Dropout, x)
     }
 }
 
@@ -163,12 +209,12 @@ impl Conv1d {
     }
 
     pub(crate) fn forward(&self, x: &Tensor) -> Tensor {
-        let _module = self.module.enter();
-        let result = match &self.weight {
+        let base = |x: &Tensor| match &self.weight {
             Weight::Plain(weight) => x.conv1d(weight, &self.bias),
             Weight::Quantized(quantized) => quantized.forward(x, Some(&self.bias)),
         };
-        Adapter::apply(self.adapter.as_ref(), &self.weight, result, x)
+        let own = [Some(self.weight.tensor()), Some(&self.bias)];
+        forward_adapted(&self.module, &self.weight, self.adapter.as_ref(), own, x, base)
     }
 }
 
@@ -200,6 +246,11 @@ impl Embedding {
 
     pub(crate) fn forward(&self, ids: &Tensor) -> Tensor {
         let _module = self.module.enter();
+        self.look_up(ids)
+    }
+
+    /// `super().forward(ids)` of a class that is made of it.
+    pub(crate) fn look_up(&self, ids: &Tensor) -> Tensor {
         let embedded = self.weight.embedding(ids, self.padding_idx);
         match self.output {
             Some(dtype) => embedded.to(dtype),
@@ -252,7 +303,7 @@ impl LayerNorm {
 
     pub(crate) fn forward(&self, input: &Tensor) -> Tensor {
         let _module = self.module.enter();
-        input.layer_norm(&self.weight, &self.bias, self.eps)
+        self.module.hook_input(Part::Itself, input).layer_norm(&self.weight, &self.bias, self.eps)
     }
 }
 
@@ -271,6 +322,7 @@ impl RmsNorm {
 
     pub(crate) fn forward(&self, input: &Tensor) -> Tensor {
         let _module = self.module.enter();
+        let input = &self.module.hook_input(Part::Itself, input);
         if self.mode.liger_kernels() == LigerKernels::Layers {
             return input.liger_rms_norm(&self.weight, true);
         }

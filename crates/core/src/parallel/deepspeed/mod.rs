@@ -25,6 +25,13 @@ use partition::Partition;
 pub(super) use stage3::ZeroStage3;
 use step::ZeroOptimizer;
 
+/// `DeepSpeedEngine.backward`: what it returns stays, and what it scales is what runs backward.
+fn scale_loss(loss: &Tensor) -> [Tensor; 2] {
+    let divided = loss.div_scalar(UNTOLD);
+    let scaled = divided.mul_scalar(UNTOLD);
+    [divided, scaled]
+}
+
 /// A model in `DeepSpeedEngine`.
 pub(super) struct ZeroStage12 {
     model: Box<dyn Model>,
@@ -90,11 +97,8 @@ impl Wrapper for ZeroStage12 {
         false
     }
 
-    /// `DeepSpeedEngine.backward`: what it returns stays, and what it scales is what runs backward.
     fn engine_loss(&self, loss: &Tensor) -> Option<[Tensor; 2]> {
-        let divided = loss.div_scalar(UNTOLD);
-        let scaled = divided.mul_scalar(UNTOLD);
-        Some([divided, scaled])
+        Some(scale_loss(loss))
     }
 
     /// The step clips.

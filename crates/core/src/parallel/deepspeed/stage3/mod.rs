@@ -1,0 +1,310 @@
+//! DeepSpeed's ZeRO stage 3 (deepspeed/runtime/zero/stage3.py, 0.19.8): a rank holds a part of each parameter, gathers it round
+//! the module that has it, and steps fp32 weights of its parts.
+//!
+//! `param` is one parameter, `coordinator` when it comes and goes by the `record` of a pass, `gradients` what hooks do in backward,
+//! `step` the optimizer.
+
+mod coordinator;
+mod gradients;
+mod param;
+mod record;
+mod step;
+
+use std::cell::RefCell;
+use std::collections::BTreeMap;
+use std::rc::{Rc, Weak};
+
+use crate::building::{EveryModule, ModuleHooks, ModuleKey, Part};
+use crate::dtype::DType;
+use crate::job::{DeepSpeed, JobSpec};
+use crate::model::family::{ForwardCall, Model, ModelOutput};
+use crate::model::nn::KvCache;
+use crate::op::full;
+use crate::optimizer::{self, Optimizer};
+use crate::tensor::{Context, Layout, Shape, Tensor};
+use crate::trace::Category;
+
+use super::super::{Loaded, Wrapper};
+use super::scale_loss;
+use coordinator::{Coordinator, Limits, Own};
+use gradients::{Gradients, Setup};
+use param::{Param, Status};
+use step::{Group, PartOptimizer};
+
+/// `PeftModel` and `LoraModel` over the language model, which none of its own modules stands for.
+const PEFT_MODELS: [ModuleKey; 2] = [(u32::MAX, Part::Itself), (u32::MAX - 1, Part::Itself)];
+
+/// A model in `DeepSpeedEngine`.
+pub(in crate::parallel) struct ZeroStage3 {
+    model: Box<dyn Model>,
+    hooks: Rc<ModuleHooks>,
+    parameters: Vec<Tensor>,
+    params: Vec<Rc<Param>>,
+    gradients: Rc<Gradients>,
+    coordinator: Rc<Coordinator>,
+    modules: Rc<Modules>,
+    /// Groups that are stepped at once, with their fp32 weights.
+    masters: RefCell<Vec<(Vec<usize>, Tensor)>>,
+    /// Whether peft's model stands over the language model.
+    is_adapted: bool,
+    /// `lp_param_buffer` and `inf_or_nan_tracker`
+    _held: [Tensor; 2],
+}
+
+/// The hooks hold the model's tensors.
+impl Drop for ZeroStage3 {
+    fn drop(&mut self) {
+        self.hooks.remove_all();
+    }
+}
+
+/// What a rank makes of a loaded model, in DeepSpeed's order.
+struct Partitioning<'a> {
+    context: &'a Rc<Context>,
+    options: DeepSpeed,
+    dtype: DType,
+    /// All parameters; those that are trained.
+    params: Vec<Rc<Param>>,
+    trained: Vec<Rc<Param>>,
+}
+
+impl Partitioning<'_> {
+    fn filled(&self, category: Category, op: &'static str, elements: u64, dtype: DType) -> Tensor {
+        let _category = self.context.enter_category(category);
+        full(self.context, op, &[elements], dtype)
+    }
+
+    /// `defragment`: all trained parts go to the host, and come back as one tensor.
+    fn defragment(&self) -> Tensor {
+        self.trained.iter().for_each(|param| param.move_part(None));
+        self.context.empty_cache();
+        let elements = self.trained.iter().map(|param| param.partition).sum();
+        let flat = self.filled(Category::Parameter, "_to_copy.default", elements, self.dtype);
+        for param in &self.trained {
+            param.move_part(Some(flat.alias(Layout::contiguous(Shape::new(&[param.partition])))));
+        }
+        flat
+    }
+
+    /// `_create_fp16_sub_groups`
+    fn sub_groups(&self) -> Vec<Vec<usize>> {
+        let mut groups = vec![Vec::new()];
+        let mut elements = 0_u64;
+        for (at, param) in self.trained.iter().enumerate() {
+            if elements >= self.options.sub_group_size && elements > 0 {
+                groups.push(Vec::new());
+                elements = 0;
+            }
+            elements = elements.saturating_add(param.partition);
+            groups.last_mut().into_iter().for_each(|group| group.push(at));
+        }
+        groups
+    }
+
+    fn elements_of(&self, group: &[usize]) -> u64 {
+        group.iter().filter_map(|&at| self.trained.get(at)).map(|param| param.partition).sum()
+    }
+
+    /// `_create_fp32_partitions`, then the gradient that `initialize_optimizer_states` makes and forgets.
+    fn masters(&self, groups: Vec<Vec<usize>>) -> Vec<(Vec<usize>, Tensor)> {
+        // One group's goes when the next one's is there.
+        let mut converted = None;
+        let master = |group: Vec<usize>| {
+            let elements = self.elements_of(&group);
+            let filled = |op| self.filled(Category::Parameter, op, elements, DType::Float32);
+            converted = (self.dtype != DType::Float32).then(|| filled("_to_copy.default"));
+            (group, filled("clone.default").into_parameter())
+        };
+        let masters: Vec<_> = groups.into_iter().map(master).collect();
+        drop(converted);
+        let largest = masters.iter().map(|(_, master)| master.numel()).max().unwrap_or(0);
+        drop(self.filled(Category::Gradient, "zeros.default", largest, DType::Float32));
+        masters
+    }
+
+    fn limits(&self) -> Limits {
+        let DeepSpeed { prefetch_bucket_size, max_live_parameters, max_reuse_distance, overlap_comm, .. } =
+            self.options;
+        Limits { prefetch_bucket_size, max_live_parameters, max_reuse_distance, overlaps: overlap_comm }
+    }
+}
+
+impl ZeroStage3 {
+    pub(in crate::parallel) fn new(job: &JobSpec, context: &Rc<Context>, loaded: Loaded, options: DeepSpeed) -> Self {
+        let Loaded { model, parameters, all_parameters, builder, .. } = loaded;
+        let world_size = job.parallel.world_size;
+        let param =
+            |tensor: &Tensor| Rc::new(Param::new(tensor.clone(), world_size, options.param_persistence_threshold));
+        let modules: Vec<u32> = all_parameters.iter().map(Tensor::module).collect();
+        let params: Vec<Rc<Param>> = all_parameters.iter().map(param).collect();
+        params.iter().for_each(|param| param.cut());
+        let trained: Vec<Rc<Param>> = params.iter().filter(|param| param.tensor.requires_grad()).cloned().collect();
+        let dtype = job.precision.weight_dtype();
+        let parts = Partitioning { context, options, dtype, params, trained };
+        let tracker = full(context, "zeros.default", &[1], DType::Bool);
+        let flat = parts.defragment();
+        let masters = parts.masters(parts.sub_groups());
+        let coordinator = Rc::new(Coordinator::new(context, parts.params.clone(), parts.limits()));
+        let setup = Setup {
+            trained: parts.trained.clone(),
+            dtype,
+            world_size,
+            bucket_size: options.reduce_bucket_size,
+            overlaps: options.overlap_comm,
+        };
+        let gradients = Rc::new(Gradients::new(context, setup, &coordinator));
+        hook_gradients(&gradients);
+        let hooks = builder.module_hooks();
+        let modules = Rc::new(Modules::new(&coordinator, &parts.params, &modules));
+        hooks.register_for_all(Rc::<Modules>::clone(&modules));
+        let weak = Rc::downgrade(&modules);
+        context.hook_outputs(move |module| {
+            if let Some(modules) = weak.upgrade() {
+                modules.pre_backward((module, Part::Itself));
+            }
+        });
+        context.watch_nodes();
+        context.replace_linear();
+        Self {
+            model,
+            hooks,
+            parameters,
+            params: parts.params,
+            gradients,
+            coordinator,
+            modules,
+            masters: RefCell::new(masters),
+            is_adapted: job.lora.is_some(),
+            _held: [flat, tracker],
+        }
+    }
+}
+
+/// `create_reduce_and_remove_grad_hooks`: each trained parameter is gathered once for it.
+fn hook_gradients(gradients: &Rc<Gradients>) {
+    for (at, param) in gradients.trained.iter().enumerate() {
+        param.gather_alone();
+        param.release();
+        let gradients: Weak<Gradients> = Rc::downgrade(gradients);
+        param.tensor.register_post_accumulate_grad_hook(move || {
+            if let Some(gradients) = gradients.upgrade() {
+                gradients.take_gradient(at);
+            }
+        });
+    }
+}
+
+/// The hooks round every module (deepspeed/runtime/zero/parameter_offload.py).
+struct Modules {
+    coordinator: Rc<Coordinator>,
+    params: Vec<Rc<Param>>,
+    /// By the place in the trace that made them.
+    own: BTreeMap<u32, Own>,
+}
+
+impl Modules {
+    fn new(coordinator: &Rc<Coordinator>, params: &[Rc<Param>], modules: &[u32]) -> Self {
+        let mut own: BTreeMap<u32, Vec<usize>> = BTreeMap::new();
+        for (at, module) in modules.iter().enumerate() {
+            own.entry(*module).or_default().push(at);
+        }
+        let own = own.into_iter().map(|(module, own)| (module, own.into())).collect();
+        Self { coordinator: Rc::clone(coordinator), params: params.to_vec(), own }
+    }
+
+    fn places_of(&self, own: &[&Tensor]) -> Own {
+        let place = |tensor: &&Tensor| self.params.iter().position(|param| param.tensor.is_same(tensor));
+        let mut places: Vec<usize> = own.iter().filter_map(place).collect();
+        places.sort_unstable();
+        places.into()
+    }
+}
+
+impl EveryModule for Modules {
+    fn pre_forward(&self, module: ModuleKey, own: Option<&[&Tensor]>) {
+        let known = self.coordinator.known_own(module);
+        let own = known.unwrap_or_else(|| match own {
+            Some(own) => self.places_of(own),
+            None => self.own.get(&module.0).cloned().unwrap_or_default(),
+        });
+        self.coordinator.begin_module(module, &own);
+        self.coordinator.fetch(module, true);
+    }
+
+    fn post_forward(&self, module: ModuleKey) {
+        self.coordinator.release(module, true);
+    }
+
+    /// `ZeROOrderedDict.__getitem__`
+    fn read(&self, module: ModuleKey, parameter: &Tensor) {
+        let at = self.params.iter().position(|param| param.tensor.is_same(parameter));
+        let Some((at, param)) = at.and_then(|at| Some((at, self.params.get(at)?))) else { return };
+        if param.is(Status::NotAvailable) && !parameter.context().runs_backward() {
+            self.coordinator.add_own(module, at);
+            param.gather_alone();
+        }
+    }
+
+    fn pre_backward(&self, module: ModuleKey) {
+        self.coordinator.begin_backward(module);
+        self.coordinator.fetch(module, false);
+    }
+
+    fn post_backward(&self, module: ModuleKey) {
+        self.coordinator.release(module, false);
+    }
+}
+
+impl Wrapper for ZeroStage3 {
+    fn forward(&self, call: &ForwardCall) -> ModelOutput {
+        self.coordinator.reset_step();
+        if !self.is_adapted {
+            return self.model.forward(call);
+        }
+        PEFT_MODELS.iter().for_each(|above| self.modules.pre_forward(*above, Some(&[])));
+        let output = self.model.forward(call);
+        for above in PEFT_MODELS.into_iter().rev() {
+            self.modules.post_forward(above);
+            let modules = Rc::clone(&self.modules);
+            self.gradients.context.hook_latest_node(0, move || modules.pre_backward(above));
+        }
+        output
+    }
+
+    fn new_cache(&self) -> Rc<KvCache> {
+        self.model.new_cache()
+    }
+
+    fn parameters(&self) -> &[Tensor] {
+        &self.parameters
+    }
+
+    fn divides_loss(&self) -> bool {
+        false
+    }
+
+    fn engine_loss(&self, loss: &Tensor) -> Option<[Tensor; 2]> {
+        Some(scale_loss(loss))
+    }
+
+    fn end_backward(&self) {
+        self.gradients.end_backward();
+    }
+
+    /// The step clips.
+    fn clip_grad_norm(&self) {}
+
+    fn optimizer(&self, job: &JobSpec) -> Box<dyn Optimizer> {
+        let group = |(members, master): (Vec<usize>, Tensor)| {
+            let optimizer = optimizer::build(job.optimizer, std::slice::from_ref(&master));
+            Group { members, master, optimizer }
+        };
+        Box::new(PartOptimizer {
+            groups: self.masters.take().into_iter().map(group).collect(),
+            gradients: Rc::clone(&self.gradients),
+            params: self.params.clone(),
+            clips: job.clip_grad_norm.is_some(),
+            norm: None,
+        })
+    }
+}

@@ -1,0 +1,135 @@
+//! A parameter of which a rank holds a part (deepspeed/runtime/zero/partition_parameters.py): how it is gathered and let go.
+
+use std::cell::{Cell, RefCell};
+use std::collections::BTreeSet;
+use std::rc::Rc;
+
+use crate::building::ModuleKey;
+use crate::op::full;
+use crate::tensor::{Layout, Shape, Tensor};
+use crate::trace::Category;
+
+/// `ZeroParamStatus`
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Status {
+    Available,
+    NotAvailable,
+    Inflight,
+}
+
+/// A parameter with its `ds_` attributes.
+pub(super) struct Param {
+    pub tensor: Tensor,
+    /// Elements of a rank's part, padded.
+    pub partition: u64,
+    world_size: u64,
+    pub status: Cell<Status>,
+    /// Whether it is so small that it stays whole.
+    pub persists: bool,
+    /// `ds_tensor`: the part, of its own or within a flat tensor.
+    part: RefCell<Option<Tensor>>,
+    /// Modules that run with it (`ds_active_sub_modules`).
+    pub active: RefCell<BTreeSet<ModuleKey>>,
+}
+
+/// Parameters that were asked for together (`AllGatherCoalescedHandle`).
+pub(super) struct Handle {
+    params: Vec<Rc<Param>>,
+    /// All ranks' parts of several; it lives as long as one of them is in flight.
+    flat: Option<Tensor>,
+    is_complete: Cell<bool>,
+}
+
+impl Param {
+    /// A parameter that is there as a whole.
+    pub(super) fn new(tensor: Tensor, world_size: u64, persistence_threshold: u64) -> Self {
+        let partition = tensor.numel().div_ceil(world_size);
+        let persists = tensor.numel() <= persistence_threshold;
+        let (status, part, active) = (Cell::new(Status::Available), RefCell::default(), RefCell::default());
+        Self { tensor, partition, world_size, status, persists, part, active }
+    }
+
+    pub(super) fn is(&self, status: Status) -> bool {
+        self.status.get() == status
+    }
+
+    /// The first `partition()`: the part is copied out of the whole, which goes.
+    pub(super) fn cut(&self) {
+        let _category = self.tensor.context().enter_category(Category::Parameter);
+        let part = full(self.tensor.context(), "empty.memory_format", &[self.partition], self.tensor.dtype());
+        self.part.replace(Some(part));
+        self.release();
+    }
+
+    /// `free_param`
+    pub(super) fn release(&self) {
+        self.tensor.clear_data();
+        self.status.set(Status::NotAvailable);
+    }
+
+    /// Its part lies elsewhere from now on.
+    pub(super) fn move_part(&self, part: Option<Tensor>) {
+        let old = self.part.replace(part);
+        drop(old);
+    }
+
+    /// An empty tensor for all ranks' parts, in which it then lies.
+    pub(super) fn gather_alone(&self) {
+        let elements = self.partition.saturating_mul(self.world_size);
+        let buffer = self.gathered(elements);
+        self.lie_in(&buffer);
+        self.status.set(Status::Available);
+    }
+
+    /// The same of several at once; one rank's part is the whole (`NoGatherHandle`).
+    pub(super) fn gather_in_place(&self) {
+        let part = self.part.borrow().clone();
+        match part.filter(|_| self.world_size == 1) {
+            Some(part) => self.lie_in(&part),
+            None => return self.gather_alone(),
+        }
+        self.status.set(Status::Available);
+    }
+
+    fn gathered(&self, elements: u64) -> Tensor {
+        let _category = self.tensor.context().enter_category(Category::Communication);
+        full(self.tensor.context(), "empty.memory_format", &[elements], self.tensor.dtype())
+    }
+
+    fn lie_in(&self, whole: &Tensor) {
+        self.tensor.set_data(&whole.alias(Layout::contiguous(*self.tensor.sizes())));
+    }
+}
+
+impl Handle {
+    /// `all_gather_coalesced`: one alone is gathered where it will lie, several into one flat tensor.
+    pub(super) fn all_gather(params: Vec<Rc<Param>>) -> Rc<Self> {
+        let flat = match params.as_slice() {
+            several if several.len() == 1 || several.iter().all(|param| param.world_size == 1) => {
+                several.iter().for_each(|param| param.gather_in_place());
+                None
+            }
+            several => {
+                let elements: u64 = several.iter().map(|param| param.partition).sum();
+                several.first().map(|first| first.gathered(elements.saturating_mul(first.world_size)))
+            }
+        };
+        params.iter().for_each(|param| param.status.set(Status::Inflight));
+        Rc::new(Self { params, flat, is_complete: Cell::new(false) })
+    }
+
+    /// `wait()`: each of several is put together from its parts.
+    pub(super) fn wait(&self) {
+        if self.is_complete.replace(true) {
+            return;
+        }
+        for param in &self.params {
+            if self.flat.is_some() {
+                let _category = param.tensor.context().enter_category(Category::Communication);
+                let whole = Shape::new(&[param.tensor.numel()]);
+                param.lie_in(&full(param.tensor.context(), "cat.default", &whole, param.tensor.dtype()));
+            }
+            param.status.set(Status::Available);
+        }
+    }
+}
