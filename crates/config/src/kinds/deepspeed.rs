@@ -12,6 +12,7 @@ use crate::tree::{is_null, is_on, plain_text};
 
 /// What an offload's path says.
 pub(super) const OFFLOADED_TO: &str = "where it is offloaded to";
+const AUTO_ALONE: &str = "`auto` beside a reduce bucket that is said: DeepSpeed's default stands for it, the range allows a fifth of the peak";
 const PERSISTENCE: &str = "a bound on all weights that stay whole is not simulated";
 const WITHOUT_STAGE: &str = "without a stage of ZeRO nothing reads it";
 const TIMES: &str = "when ranks speak: no size";
@@ -272,23 +273,15 @@ fn elements_of(value: &Value) -> Option<u64> {
 
 /// A size that stage 3 alone reads.
 fn of_stage3(facts: &mut Facts, said: &Said<'_>, key: &'static str) -> Became {
-    let stage = said.other("stage").map(|stage| plain_text(&stage));
-    if stage.as_deref() != Some("3") {
+    if said.other("stage").is_none_or(|stage| plain_text(&stage) != "3") {
         return Became::NoMemory("only stage 3 reads it");
     }
-    if is_null(said.value) {
-        return Became::NoMemory("DeepSpeed's default");
+    let with_bucket = said.other("reduce_bucket_size").is_some_and(|size| plain_text(&size) == "auto");
+    if is_null(said.value) || (said.word() == "auto" && with_bucket) {
+        return Became::NoMemory("DeepSpeed's default, or what the trainer fills in as it does the reduce bucket");
     }
     if said.word() == "auto" {
-        let with_bucket = said.other("reduce_bucket_size").is_some_and(|size| plain_text(&size) == "auto");
-        return match with_bucket || key == keys::DEEPSPEED_SUB_GROUP_SIZE {
-            true => Became::NoMemory("what the trainer fills in, as it does the reduce bucket"),
-            false => Became::Noted(
-                "`auto` beside a reduce bucket that is said: DeepSpeed's default stands for it, the range allows a fifth of the peak"
-                    .to_owned(),
-                Allowance::Fifth,
-            ),
-        };
+        return Became::Noted(AUTO_ALONE.to_owned(), Allowance::Fifth);
     }
     let Some(elements) = elements_of(said.value) else { return Became::NotUnderstood };
     facts.set_text(key, elements, said.place);

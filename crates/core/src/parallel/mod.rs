@@ -18,7 +18,7 @@ mod zero1;
 use std::rc::Rc;
 
 use crate::building::{BuildError, Builder, Placed, Sharding};
-use crate::job::{DeepSpeed, JobSpec, Parallel, Precision, Strategy};
+use crate::job::{DeepSpeed, Framework, JobSpec, Parallel, Precision, Strategy};
 use crate::model::family::{ForwardCall, Model, ModelOutput};
 use crate::model::nn::KvCache;
 use crate::optimizer::{self, Optimizer};
@@ -148,9 +148,13 @@ pub(crate) fn as_run(job: &JobSpec) -> JobSpec {
     JobSpec { precision, ..job.clone() }
 }
 
-/// Whether the wrapper's library casts every parameter before it comes to the device, adapters too.
+/// Whether the wrapper's library casts every parameter before it comes to the device, adapters too: not where the Trainer has
+/// loaded the base in parts (`deepspeed.zero.Init`) before adapters are put on it.
 pub(crate) fn casts_all_weights(job: &JobSpec) -> bool {
-    matches!(job.parallel.strategy, Strategy::DeepSpeed(_))
+    match job.parallel.strategy {
+        Strategy::DeepSpeed(options) => options.stage < 3 || job.framework != Framework::Trainer,
+        _ => false,
+    }
 }
 
 /// How the model is loaded where a rank holds but a shard of it.

@@ -98,6 +98,12 @@ fn deepspeed_caveat(job: &JobSpec, stage: u8, reserved: u64) -> Option<Caveat> {
                     range allows a fifth of the peak";
         return Some(Caveat::widening("deepspeed_assumed", text, reserved / 5));
     }
+    if training_loop(job) == TrainingLoop::Own && stage == 3 {
+        // Eight of ten trainings were equal, with adapters too; two that accumulate gradients lay up to 0.7 % below the answer.
+        let text =
+            "DeepSpeed's stage 3 was measured under the Trainer with few jobs: the range allows a fiftieth of the peak";
+        return Some(Caveat::widening("deepspeed_under_trainer", text, reserved / 50));
+    }
     if training_loop(job) == TrainingLoop::Own {
         // Seven trainings without adapters lay between the answer and 9 % below it, five with adapters were equal.
         let text = "DeepSpeed was measured in a plain loop: under the Trainer, which steps before it lets go of the batch, the \

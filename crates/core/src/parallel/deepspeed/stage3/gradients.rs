@@ -95,7 +95,8 @@ impl Gradients {
 
     /// `__reduce_and_partition_ipg_grads`
     fn reduce(&self) {
-        let waiting = self.waiting.take();
+        let mut waiting = self.waiting.take();
+        waiting.sort_unstable();
         self.elements.set(0);
         let params: Vec<&Rc<Param>> = waiting.iter().filter_map(|&at| self.trained.get(at)).collect();
         let _stream = self.enter_stream();

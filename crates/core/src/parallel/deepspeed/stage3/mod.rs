@@ -16,7 +16,7 @@ use std::rc::{Rc, Weak};
 
 use crate::building::{EveryModule, ModuleHooks, ModuleKey, Part};
 use crate::dtype::DType;
-use crate::job::{DeepSpeed, JobSpec};
+use crate::job::{DeepSpeed, Framework, JobSpec};
 use crate::model::family::{ForwardCall, Model, ModelOutput};
 use crate::model::nn::KvCache;
 use crate::op::full;
@@ -66,6 +66,14 @@ struct Partitioning<'a> {
     /// All parameters; those that are trained.
     params: Vec<Rc<Param>>,
     trained: Vec<Rc<Param>>,
+    /// Whether the Trainer made the optimizer: what decays is a group of its own, before the rest.
+    of_trainer: bool,
+}
+
+/// Whether the Trainer has a parameter decay: norms' weights and biases do not (transformers 5.17, trainer.py,
+/// `get_decay_parameter_names`).
+fn decays(param: &Param) -> bool {
+    param.tensor.sizes().len() > 1
 }
 
 impl Partitioning<'_> {
@@ -90,8 +98,10 @@ impl Partitioning<'_> {
     fn sub_groups(&self) -> Vec<Vec<usize>> {
         let mut groups = vec![Vec::new()];
         let mut elements = 0_u64;
+        let mut decayed = true;
         for (at, param) in self.trained.iter().enumerate() {
-            if elements >= self.options.sub_group_size && elements > 0 {
+            let ends = self.of_trainer && std::mem::replace(&mut decayed, decays(param)) != decayed;
+            if elements > 0 && (ends || elements >= self.options.sub_group_size) {
                 groups.push(Vec::new());
                 elements = 0;
             }
@@ -138,16 +148,20 @@ impl ZeroStage3 {
         let modules: Vec<u32> = all_parameters.iter().map(Tensor::module).collect();
         let params: Vec<Rc<Param>> = all_parameters.iter().map(param).collect();
         params.iter().for_each(|param| param.cut());
-        let trained: Vec<Rc<Param>> = params.iter().filter(|param| param.tensor.requires_grad()).cloned().collect();
-        let dtype = job.precision.weight_dtype();
-        let parts = Partitioning { context, options, dtype, params, trained };
+        let mut trained: Vec<Rc<Param>> = params.iter().filter(|param| param.tensor.requires_grad()).cloned().collect();
+        let of_trainer = job.framework == Framework::Trainer;
+        trained.sort_by_key(|param| of_trainer && !decays(param));
+        let communicated = job.precision.weight_dtype();
+        // Adapters stay in fp32 where the base was partitioned before they came.
+        let dtype = trained.first().map_or(communicated, |param| param.tensor.dtype());
+        let parts = Partitioning { context, options, dtype, params, trained, of_trainer };
         let tracker = full(context, "zeros.default", &[1], DType::Bool);
         let flat = parts.defragment();
         let masters = parts.masters(parts.sub_groups());
         let coordinator = Rc::new(Coordinator::new(context, parts.params.clone(), parts.limits()));
         let setup = Setup {
             trained: parts.trained.clone(),
-            dtype,
+            dtype: communicated,
             world_size,
             bucket_size: options.reduce_bucket_size,
             overlaps: options.overlap_comm,
@@ -304,6 +318,7 @@ impl Wrapper for ZeroStage3 {
             gradients: Rc::clone(&self.gradients),
             params: self.params.clone(),
             clips: job.clip_grad_norm.is_some(),
+            checks_overflow: self.parameters.first().is_some_and(|trained| trained.dtype() == DType::Float16),
             norm: None,
         })
     }

@@ -5,8 +5,9 @@ use std::collections::BTreeSet;
 use std::rc::Rc;
 
 use crate::building::ModuleKey;
+use crate::dtype::DType;
 use crate::op::full;
-use crate::tensor::{Layout, Shape, Tensor};
+use crate::tensor::{Layout, Tensor};
 use crate::trace::Category;
 
 /// `ZeroParamStatus`
@@ -35,8 +36,8 @@ pub(super) struct Param {
 /// Parameters that were asked for together (`AllGatherCoalescedHandle`).
 pub(super) struct Handle {
     params: Vec<Rc<Param>>,
-    /// All ranks' parts of several; it lives as long as one of them is in flight.
-    flat: Option<Tensor>,
+    /// All ranks' parts of several, a tensor for each dtype; they live as long as one parameter is in flight.
+    flat: Vec<(DType, Tensor)>,
     is_complete: Cell<bool>,
 }
 
@@ -76,7 +77,7 @@ impl Param {
     /// An empty tensor for all ranks' parts, in which it then lies.
     pub(super) fn gather_alone(&self) {
         let elements = self.partition.saturating_mul(self.world_size);
-        let buffer = self.gathered(elements);
+        let buffer = self.gathered("empty.memory_format", elements);
         self.lie_in(&buffer);
         self.status.set(Status::Available);
     }
@@ -91,9 +92,9 @@ impl Param {
         self.status.set(Status::Available);
     }
 
-    fn gathered(&self, elements: u64) -> Tensor {
+    fn gathered(&self, op: &'static str, elements: u64) -> Tensor {
         let _category = self.tensor.context().enter_category(Category::Communication);
-        full(self.tensor.context(), "empty.memory_format", &[elements], self.tensor.dtype())
+        full(self.tensor.context(), op, &[elements], self.tensor.dtype())
     }
 
     fn lie_in(&self, whole: &Tensor) {
@@ -102,17 +103,14 @@ impl Param {
 }
 
 impl Handle {
-    /// `all_gather_coalesced`: one alone is gathered where it will lie, several into one flat tensor.
+    /// `all_gather_coalesced`: one alone is gathered where it will lie, several into one flat tensor of each dtype.
     pub(super) fn all_gather(params: Vec<Rc<Param>>) -> Rc<Self> {
-        let flat = match params.as_slice() {
-            several if several.len() == 1 || several.iter().all(|param| param.world_size == 1) => {
-                several.iter().for_each(|param| param.gather_in_place());
-                None
-            }
-            several => {
-                let elements: u64 = several.iter().map(|param| param.partition).sum();
-                several.first().map(|first| first.gathered(elements.saturating_mul(first.world_size)))
-            }
+        let is_alone = params.len() == 1 || params.iter().all(|param| param.world_size == 1);
+        let flat = if is_alone {
+            params.iter().for_each(|param| param.gather_in_place());
+            Vec::new()
+        } else {
+            GATHERED.iter().filter_map(|dtype| Some((*dtype, gather_flat(&params, *dtype)?))).collect()
         };
         params.iter().for_each(|param| param.status.set(Status::Inflight));
         Rc::new(Self { params, flat, is_complete: Cell::new(false) })
@@ -123,13 +121,21 @@ impl Handle {
         if self.is_complete.replace(true) {
             return;
         }
-        for param in &self.params {
-            if self.flat.is_some() {
-                let _category = param.tensor.context().enter_category(Category::Communication);
-                let whole = Shape::new(&[param.tensor.numel()]);
-                param.lie_in(&full(param.tensor.context(), "cat.default", &whole, param.tensor.dtype()));
+        for (dtype, _) in &self.flat {
+            for param in self.params.iter().filter(|param| param.tensor.dtype() == *dtype) {
+                param.lie_in(&param.gathered("cat.default", param.tensor.numel()));
             }
-            param.status.set(Status::Available);
         }
+        self.params.iter().for_each(|param| param.status.set(Status::Available));
     }
+}
+
+/// In the order of `sort_dtypes`: by name.
+const GATHERED: [DType; 3] = [DType::Bfloat16, DType::Float16, DType::Float32];
+
+/// `_all_gather_dtype`
+fn gather_flat(params: &[Rc<Param>], dtype: DType) -> Option<Tensor> {
+    let of_dtype = || params.iter().filter(|param| param.tensor.dtype() == dtype);
+    let elements: u64 = of_dtype().map(|param| param.partition).sum();
+    of_dtype().next().map(|first| first.gathered("empty.memory_format", elements.saturating_mul(first.world_size)))
 }

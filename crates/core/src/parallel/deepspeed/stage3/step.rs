@@ -26,6 +26,8 @@ pub(super) struct PartOptimizer {
     pub gradients: Rc<Gradients>,
     pub params: Vec<Rc<Param>>,
     pub clips: bool,
+    /// Whether what is trained has 16 bits that overflow.
+    pub checks_overflow: bool,
     /// `_global_grad_norm` of the last step.
     pub norm: Option<Tensor>,
 }
@@ -141,7 +143,7 @@ fn has_invalid(norm: &Tensor) -> Tensor {
 impl Optimizer for PartOptimizer {
     fn step(&mut self) {
         self.gradients.coordinator.release_all();
-        if self.gradients.dtype == DType::Float16 {
+        if self.checks_overflow {
             self.check_overflow();
         }
         let parts: Vec<Vec<Tensor>> = self.groups.iter().map(|group| self.gradients.parts(&group.members)).collect();
