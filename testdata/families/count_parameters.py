@@ -10,7 +10,8 @@ import sys
 
 import torch
 import transformers
-from transformers import AutoConfig, AutoModelForCausalLM, AutoModelForMaskedLM, AutoModelForSequenceClassification, AutoModelForTokenClassification
+from transformers import (AutoConfig, AutoModelForCausalLM, AutoModelForImageClassification, AutoModelForMaskedLM,
+                          AutoModelForSequenceClassification, AutoModelForTokenClassification)
 
 ODD = dict(vocab_size=1009, hidden_size=144, intermediate_size=331, num_hidden_layers=3, num_attention_heads=6, max_position_embeddings=77)
 GROUPED = dict(ODD, num_key_value_heads=2)
@@ -22,22 +23,31 @@ FEW = dict(intermediate_size=328, num_experts=7, num_experts_per_tok=3)
 #: Layers with the gated delta rule; hidden sizes of grouped products begin at multiples of 16 bytes.
 DELTA = dict(head_dim=24, num_hidden_layers=5, linear_num_key_heads=3, linear_num_value_heads=6, linear_key_head_dim=10, linear_value_head_dim=14)
 SPARSE = dict(num_experts=7, num_experts_per_tok=3, moe_intermediate_size=56, shared_expert_intermediate_size=33)
-ENCODERS = {"bert", "distilbert", "roberta", "xlm-roberta"}
+ENCODERS = {"bert", "deberta-v2", "distilbert", "electra", "modernbert", "roberta", "xlm-roberta"}
+IMAGES = {"dinov2", "vit"}
 DISTILLED = dict(vocab_size=1009, dim=144, hidden_dim=331, n_layers=3, n_heads=6, max_position_embeddings=77)
 SEQUENCES, TOKENS = dict(architectures=["ForSequenceClassification"], num_labels=5), dict(architectures=["ForTokenClassification"], num_labels=11)
+PIXELS = dict(hidden_size=144, num_hidden_layers=3, num_attention_heads=6, image_size=70, patch_size=14)
+#: Token ids of the config class lie beyond so few tokens.
+ROTARY = dict(ODD, pad_token_id=0, bos_token_id=1, eos_token_id=2, cls_token_id=1, sep_token_id=2)
 FAMILIES = {
     "bert": [ODD, dict(ODD, **SEQUENCES), dict(ODD, **TOKENS, type_vocab_size=3), dict(ODD, tie_word_embeddings=False)],
     "cohere": [GROUPED, dict(ODD, use_qk_norm=True), dict(GROUPED, attention_bias=True, tie_word_embeddings=False)],
     "cohere2": [GROUPED, dict(ODD, sliding_window=16), dict(GROUPED, attention_bias=True, tie_word_embeddings=False)],
     "deepseek_v3": [dict(LATENT, **ROUTED), dict(LATENT, q_lora_rank=None, first_k_dense_replace=0, **ROUTED),
                     dict(LATENT, attention_bias=True, tie_word_embeddings=True, n_shared_experts=3, first_k_dense_replace=2, **ROUTED)],
+    "dinov2": [PIXELS, dict(PIXELS, use_swiglu_ffn=True, mlp_ratio=3, num_labels=7), dict(PIXELS, use_mask_token=False, qkv_bias=False, num_channels=1)],
     "distilbert": [DISTILLED, dict(DISTILLED, **SEQUENCES), dict(DISTILLED, **TOKENS), dict(DISTILLED, tie_word_embeddings=False)],
+    "electra": [dict(ODD, embedding_size=33), dict(ODD, **SEQUENCES, embedding_size=144), dict(ODD, **TOKENS, type_vocab_size=3),
+                dict(ODD, tie_word_embeddings=False, embedding_size=48)],
     "glm": [dict(GROUPED, head_dim=24), dict(GROUPED, attention_bias=False), dict(ODD, num_key_value_heads=6, tie_word_embeddings=True)],
     "glm4": [dict(GROUPED, head_dim=24), dict(GROUPED, attention_bias=False), dict(ODD, num_key_value_heads=6, tie_word_embeddings=True)],
     "glm4_moe": [dict(GROUPED, head_dim=24, **ROUTED), dict(GROUPED, use_qk_norm=True, first_k_dense_replace=0, **ROUTED),
                  dict(GROUPED, attention_bias=True, tie_word_embeddings=True, n_shared_experts=3, first_k_dense_replace=2, **ROUTED)],
     "gpt_neox": [NEO, dict(ODD, attention_bias=False), dict(ODD, use_parallel_residual=False, tie_word_embeddings=True)],
     "gpt_oss": [dict(GROUPED, head_dim=24, **FEW), dict(GROUPED, attention_bias=False, **FEW), dict(GROUPED, tie_word_embeddings=True, sliding_window=9, **FEW)],
+    "modernbert": [ROTARY, dict(ROTARY, **SEQUENCES, classifier_bias=True, attention_bias=True), dict(ROTARY, **TOKENS, mlp_bias=True, norm_bias=True),
+                   dict(ROTARY, tie_word_embeddings=False, decoder_bias=False, global_attn_every_n_layers=1)],
     "olmo": [GROUPED, dict(ODD, clip_qkv=8.0), dict(GROUPED, attention_bias=True, tie_word_embeddings=True)],
     "olmo2": [GROUPED, dict(ODD, num_hidden_layers=1), dict(GROUPED, attention_bias=True, tie_word_embeddings=True)],
     "olmo3": [GROUPED, dict(ODD, num_hidden_layers=5), dict(GROUPED, attention_bias=True, tie_word_embeddings=True)],
@@ -54,6 +64,7 @@ FAMILIES = {
     "roberta": [ODD, dict(ODD, **SEQUENCES), dict(ODD, **TOKENS, type_vocab_size=1), dict(ODD, tie_word_embeddings=False)],
     "stablelm": [GROUPED, dict(GROUPED, use_qkv_bias=True), dict(GROUPED, use_parallel_residual=True, tie_word_embeddings=True)],
     "starcoder2": [GROUPED, dict(GROUPED, use_bias=False), dict(GROUPED, tie_word_embeddings=False, sliding_window=16)],
+    "vit": [PIXELS, dict(PIXELS, image_size=[50, 88], patch_size=[7, 11], num_labels=37, intermediate_size=331), dict(PIXELS, qkv_bias=False, num_channels=1)],
     "xlm-roberta": [ODD, dict(ODD, **SEQUENCES), dict(ODD, **TOKENS)],
 }
 
@@ -65,6 +76,8 @@ def kind(model_type, fields):
         return AutoModelForSequenceClassification
     if named.endswith("TokenClassification"):
         return AutoModelForTokenClassification
+    if model_type in IMAGES:
+        return AutoModelForImageClassification
     return AutoModelForMaskedLM if model_type in ENCODERS else AutoModelForCausalLM
 
 
@@ -76,7 +89,7 @@ def count(model_type, fields):
 
 def rows():
     for model_type, odd in FAMILIES.items():
-        padding = {} if model_type in ENCODERS else {"pad_token_id": None}
+        padding = {} if model_type in ENCODERS | IMAGES else {"pad_token_id": None}
         for fields in [{}, *[{**fields, **padding} for fields in odd]]:
             yield {"model_type": model_type, "config": fields, "parameters": count(model_type, fields)}
 

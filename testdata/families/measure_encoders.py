@@ -3,8 +3,8 @@
 
     measure_encoders.py --stub --lib libtonnage_phantom.so --cases roberta_cases.json --out measured.json
 
-Two tasks more: sequence_classification (a label a row) and token_classification (a label a token), built by the Auto classes of
-these names with the labels that `num_labels` of the model says, each batch's labels a tensor of its own; adapters are made with
+Three tasks more: sequence_classification (a label a row), token_classification (a label a token) and image_classification (a label an
+image, whose pixels of `image_size` stand where the ids of other batches do), built by the Auto classes of these names with the labels that `num_labels` of the model says, each batch's labels a tensor of its own; adapters are made with
 peft's task types for them, which train the classifier in full. inference_forward builds the class whose name the model's
 `architectures` has.
 """
@@ -15,13 +15,15 @@ import sys
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "rehearse", "reference"))
 import measure_torch as reference  # noqa: E402
 
-PEFT = {"sequence_classification": "SEQ_CLS", "token_classification": "TOKEN_CLS", "masked_lm": None}
+PEFT = {"sequence_classification": "SEQ_CLS", "token_classification": "TOKEN_CLS", "masked_lm": None, "image_classification": None}
+CLASSES = {"sequence_classification": "ForSequenceClassification", "token_classification": "ForTokenClassification",
+           "image_classification": "ForImageClassification"}
 
 
 def auto_class(case):
     import transformers
     named = (case["model"].get("architectures") or [""])[0]
-    for task, ending in (("sequence_classification", "ForSequenceClassification"), ("token_classification", "ForTokenClassification")):
+    for task, ending in CLASSES.items():
         if case["task"] == task or (case["task"] == "inference_forward" and named.endswith(ending)):
             return getattr(transformers, "AutoModel" + ending)
     return transformers.AutoModelForMaskedLM
@@ -30,7 +32,29 @@ def auto_class(case):
 def has_cache(config):
     """Whether it is a decoder's."""
     from transformers.models.auto.modeling_auto import MODEL_FOR_MASKED_LM_MAPPING_NAMES
-    return config.model_type not in MODEL_FOR_MASKED_LM_MAPPING_NAMES
+    return config.model_type not in MODEL_FOR_MASKED_LM_MAPPING_NAMES and not sees_images(config)
+
+
+def sees_images(config):
+    return hasattr(config, "image_size")
+
+
+def pair(size):
+    return size if isinstance(size, (list, tuple)) else (size, size)
+
+
+def host_batch(case, config):
+    import torch
+    if not sees_images(config):
+        return real_host_batch(case, config)
+    return torch.zeros(case["micro_batch"], config.num_channels, *pair(config.image_size))
+
+
+def takes_pixels(config, forward):
+    """The forward call of a model of images under the names that the step has for text."""
+    if not sees_images(config):
+        return forward
+    return lambda input_ids=None, **options: forward(pixel_values=input_ids, **options)
 
 
 def build(case):
@@ -75,16 +99,16 @@ def patch_data_dependence(max_new, padded=False):
 def run_case(case, hooks, *arguments, **named):
     """The labels of a batch come to the device behind its ids, and no encoder takes `use_cache`."""
     import torch
-    if case["task"] in ("sequence_classification", "token_classification"):
+    if case["task"] in CLASSES:
         real_build, asked = reference.build, case
 
         def built(_case):
             model, config = real_build(asked)
-            forward = model.forward
+            forward = takes_pixels(config, model.forward)
             if has_cache(config):
                 # The step of a masked LM, whose place this takes, says nothing of it.
                 forward = functools.partial(forward, use_cache=asked["use_cache"])
-            rows = (asked["micro_batch"], asked["seq_len"])[:1 if asked["task"].startswith("seq") else 2]
+            rows = (asked["micro_batch"], asked["seq_len"])[:2 if asked["task"].startswith("tok") else 1]
             on_host = torch.zeros(rows, dtype=torch.int64)
             kept = []
 
@@ -113,7 +137,7 @@ def run_case(case, hooks, *arguments, **named):
 
         def without_cache(case):
             model, config = real_build(case)
-            forward = model.forward
+            forward = takes_pixels(config, model.forward)
             if not has_cache(config):
                 model.forward = lambda use_cache=None, **options: forward(**options)
             return model, config
@@ -125,8 +149,9 @@ def run_case(case, hooks, *arguments, **named):
     return real_run_case(case, hooks, *arguments, **named)
 
 
-real_patch, real_run_case = reference.patch_data_dependence, reference.run_case
+real_patch, real_run_case, real_host_batch = reference.patch_data_dependence, reference.run_case, reference.host_batch
 reference.patch_data_dependence, reference.build, reference.run_case = patch_data_dependence, build, run_case
+reference.host_batch = host_batch
 
 if __name__ == "__main__":
     reference.main()

@@ -13,9 +13,10 @@ import types
 
 import torch
 import transformers
-from transformers import AutoConfig, AutoModelForCausalLM, AutoModelForImageTextToText, AutoModelForMaskedLM
+from transformers import (AutoConfig, AutoModelForCausalLM, AutoModelForImageClassification, AutoModelForImageTextToText,
+                          AutoModelForMaskedLM, AutoModelForSequenceClassification)
 
-ENCODERS = {"bert", "distilbert", "electra", "modernbert", "roberta", "xlm-roberta"}
+ENCODERS = {"bert", "deberta-v2", "distilbert", "electra", "modernbert", "roberta", "xlm-roberta"}
 PRESETS = pathlib.Path(__file__).resolve().parents[2] / "crates/core/src/job/presets"
 
 
@@ -34,6 +35,16 @@ def beside_tower(fields):
     return sum(parameter.numel() for name, parameter in model.named_parameters() if ".visual." not in name)
 
 
+def kind(config):
+    """What builds it: the class that its config names where that is of classes, else the one with a language-model head."""
+    named = (config.architectures or [""])[0]
+    for ending, auto in (("ForImageClassification", AutoModelForImageClassification),
+                         ("ForSequenceClassification", AutoModelForSequenceClassification)):
+        if named.endswith(ending):
+            return auto
+    return AutoModelForMaskedLM if config.model_type in ENCODERS else AutoModelForCausalLM
+
+
 def count(path):
     fields = json.loads(path.read_text())
     if fields["model_type"] == "hrm":
@@ -42,7 +53,7 @@ def count(path):
         return beside_tower(fields)
     fields = fields.get("text_config", fields)
     config = AutoConfig.for_model(fields.pop("model_type"), **fields)
-    auto = AutoModelForMaskedLM if config.model_type in ENCODERS else AutoModelForCausalLM
+    auto = kind(config)
     with torch.device("meta"):
         model = auto.from_config(config)
     return sum(parameter.numel() for parameter in model.parameters())

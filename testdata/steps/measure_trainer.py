@@ -1,7 +1,7 @@
 """Measures steps of Hugging Face's Trainer and of TRL's SFTTrainer (the real classes, trainer.train() for a few steps) as
 measure_rl.py measures those of GRPOTrainer, whose harness this imports: put that script's folder on PYTHONPATH.
 
-Fields of a case (kind `trainer`): id, framework (trainer | trl), model, task (causal_lm | masked_lm | sequence_classification | token_classification), precision (fp32 | amp_bf16
+Fields of a case (kind `trainer`): id, framework (trainer | trl), model, task (causal_lm | masked_lm | sequence_classification | token_classification | image_classification), precision (fp32 | amp_bf16
 (bf16=True) | amp_fp16 (fp16=True) | bf16 (bf16 weights, no autocast) | bf16_amp), micro_batch, seq_len, steps, grad_accum,
 gradient_checkpointing (not reentrant), optimizer (adamw_torch | adamw_torch_fused | sgd | adafactor), lora {r, alpha, dropout,
 targets}, clip_grad_norm, attn, use_liger_kernel, loss (`liger`: of liger_kernel_config only the fused loss), keep_outputs (compute_loss keeps what the model
@@ -82,9 +82,21 @@ def answer(phases, padded=False, padding_free=False):
     return noted
 
 
+def images(case, count):
+    """As many images as the model's config has pixels for, all in the same memory."""
+    import torch
+    from transformers import AutoConfig
+    fields = dict(case["model"])
+    config = AutoConfig.for_model(fields.pop("family"), **fields)
+    size = config.image_size if isinstance(config.image_size, (list, tuple)) else (config.image_size,) * 2
+    return [{"pixel_values": torch.zeros(config.num_channels, *size), "labels": 0}] * count
+
+
 def rows(case):
     from datasets import Dataset
     count = case["micro_batch"] * case["grad_accum"] * case["steps"] * case["world"]
+    if case["task"] == "image_classification":
+        return images(case, count)
     tokens = [list(range(10, 10 + 64)) * (case["seq_len"] // 64 + 1) for _ in range(count)]
     tokens = [row[:case["seq_len"]] for row in tokens]
     columns = {"input_ids": tokens}
@@ -216,13 +228,15 @@ def build(case, dtype, stub):
     if case["task"] == "causal_lm":
         return harness.build(case["model"], dtype, real=not stub, attn=case["attn"])[0]
     import torch
-    from transformers import AutoConfig, AutoModelForMaskedLM, AutoModelForSequenceClassification, AutoModelForTokenClassification
+    from transformers import (AutoConfig, AutoModelForImageClassification, AutoModelForMaskedLM, AutoModelForSequenceClassification,
+                              AutoModelForTokenClassification)
     from transformers.initialization import no_init_weights
     fields = dict(case["model"])
     config = AutoConfig.for_model(fields.pop("family"), **fields)
     with no_init_weights(), torch.device("meta"):
         kind = {"masked_lm": AutoModelForMaskedLM, "sequence_classification": AutoModelForSequenceClassification,
-                "token_classification": AutoModelForTokenClassification}[case["task"]]
+                "token_classification": AutoModelForTokenClassification,
+                "image_classification": AutoModelForImageClassification}[case["task"]]
         model = kind.from_config(config, dtype=getattr(torch, dtype), attn_implementation=case["attn"])
     model.tie_weights()
     return harness.materialize(model)

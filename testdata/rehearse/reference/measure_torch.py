@@ -342,6 +342,13 @@ def make_optimizer(case, params, fake):
     raise SystemExit("unknown optimizer " + o)
 
 
+def host_batch(case, cfg):
+    """The token ids of a batch; measure_encoders.py has pixels in their place where the model's rows are images."""
+    import torch
+    vocab = getattr(cfg, "vocab_size", None) or cfg.get_text_config().vocab_size
+    return torch.randint(10, vocab - 1, (case["micro_batch"], case["seq_len"]), dtype=torch.int64)
+
+
 class Hooks:
     """What a mode does at phase boundaries."""
     def phase(self, name, step): pass
@@ -365,9 +372,7 @@ def run_case(case, hooks, fake, reset_gen=lambda: None, on_model=None, want_init
     model.to(dev)
     if want_init: init_on_device(model)
     hooks.loaded(model)
-    vocab = getattr(cfg, "vocab_size", None) or cfg.get_text_config().vocab_size
-    B, S = case["micro_batch"], case["seq_len"]
-    cpu_ids = torch.randint(10, vocab - 1, (B, S), dtype=torch.int64)
+    cpu_ids = host_batch(case, cfg)
     cpu_mask = torch.ones_like(cpu_ids)
     amp = {"amp_bf16": torch.bfloat16, "amp_fp16": torch.float16}.get(case["precision"])
     ac = (lambda: torch.autocast("cuda", dtype=amp)) if amp else contextlib.nullcontext

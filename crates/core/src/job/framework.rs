@@ -66,7 +66,8 @@ impl Framework {
             TaskName::CausalLm
             | TaskName::MaskedLm
             | TaskName::SequenceClassification
-            | TaskName::TokenClassification => Self::Trainer,
+            | TaskName::TokenClassification
+            | TaskName::ImageClassification => Self::Trainer,
         }
     }
 

@@ -203,7 +203,7 @@ pub(super) fn head_of(config: &Fields) -> Head {
 pub(super) fn refuse_other_head(model: &ModelSpec) -> Result<(), JobError> {
     let Some(class) = named_class(&model.config) else { return Ok(()) };
     let facts = model.facts();
-    let classifies = model.can_have(Head::SequenceClassification);
+    let classifies = model.can_have(Head::SequenceClassification) || facts.kind == ModelKind::Image;
     let is_simulated = Head::of_class(class).is_some_and(|head| model.can_have(head));
     if !model.is_in_transformers() || is_simulated {
         return Ok(());
@@ -211,6 +211,7 @@ pub(super) fn refuse_other_head(model: &ModelSpec) -> Result<(), JobError> {
     let class = clip_text(class);
     if classifies {
         let endings = match (facts.kind, model.can_have(Head::TokenClassification)) {
+            (ModelKind::Image, _) => "...ForImageClassification",
             (ModelKind::MaskedLm, _) => "...ForMaskedLM, ...ForSequenceClassification or ...ForTokenClassification",
             (_, true) => "...ForCausalLM, ...ForSequenceClassification or ...ForTokenClassification",
             (_, false) => "...ForCausalLM or ...ForSequenceClassification",

@@ -3,7 +3,10 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::{Fields, Framework, LeftOpen, Parallel, QuantizationSpec, RowGrowth, RunSpec, Task, TransformersVersion};
+use super::{
+    FieldError, Fields, Framework, Image, LeftOpen, Parallel, QuantizationSpec, RowGrowth, RunSpec, Task,
+    TransformersVersion,
+};
 use crate::alloc::AllocatorConfig;
 use crate::dtype::DType;
 use crate::gpu::Gpu;
@@ -213,6 +216,8 @@ pub enum Head {
     SequenceClassification,
     /// One of several classes of each token: `ForTokenClassification`.
     TokenClassification,
+    /// One of several classes of an image: `ForImageClassification`.
+    ImageClassification,
 }
 
 impl Head {
@@ -224,12 +229,14 @@ impl Head {
             }
             Self::SequenceClassification => &["ForSequenceClassification"],
             Self::TokenClassification => &["ForTokenClassification"],
+            Self::ImageClassification => &["ForImageClassification"],
         }
     }
 
     /// The head of the class called `class`, if it is simulated.
     pub(crate) fn of_class(class: &str) -> Option<Self> {
-        let all = [Self::LanguageModel, Self::SequenceClassification, Self::TokenClassification];
+        let all =
+            [Self::LanguageModel, Self::SequenceClassification, Self::TokenClassification, Self::ImageClassification];
         all.into_iter().find(|head| head.class_endings().iter().any(|ending| class.ends_with(ending)))
     }
 }
@@ -268,11 +275,20 @@ impl ModelSpec {
     pub(crate) fn can_have(&self, head: Head) -> bool {
         let facts = self.facts();
         match head {
+            Head::ImageClassification => facts.kind == ModelKind::Image,
             _ if facts.kind == ModelKind::MaskedLm => true,
-            Head::LanguageModel => true,
+            Head::LanguageModel => facts.kind != ModelKind::Image,
             Head::SequenceClassification => facts.class_heads.rows,
             Head::TokenClassification => facts.class_heads.tokens.is_some(),
         }
+    }
+
+    /// What its rows are, where they are images.
+    ///
+    /// # Errors
+    /// When its config says no image.
+    pub fn image(&self) -> Result<Option<Image>, FieldError> {
+        self.facts().image.map(|default| Image::read(&self.config, default)).transpose()
     }
 
     /// What is known of its model type.

@@ -6,6 +6,7 @@ mod builder;
 #[cfg(any(test, feature = "cases"))]
 mod case;
 pub(crate) mod check;
+mod config_fields;
 mod entry;
 mod error;
 mod fields;
@@ -15,6 +16,7 @@ pub mod guides;
 pub mod hf;
 mod hrm_training;
 mod hub;
+mod image;
 mod job_file;
 mod job_spec;
 mod key_names;
@@ -48,6 +50,7 @@ pub use framework::Framework;
 pub use grpo_training::{AnswerIn, GrpoTraining, LossType, RewardBy, ScaleRewards};
 pub use hrm_training::{HrmTraining, PuzzleKind};
 pub use hub::{is_full_name, published_type};
+pub use image::Image;
 pub use job_spec::{
     Attention, Beside, CheckpointPolicy, ClipSpec, Counted, Head, JobSpec, LeftOut, LogitsPath, LoraSpec, LossKernel,
     ModelSpec, OptimizerKind, Precision,

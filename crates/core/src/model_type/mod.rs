@@ -42,6 +42,8 @@ pub(crate) struct ModelType {
     pub beyond_positions: BeyondPositions,
     /// Whether positions are counted from the one behind the padding token's, so that the table has as many fewer for rows.
     pub padding_positions: bool,
+    /// The images that its config class has by default, where its rows are images.
+    pub image: Option<ImageSizes>,
     /// Key of the tokens of a row where the model was made for one length.
     pub row_key: Option<&'static str>,
     /// The dropout probabilities in its config class (transformers 5.17).
@@ -78,8 +80,31 @@ pub(crate) enum ModelKind {
     /// The next token.
     Decoder,
     MaskedLm,
+    /// The class of an image.
+    Image,
     /// The answer of a puzzle.
     Puzzle,
+}
+
+impl ModelKind {
+    /// What its models are trained or run on, as the hint of who asked for another task.
+    pub(crate) const fn task_hint(self) -> &'static str {
+        match self {
+            Self::Decoder => "set task = \"causal_lm\"",
+            Self::MaskedLm => {
+                "set task = \"masked_lm\", \"sequence_classification\", \"token_classification\" or \"inference_forward\""
+            }
+            Self::Image => "set task = \"image_classification\" or \"inference_forward\"",
+            Self::Puzzle => "set task = \"hrm\"",
+        }
+    }
+}
+
+/// Sides of square images and of their patches, in pixels.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct ImageSizes {
+    pub image: u64,
+    pub patch: u64,
 }
 
 /// Whose names the fields of a config have.
@@ -180,6 +205,7 @@ impl ModelType {
         default_positions: None,
         beyond_positions: BeyondPositions::Runs,
         padding_positions: false,
+        image: None,
         row_key: None,
         dropout_keys: &["attention_dropout"],
         lora_targets: &[],
@@ -220,7 +246,7 @@ pub fn known_model_types() -> Vec<&'static str> {
 
 /// Every `model_type` that a family of language models mirrors.
 pub fn language_model_types() -> Vec<&'static str> {
-    ROWS.iter().filter(|row| row.in_transformers).map(|row| row.name).collect()
+    ROWS.iter().filter(|row| row.in_transformers && row.kind != ModelKind::Image).map(|row| row.name).collect()
 }
 
 /// Whether a model type is simulated alone: its layers of linear attention do not compute here.

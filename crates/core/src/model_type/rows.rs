@@ -1,6 +1,6 @@
 //! The model types that families mirror, in the order in which they are listed.
 
-use super::{BeyondPositions, ClassHeads, ConfigWords, Liger, ModelKind, ModelType, NEVER, TokenHead};
+use super::{BeyondPositions, ClassHeads, ConfigWords, ImageSizes, Liger, ModelKind, ModelType, NEVER, TokenHead};
 
 /// The small GPT of the guide, whose configs have no `model_type`.
 pub const AGI2: &str = "agi2";
@@ -55,6 +55,17 @@ const BERT_LIKE: ModelType = ModelType {
     ..ModelType::DECODER
 };
 
+/// Encoders of images: patches stand where others have tokens, at rows of a table that is as long.
+const IMAGES: ModelType = ModelType {
+    kind: ModelKind::Image,
+    image: Some(ImageSizes { image: 224, patch: 16 }),
+    dropout_keys: &["hidden_dropout_prob", "attention_probs_dropout_prob"],
+    divides_heads: false,
+    has_begin_token: false,
+    since: Some((5, 17)),
+    ..ModelType::DECODER
+};
+
 const QUERY_VALUE: &[&str] = &["q_proj", "v_proj"];
 
 /// GPT-2's config class.
@@ -73,6 +84,7 @@ pub(super) static ROWS: &[ModelType] = &[
     ModelType { name: "cohere", since: Some((4, 39)), ..ModelType::DECODER },
     ModelType { name: "cohere2", since: Some((4, 48)), ..ModelType::DECODER },
     ModelType { name: "deepseek_v3", lora_targets: &[], flash_attention: false, divides_heads: false, ..EXPERTS },
+    ModelType { name: "dinov2", image: Some(ImageSizes { image: 224, patch: 14 }), ..IMAGES },
     ModelType {
         name: "distilbert",
         config: ConfigWords::DistilBert,
@@ -82,6 +94,7 @@ pub(super) static ROWS: &[ModelType] = &[
         lora_targets: &["q_lin", "v_lin"],
         ..BERT_LIKE
     },
+    ModelType { name: "electra", since: Some((5, 17)), ..BERT_LIKE },
     ModelType { name: "gemma2", has_padding_token: true, since: Some((4, 42)), ..LLAMA_LIKE },
     ModelType {
         name: "gemma3_text",
@@ -151,6 +164,15 @@ pub(super) static ROWS: &[ModelType] = &[
     ModelType { name: "llama", since: Some((4, 42)), layers_since: (4, 42), ..LLAMA_LIKE },
     ModelType { name: "mistral", layers_since: (4, 38), ..LLAMA_LIKE },
     ModelType { name: "mixtral", ..EXPERTS },
+    ModelType {
+        name: "modernbert",
+        default_positions: None,
+        beyond_positions: BeyondPositions::Runs,
+        dropout_keys: &["attention_dropout", "embedding_dropout", "mlp_dropout"],
+        lora_targets: &[],
+        since: Some((5, 17)),
+        ..BERT_LIKE
+    },
     ModelType {
         name: "olmo",
         has_padding_token: true,
@@ -226,6 +248,7 @@ pub(super) static ROWS: &[ModelType] = &[
         since: Some((4, 39)),
         ..ModelType::DECODER
     },
+    ModelType { name: "vit", ..IMAGES },
     ModelType { name: "xlm-roberta", padding_positions: true, ..BERT_LIKE },
     ModelType { name: AGI2, in_transformers: false, beyond_positions: BeyondPositions::FollowRows, ..GPT2_LIKE },
     ModelType {

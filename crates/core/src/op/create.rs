@@ -31,6 +31,11 @@ pub(crate) fn ones(context: &Rc<Context>, sizes: &[u64], dtype: DType) -> Tensor
     full(context, "ones.default", sizes, dtype)
 }
 
+/// `torch.rand(sizes, dtype=dtype)`
+pub(crate) fn rand(context: &Rc<Context>, sizes: &[u64], dtype: DType) -> Tensor {
+    full(context, "rand.default", sizes, dtype)
+}
+
 /// `torch.zeros(sizes, dtype=dtype)`
 pub(crate) fn zeros(context: &Rc<Context>, sizes: &[u64], dtype: DType) -> Tensor {
     full(context, "zeros.default", sizes, dtype)

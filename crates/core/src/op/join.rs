@@ -86,6 +86,25 @@ pub(crate) fn stack_last(pair: [&Tensor; 2]) -> Tensor {
 }
 
 impl Tensor {
+    /// `self.unbind(at)` of a dimension of `N`: a view of each; gradients of all are stacked.
+    pub(crate) fn unbind_at<const N: usize>(&self, at: usize) -> [Tensor; N] {
+        let node = NodeBuilder::new("UnbindBackward0", [self]);
+        let parts = {
+            let _no_grad = self.context().set_grad_enabled(false);
+            std::array::from_fn(|_| self.narrow_any(at, 1).squeeze(at))
+        };
+        let from = *self.sizes();
+        node.finish_many(parts, move |grads| {
+            let Some(some) = grads.iter().flatten().next() else { return gradients![None::<Tensor>] };
+            let part = from.removed(at);
+            let zeros = |grad: &Option<Tensor>| {
+                grad.is_none().then(|| Tensor::empty(some.context(), "zeros.default", part, some.dtype()))
+            };
+            let _zeros: Vec<_> = grads.iter().map(zeros).collect();
+            gradients![Tensor::empty(some.context(), "stack.default", from, some.dtype())]
+        })
+    }
+
     /// `self.unbind(0)`: a view of each row; gradients of all rows are stacked.
     pub(crate) fn unbind(&self) -> Vec<Tensor> {
         let node = NodeBuilder::new("UnbindBackward0", [self]);

@@ -9,6 +9,7 @@ mod bound;
 mod cast;
 mod chunked_log_prob;
 mod condition;
+mod convolution;
 mod create;
 mod delta_rule;
 mod division;
@@ -38,9 +39,10 @@ mod zero_linear;
 pub(crate) use activation::Gelu;
 pub(crate) use attention::{AttentionCall, flash_attn_func, package_flash_attn_func, scaled_dot_product_attention};
 pub(crate) use chunked_log_prob::{TokenOutputs, chunked_log_probs};
+pub(crate) use convolution::CONVOLUTION;
 pub(crate) use create::{
-    arange, arange_floats, arange_from, empty, filled, full, index, number_from_host, ones, true_scalar, where_number,
-    where_self, zeros,
+    arange, arange_floats, arange_from, empty, filled, full, index, number_from_host, ones, rand, true_scalar,
+    where_number, where_self, zeros,
 };
 pub(crate) use delta_rule::chunk_gated_delta_rule;
 pub(crate) use elementwise::UNTOLD;

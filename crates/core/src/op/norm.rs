@@ -14,6 +14,11 @@ impl Tensor {
         normalize([&input, &weight, &bias])
     }
 
+    /// The same without a bias.
+    pub(crate) fn layer_norm_unbiased(&self, weight: &Tensor, _eps: f64) -> Tensor {
+        normalize([&self.cast_to_float32(), &weight.cast_to_float32()])
+    }
+
     /// The same without weight and bias.
     pub(crate) fn layer_norm_unweighted(&self, _eps: f64) -> Tensor {
         normalize([&self.cast_to_float32()])

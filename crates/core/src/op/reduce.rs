@@ -23,6 +23,14 @@ impl Tensor {
         node.finish(out, move |grad| gradients![grad.expand(&from).unary("div.Scalar", grad.dtype())])
     }
 
+    /// `self.mean(dim=1)` of three dimensions
+    pub(crate) fn mean_middle(&self) -> Tensor {
+        let node = NodeBuilder::new("MeanBackward1", [self]);
+        let from = *self.sizes();
+        let out = self.reduce_into("mean.dim", ReduceKind::Mean, &only(1), from.removed(1), self.dtype());
+        node.finish(out, move |grad| gradients![grad.unsqueeze(1).expand(&from).unary("div.Scalar", grad.dtype())])
+    }
+
     /// `self.sum(-1, keepdim=True)`
     pub(crate) fn sum_last(&self) -> Tensor {
         let node = NodeBuilder::new("SumBackward1", [self]);
@@ -150,6 +158,13 @@ impl Tensor {
     pub(crate) fn sum_along(&self, at: usize) -> Tensor {
         let dtype = if is_autocast(self) { DType::Float32 } else { self.dtype() };
         self.reduce_into("sum.dim_IntList", ReduceKind::Sum, &only(at), self.sizes().removed(at), dtype)
+    }
+
+    /// `self.sum((0, 2, 3))` of [rows, channels, height, width], outside autograd.
+    pub(super) fn sum_of_channels(&self, op: &'static str) -> Tensor {
+        let mut reduced = [false; MAX_DIMS];
+        [0, 2, 3].into_iter().for_each(|at| reduced[at] = true);
+        self.reduce_into(op, ReduceKind::Sum, &reduced, Shape::new(&[self.sizes()[1]]), self.dtype())
     }
 
     /// `mean(self, at, keepdim=True)`, outside autograd.

@@ -63,6 +63,11 @@ impl Tensor {
         self.binary("gt.Tensor", other, DType::Bool)
     }
 
+    /// `self <= number`
+    pub(crate) fn le_number(&self, _number: f64) -> Tensor {
+        self.map("le.Scalar", DType::Bool)
+    }
+
     /// `self <= other`
     pub(crate) fn le_tensor(&self, other: &Tensor) -> Tensor {
         self.binary("le.Tensor", other, DType::Bool)
@@ -81,6 +86,11 @@ impl Tensor {
     /// `abs(self)` of integers
     pub(crate) fn abs_int(&self) -> Tensor {
         self.map("abs.default", DType::Int64)
+    }
+
+    /// `floor(self)`
+    pub(crate) fn floor(&self) -> Tensor {
+        self.map("floor.default", self.dtype())
     }
 
     /// `cos(self)` of fp32 angles

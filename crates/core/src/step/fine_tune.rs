@@ -14,7 +14,7 @@ use crate::tensor::{Context, Tensor};
 use crate::trace::{Category, PhaseKind};
 
 use super::fused_head::{FusedCall, RouterCall, fused_forward, log_router_loss};
-use super::inputs::labels;
+use super::inputs::{labels, main_input, row_numbers};
 use super::liger::apply_liger_kernels;
 use super::prepared::{Prepared, convert_outputs_to_fp32};
 use super::repetition::Repetition;
@@ -131,19 +131,21 @@ enum Rows {
         position_ids: Tensor,
         _boundaries: [Tensor; 3],
     },
+    /// Not at all: images are of one size.
+    Whole,
 }
 
 impl Inputs {
     fn attention_mask(&self) -> Option<&Tensor> {
         match &self.rows {
             Rows::Padded { attention_mask } => Some(attention_mask),
-            Rows::EndToEnd { .. } => None,
+            Rows::EndToEnd { .. } | Rows::Whole => None,
         }
     }
 
     fn position_ids(&self) -> Option<&Tensor> {
         match &self.rows {
-            Rows::Padded { .. } => None,
+            Rows::Padded { .. } | Rows::Whole => None,
             Rows::EndToEnd { position_ids, .. } => Some(position_ids),
         }
     }
@@ -165,7 +167,8 @@ impl Recipe for FineTune<'_> {
         let rows = self.job.micro_batch_size;
         let batches = self.job.gradient_accumulation_steps;
         let inputs: Vec<_> = (0..batches.min(BATCHES)).map(|_| self.make_inputs(rows)).collect();
-        let rest = batches.saturating_sub(BATCHES).saturating_mul(rows).min(MAX_ELEMENTS / self.job.seq_len.max(1));
+        let rest =
+            batches.saturating_sub(BATCHES).saturating_mul(rows).min(MAX_ELEMENTS / row_numbers(self.job).max(1));
         let rest = (rest > 0).then(|| self.make_inputs(rest));
         let num_items_in_batch = self.num_items(&inputs).map(|own| self.of_all_ranks(own));
         let used_up = self.batches.replace(Batches { inputs, _rest: rest, num_items_in_batch });
@@ -199,6 +202,11 @@ impl FineTune<'_> {
         }
         let _category = self.context.enter_category(Category::Input);
         let sizes = [rows, self.job.seq_len];
+        if self.job.task == Task::ImageClassification {
+            let pixel_values = main_input(self.job, self.context, rows);
+            let labels = labels(self.context, &self.job.task, sizes);
+            return Inputs { input_ids: pixel_values, labels, rows: Rows::Whole };
+        }
         let ids = || full(self.context, "_to_copy.default", &sizes, DType::Int64);
         let (input_ids, attention_mask) = (ids(), ids());
         Inputs { input_ids, labels: labels(self.context, &self.job.task, sizes), rows: Rows::Padded { attention_mask } }
@@ -354,7 +362,9 @@ impl FineTune<'_> {
         }
         match &inputs.rows {
             Rows::Padded { attention_mask } => count(attention_mask),
-            Rows::EndToEnd { .. } => sum_all(&number_from_host(self.context, "tensor", 0.0, DType::Int64)),
+            Rows::EndToEnd { .. } | Rows::Whole => {
+                sum_all(&number_from_host(self.context, "tensor", 0.0, DType::Int64))
+            }
         };
         outputs.aux_loss.as_ref().inspect(|aux_loss| log_router_loss(aux_loss));
         Some(loss)

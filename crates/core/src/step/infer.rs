@@ -8,7 +8,7 @@ use crate::tensor::{Context, Tensor};
 use crate::trace::{Category, PhaseKind};
 
 use super::generate::{self, GenerateCall, GenerationConfig, SpecialTokens};
-use super::inputs::{attention_mask, input_ids};
+use super::inputs::{attention_mask, input_ids, main_input};
 
 /// Forward passes this many times: the second shows what the first leaves behind.
 const PASSES: u32 = 2;
@@ -18,7 +18,7 @@ pub(super) fn inference_forward(job: &JobSpec, context: &Rc<Context>, model: &dy
     for pass in 1..=PASSES {
         context.begin_step(pass);
         context.phase(PhaseKind::Input);
-        let input_ids = input_ids(context, job.micro_batch_size, job.seq_len);
+        let input_ids = main_input(job, context, job.micro_batch_size);
         let of_pass = Batch { input_ids, attention_mask: attention_mask(job, context, job.micro_batch_size) };
         batch = Some(of_pass.clone());
         context.phase(PhaseKind::Forward);

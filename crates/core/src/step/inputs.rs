@@ -14,15 +14,28 @@ pub(super) fn input_ids(context: &Rc<Context>, rows: u64, tokens: u64) -> Tensor
     full(context, "_to_copy.default", &[rows, tokens], DType::Int64)
 }
 
+/// Numbers of a row of a batch.
+pub(super) fn row_numbers(job: &JobSpec) -> u64 {
+    job.model.image().ok().flatten().map_or(job.seq_len, |image| image.numbers())
+}
+
+/// What a batch of the job's model is made of: token ids, or the pixels of images.
+pub(super) fn main_input(job: &JobSpec, context: &Rc<Context>, rows: u64) -> Tensor {
+    let Ok(Some(image)) = job.model.image() else { return input_ids(context, rows, job.seq_len) };
+    let _category = context.enter_category(Category::Input);
+    let sizes = [rows, image.channels, image.sides[0], image.sides[1]];
+    full(context, "_to_copy.default", &sizes, DType::Float32)
+}
+
 /// The mask of a plain loop, which passes one where rows are padded.
 pub(super) fn attention_mask(job: &JobSpec, context: &Rc<Context>, rows: u64) -> Option<Tensor> {
     (job.padded == Some(true)).then(|| input_ids(context, rows, job.seq_len))
 }
 
-/// Labels that were moved to the device: one a row, or one a token of these rows.
+/// Labels that were moved to the device: one a token of these rows, or one a row.
 pub(super) fn labels(context: &Rc<Context>, task: &Task, sizes: [u64; 2]) -> Tensor {
     let _category = context.enter_category(Category::Input);
-    let of_rows = *task == Task::SequenceClassification;
+    let of_rows = matches!(task, Task::SequenceClassification | Task::ImageClassification);
     full(context, "_to_copy.default", if of_rows { &sizes[..1] } else { &sizes }, DType::Int64)
 }
 

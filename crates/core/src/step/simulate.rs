@@ -138,7 +138,11 @@ fn run_task(
         task if fine_tune::training_loop(job) == TrainingLoop::Own && task.name().has_labels() => {
             Some(fine_tune::run_fine_tune(job, context, builder, Loaded::new(model, builder, rebuild)))
         }
-        Task::CausalLm | Task::MaskedLm | Task::SequenceClassification | Task::TokenClassification => {
+        Task::CausalLm
+        | Task::MaskedLm
+        | Task::SequenceClassification
+        | Task::TokenClassification
+        | Task::ImageClassification => {
             apply_liger_kernels(job, &builder.mode());
             let wrapper = parallel::wrap_model(job, context, Loaded::new(model, builder, rebuild));
             Some(train::train_loop(job, context, wrapper.as_ref()))

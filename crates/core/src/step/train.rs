@@ -3,7 +3,7 @@
 use std::collections::VecDeque;
 use std::rc::Rc;
 
-use crate::job::{CheckpointPolicy, JobSpec, LossKernel, Task};
+use crate::job::{CheckpointPolicy, JobSpec, LossKernel};
 use crate::model::family::{ForwardCall, ModelOutput};
 use crate::model_type::ModelKind;
 use crate::optimizer::GradScaler;
@@ -11,7 +11,7 @@ use crate::parallel::Wrapper;
 use crate::tensor::{Context, Tensor};
 use crate::trace::PhaseKind;
 
-use super::inputs::{attention_mask, input_ids, labels};
+use super::inputs::{attention_mask, labels, main_input};
 use super::repeat::{Pass, Passes};
 use super::repetition::Repetition;
 use super::settled::{Piece, Settled};
@@ -102,11 +102,11 @@ fn micro_step(
 ) {
     let context = running.context();
     context.phase(PhaseKind::Input);
-    let ids = input_ids(context, wrapper.rows(job.micro_batch_size), job.seq_len);
+    let ids = main_input(job, context, wrapper.rows(job.micro_batch_size));
     variables.ids = Some(ids.clone());
     variables.mask = attention_mask(job, context, wrapper.rows(job.micro_batch_size));
     let mask = variables.mask.clone();
-    if job.own_labels || matches!(job.task, Task::SequenceClassification | Task::TokenClassification) {
+    if job.own_labels || job.task.name().has_classes() {
         variables.labels = Some(labels(context, &job.task, [wrapper.rows(job.micro_batch_size), job.seq_len]));
     }
     let labels = variables.labels.clone().unwrap_or_else(|| ids.clone());

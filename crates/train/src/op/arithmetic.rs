@@ -137,6 +137,11 @@ impl Tensor {
         self.run(operator!("mean", "dim"), [[-1].into(), true.into()])
     }
 
+    /// `self.mean(dim=1)` of three dimensions
+    pub(crate) fn mean_middle(&self) -> Tensor {
+        self.run(operator!("mean", "dim"), [[1].into()])
+    }
+
     /// `self.sum(-1, keepdim=True)`
     pub(crate) fn sum_last(&self) -> Tensor {
         self.run(operator!("sum", "dim_IntList"), [[-1].into(), true.into()])

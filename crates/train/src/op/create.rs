@@ -46,6 +46,12 @@ pub(crate) fn ones(context: &Rc<Context>, sizes: &[u64], dtype: DType) -> Tensor
     made(context, operator!("ones"), &arguments)
 }
 
+/// `torch.rand(sizes, dtype=dtype)`
+pub(crate) fn rand(context: &Rc<Context>, sizes: &[u64], dtype: DType) -> Tensor {
+    let arguments = [ints(sizes), scalar_type(dtype).into(), Argument::None, context.device.into()];
+    made(context, operator!("rand"), &arguments)
+}
+
 /// `torch.zeros(sizes, dtype=dtype)`
 pub(crate) fn zeros(context: &Rc<Context>, sizes: &[u64], dtype: DType) -> Tensor {
     let arguments = [ints(sizes), scalar_type(dtype).into(), Argument::None, context.device.into()];

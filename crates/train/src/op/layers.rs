@@ -48,10 +48,20 @@ impl Tensor {
         self.run(operator!("layer_norm"), [ints(weight.sizes()), weight.into(), bias.into(), eps.into()])
     }
 
+    /// The same without a bias.
+    pub(crate) fn layer_norm_unbiased(&self, weight: &Tensor, eps: f64) -> Tensor {
+        self.run(operator!("layer_norm"), [ints(weight.sizes()), weight.into(), Argument::None, eps.into()])
+    }
+
     /// The same without weight and bias.
     pub(crate) fn layer_norm_unweighted(&self, eps: f64) -> Tensor {
         let sizes = ints(&self.sizes()[self.sizes().len().saturating_sub(1)..]);
         self.run(operator!("layer_norm"), [sizes, Argument::None, Argument::None, eps.into()])
+    }
+
+    /// `conv2d(self, weight, bias, stride)`
+    pub(crate) fn conv2d(&self, weight: &Tensor, bias: &Tensor, stride: [u64; 2]) -> Tensor {
+        self.run(operator!("conv2d"), [weight.into(), bias.into(), ints(&stride)])
     }
 
     /// `embedding(self as the weight, ids, padding_idx)`

@@ -71,6 +71,11 @@ impl Tensor {
         self.run(operator!("gt", "Tensor"), [other.into()])
     }
 
+    /// `self <= number`
+    pub(crate) fn le_number(&self, number: f64) -> Tensor {
+        self.run(operator!("le", "Scalar"), [scalar(number)])
+    }
+
     /// `self <= other`
     pub(crate) fn le_tensor(&self, other: &Tensor) -> Tensor {
         self.run(operator!("le", "Tensor"), [other.into()])
@@ -89,6 +94,11 @@ impl Tensor {
     /// `abs(self)` of integers
     pub(crate) fn abs_int(&self) -> Tensor {
         self.run(operator!("abs"), [])
+    }
+
+    /// `floor(self)`
+    pub(crate) fn floor(&self) -> Tensor {
+        self.run(operator!("floor"), [])
     }
 
     /// `cos(self)` of fp32 angles

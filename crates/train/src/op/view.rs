@@ -134,4 +134,11 @@ impl Tensor {
             or_stop(torch.call(operator!("split", "Tensor"), &arguments).and_then(|made| made.into_array::<N>()));
         parts.map(|part| Self::of(self.context(), part))
     }
+
+    /// `self.unbind(dimension)` of `N`: a view of each.
+    pub(crate) fn unbind_at<const N: usize>(&self, dimension: usize) -> [Tensor; N] {
+        let torch = self.context().torch;
+        let parts = torch.call(operator!("unbind", "int"), &[self.into(), at(dimension)]);
+        or_stop(parts.and_then(|made| made.into_array::<N>())).map(|part| Self::of(self.context(), part))
+    }
 }

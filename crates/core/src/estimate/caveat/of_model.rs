@@ -5,6 +5,7 @@ use crate::estimate::engine::loaded_bytes;
 use crate::family::generic_allowance;
 use crate::gpu::Gpu;
 use crate::job::{Attention, JobSpec, LossKernel, Precision, Strategy};
+use crate::op::CONVOLUTION;
 use crate::step::{TrainingLoop, training_loop};
 use crate::trace::{Allocation, Trace};
 use crate::units::Bytes;
@@ -173,6 +174,19 @@ pub(super) fn linear_attention(job: &JobSpec) -> Option<Caveat> {
                     with them other kernels run, whose memory is not estimated";
         Caveat::remark("linear_attention_kernels", text)
     })
+}
+
+/// What cuDNN's kernels may keep beside a convolution's tensors: a copy of each in another layout, as a rehearsal allows for.
+pub(super) fn convolution_caveat(job: &JobSpec, trace: &Trace) -> Option<Caveat> {
+    let image = job.model.image().ok()??;
+    let is_convolved = |allocation: &&Allocation| trace.origins[usize::from(allocation.origin)].op == CONVOLUTION;
+    let output = trace.allocations.iter().filter(is_convolved).map(|output| output.bytes).max()?;
+    let patches = job.micro_batch_size.saturating_mul(image.patches()).max(1);
+    let weights = (output / patches).saturating_mul(image.channels * image.patch[0] * image.patch[1]);
+    let input = job.micro_batch_size.saturating_mul(image.numbers()).saturating_mul(4);
+    let text = "cuDNN's workspace for the convolution that makes patches of images lies inside PyTorch's allocator and is documented \
+                nowhere: none is counted, and the range allows for one more copy of its input, output and weights";
+    Some(Caveat::adding("convolution", text, input.saturating_add(output).saturating_add(weights)))
 }
 
 /// Scratch space inside operators was measured on compute capability 8.0 and 9.0 only.

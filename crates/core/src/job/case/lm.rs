@@ -82,6 +82,7 @@ pub(super) fn job_of_case(case: Case) -> Result<JobSpec, JobError> {
         TaskName::MaskedLm => Task::MaskedLm,
         TaskName::SequenceClassification => Task::SequenceClassification,
         TaskName::TokenClassification => Task::TokenClassification,
+        TaskName::ImageClassification => Task::ImageClassification,
         TaskName::InferenceForward => Task::InferenceForward,
         TaskName::Generate => Task::Generate,
         _ => return Err(JobError::new(format!("reference case `{}`: its task has a kind of its own", case.id))),

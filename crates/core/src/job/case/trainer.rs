@@ -121,6 +121,7 @@ pub(super) fn job_of_case(case: TrainerCase) -> Result<JobSpec, JobError> {
         TaskName::MaskedLm => Task::MaskedLm,
         TaskName::SequenceClassification => Task::SequenceClassification,
         TaskName::TokenClassification => Task::TokenClassification,
+        TaskName::ImageClassification => Task::ImageClassification,
         _ => Task::CausalLm,
     };
     let brings_loss = case.use_liger_kernel && case.framework == Framework::Trainer && model.facts().liger.fuses_loss();

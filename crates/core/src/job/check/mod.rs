@@ -47,6 +47,7 @@ pub(crate) fn check_possible(job: &JobSpec) -> Result<(), JobError> {
     fits_sizes(job)?;
     fits_transformers(job)?;
     fits_positions(job)?;
+    fits_image(job)?;
     task::check_task(job)?;
     flash_attn::check_flash_attn(job)?;
     fits_padding_free(job)?;
@@ -157,6 +158,27 @@ fn fits_positions(job: &JobSpec) -> Result<(), JobError> {
             0 => format!("set `max_new_tokens` below {positions}"),
             room => format!("set `seq_len` to {room} or less"),
         })),
+        _ => Ok(()),
+    }
+}
+
+/// An image has as many tokens as its config says, and none that is padding.
+fn fits_image(job: &JobSpec) -> Result<(), JobError> {
+    let image = job.model.image().map_err(|error| JobError::from(error).about(&[keys::MODEL]))?;
+    match image {
+        Some(image) if image.tokens() != job.seq_len => Err(JobError::new(format!(
+            "`seq_len` = {}: an image of {} by {} pixels is {} tokens to {}",
+            job.seq_len,
+            image.sides[0],
+            image.sides[1],
+            image.tokens(),
+            job.model.name
+        ))
+        .about(&[keys::SEQ_LEN])
+        .hint("leave it out; model.image_size says how large images are")),
+        Some(_) if job.padded == Some(true) => {
+            Err(JobError::new("`padded`: images are all of one size").about(&[keys::PADDED]).hint("leave it out"))
+        }
         _ => Ok(()),
     }
 }

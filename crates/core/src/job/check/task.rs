@@ -53,10 +53,11 @@ fn is_set(job: &JobSpec, key: &str) -> Option<bool> {
 
 /// Refuses a model that predicts no next token.
 pub(in crate::job) fn is_decoder(job: &JobSpec) -> Result<(), JobError> {
-    if job.model.facts().kind == ModelKind::MaskedLm {
-        return Err(JobError::new(format!("`{}` is no decoder", job.model.model_type)).about(&[keys::TASK]).hint(
-            "set task = \"masked_lm\", \"sequence_classification\", \"token_classification\" or \"inference_forward\"",
-        ));
+    let kind = job.model.facts().kind;
+    if matches!(kind, ModelKind::MaskedLm | ModelKind::Image) {
+        return Err(JobError::new(format!("`{}` is no decoder", job.model.model_type))
+            .about(&[keys::TASK])
+            .hint(kind.task_hint()));
     }
     Ok(())
 }
@@ -66,7 +67,7 @@ pub(in crate::job) fn has_masked_lm_head(job: &JobSpec) -> Result<(), JobError> 
     if job.model.facts().kind != ModelKind::MaskedLm {
         return Err(JobError::new(format!("`{}` has no masked-LM head", job.model.model_type))
             .about(&[keys::TASK])
-            .hint("set task = \"causal_lm\""));
+            .hint(job.model.facts().kind.task_hint()));
     }
     Ok(())
 }
@@ -74,13 +75,20 @@ pub(in crate::job) fn has_masked_lm_head(job: &JobSpec) -> Result<(), JobError> 
 /// Refuses a model without a head for classes, and what is trained with another loss than cross-entropy.
 pub(in crate::job) fn has_classification_head(job: &JobSpec) -> Result<(), JobError> {
     let model = &job.model;
-    if model.facts().kind != ModelKind::MaskedLm {
+    let kind = model.facts().kind;
+    if (kind == ModelKind::Image) != (job.task == Task::ImageClassification) {
+        let rows = if kind == ModelKind::Image { "are images" } else { "are no images" };
+        return Err(JobError::new(format!("the rows of `{}` {rows}", model.model_type))
+            .about(&[keys::TASK])
+            .hint(kind.task_hint()));
+    }
+    if kind == ModelKind::Decoder {
         has_decoder_head(job)?;
     }
     let labels = model.config.num_labels().map_err(|error| JobError::from(error).about(&[keys::MODEL]))?;
     let problem_type = model.config.text("problem_type", "").unwrap_or_default();
     let loss = match problem_type {
-        _ if job.task != Task::SequenceClassification => return Ok(()),
+        _ if job.task == Task::TokenClassification => return Ok(()),
         "" if labels == 1 => "regression",
         "" | "single_label_classification" => return Ok(()),
         other => other,
@@ -160,7 +168,7 @@ pub(in crate::job) fn has_logits_for_labels(job: &JobSpec) -> Result<(), JobErro
 
 /// Refuses `logits_to_keep` of a head that always computes all positions.
 pub(in crate::job) fn leaves_logits_out(job: &JobSpec) -> Result<(), JobError> {
-    if job.model.facts().kind == ModelKind::MaskedLm && job.logits.logits_to_keep.is_some() {
+    if job.model.facts().kind != ModelKind::Decoder && job.logits.logits_to_keep.is_some() {
         let problem = format!("`logits_to_keep`: the head of `{}` computes all positions", job.model.model_type);
         return Err(JobError::new(problem).about(&[keys::LOGITS_TO_KEEP]).hint("leave it out"));
     }

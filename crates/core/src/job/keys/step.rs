@@ -8,6 +8,10 @@ pub(super) const TASKS: Kind = Kind::Choice(&[
     ("masked_lm", "masked-token training with labels (encoders)"),
     ("sequence_classification", "training on a class of each row (model.num_labels says of how many)"),
     ("token_classification", "training on a class of each token (model.num_labels says of how many)"),
+    (
+        "image_classification",
+        "training on a class of each image of model.image_size (model.num_labels says of how many)",
+    ),
     ("inference_forward", "one forward pass without gradients"),
     ("generate", "`generate` with a KV cache"),
     ("grpo", "TRL's GRPOTrainer: rollout, reward, log-probabilities and training in turn"),

@@ -43,6 +43,7 @@ pub(super) fn padded(choose: &mut Chooser<'_>, task: TaskName) -> Result<Option<
         TaskName::Grpo | TaskName::Rloo => ("GRPO and RLOO have a key of its own for it", "set grpo.padded"),
         TaskName::Swarm => ("rows of a swarm's nodes are always padded", "leave it out"),
         TaskName::Hrm => ("HRM's puzzles are all of one length", "leave it out"),
+        TaskName::ImageClassification => ("images are all of one size", "leave it out"),
         _ => return Ok(Some(choose.take_switch(keys::PADDED))),
     };
     Err(JobError::new(format!("`{}`: {problem}", keys::PADDED)).about(&[keys::PADDED]).hint(hint))

@@ -142,6 +142,7 @@ fn resolve_task(
         TaskName::MaskedLm => Task::MaskedLm,
         TaskName::SequenceClassification => Task::SequenceClassification,
         TaskName::TokenClassification => Task::TokenClassification,
+        TaskName::ImageClassification => Task::ImageClassification,
         TaskName::InferenceForward => Task::InferenceForward,
         TaskName::Generate => Task::Generate,
         TaskName::Hrm => Task::Hrm,
@@ -159,6 +160,7 @@ fn resolve_task(
 fn default_task(model: &ModelSpec) -> &'static str {
     match (model.facts().kind, model.beside.head) {
         (ModelKind::Puzzle, _) => "hrm",
+        (ModelKind::Image, _) | (_, Head::ImageClassification) => "image_classification",
         (ModelKind::Decoder, Head::LanguageModel) => "causal_lm",
         (ModelKind::MaskedLm, Head::LanguageModel) => "masked_lm",
         (_, Head::SequenceClassification) => "sequence_classification",
@@ -179,6 +181,7 @@ pub(super) struct Lengths {
 impl Lengths {
     fn take_lengths(choose: &mut Chooser<'_>, name: TaskName, model: &ModelSpec) -> Self {
         match name {
+            _ if model.facts().image.is_some() => Self::of_images(choose, model),
             TaskName::Swarm => Self::of_trainer(choose),
             _ if Framework::usual(name) == Framework::Trl && name != TaskName::Reward => Self::of_trainer(choose),
             _ => Self::of_one_model(choose, name, check::row_length(model)),
@@ -193,6 +196,13 @@ impl Lengths {
         let why = "transformers' default for generate, else none";
         let max_new_tokens = choose.size_or(keys::MAX_NEW_TOKENS, new_tokens, why);
         Self { seq_len, max_new_tokens, prompt: seq_len, completion: max_new_tokens }
+    }
+
+    /// Patches stand where others have tokens.
+    fn of_images(choose: &mut Chooser<'_>, model: &ModelSpec) -> Self {
+        let tokens = model.image().ok().flatten().map_or(1, |image| image.tokens());
+        let seq_len = choose.size_or(keys::SEQ_LEN, tokens, "the patches of an image, and a token for all of it");
+        Self { seq_len, max_new_tokens: 0, prompt: seq_len, completion: 0 }
     }
 
     fn of_trainer(choose: &mut Chooser<'_>) -> Self {

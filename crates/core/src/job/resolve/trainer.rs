@@ -87,6 +87,7 @@ pub(super) fn set_defaults(
         | TaskName::MaskedLm
         | TaskName::SequenceClassification
         | TaskName::TokenClassification
+        | TaskName::ImageClassification
         | TaskName::InferenceForward => (Vec::new(), String::new()),
     };
     let owned = |(key, json, why): (&'static str, &str, &str)| (key, json.to_owned(), why.to_owned());

@@ -1,4 +1,5 @@
-//! Training on classes of rows or of tokens (`AutoModelForSequenceClassification`, `AutoModelForTokenClassification`).
+//! Training on classes of rows, of tokens or of images (`AutoModelForSequenceClassification`, `AutoModelForTokenClassification`,
+//! `AutoModelForImageClassification`).
 
 use super::{LossOf, Spreading, TaskFacts, TaskName};
 use crate::job::{JobError, JobSpec, check};
@@ -8,6 +9,7 @@ pub(super) struct Classification(TaskName);
 
 pub(super) static OF_SEQUENCES: Classification = Classification(TaskName::SequenceClassification);
 pub(super) static OF_TOKENS: Classification = Classification(TaskName::TokenClassification);
+pub(super) static OF_IMAGES: Classification = Classification(TaskName::ImageClassification);
 
 impl TaskFacts for Classification {
     fn name(&self) -> TaskName {

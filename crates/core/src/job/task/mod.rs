@@ -40,6 +40,8 @@ pub enum Task {
     SequenceClassification,
     /// Training on a class of each token.
     TokenClassification,
+    /// Training on a class of each image.
+    ImageClassification,
     /// One forward pass without gradients.
     InferenceForward,
     /// `generate` with a KV cache.
@@ -68,6 +70,7 @@ impl Task {
             Self::MaskedLm => &masked_lm::MaskedLm,
             Self::SequenceClassification => &classification::OF_SEQUENCES,
             Self::TokenClassification => &classification::OF_TOKENS,
+            Self::ImageClassification => &classification::OF_IMAGES,
             Self::InferenceForward => &inference::InferenceForward,
             Self::Generate => &inference::Generate,
             Self::Grpo(grpo) => grpo.as_ref(),
@@ -90,6 +93,7 @@ impl Task {
         match self {
             Self::SequenceClassification | Self::Reward(_) => Some(Head::SequenceClassification),
             Self::TokenClassification => Some(Head::TokenClassification),
+            Self::ImageClassification => Some(Head::ImageClassification),
             Self::InferenceForward => None,
             _ => Some(Head::LanguageModel),
         }
@@ -181,6 +185,8 @@ pub enum TaskName {
     SequenceClassification,
     /// `token_classification`, of [`Task::TokenClassification`].
     TokenClassification,
+    /// `image_classification`, of [`Task::ImageClassification`].
+    ImageClassification,
     /// `inference_forward`, of [`Task::InferenceForward`].
     InferenceForward,
     /// `generate`, of [`Task::Generate`].
@@ -206,8 +212,13 @@ pub enum TaskName {
 }
 
 impl TaskName {
+    /// Whether its labels are classes of rows, of their tokens, or of images.
+    pub const fn has_classes(self) -> bool {
+        matches!(self, Self::SequenceClassification | Self::TokenClassification | Self::ImageClassification)
+    }
+
     /// Whether it is trained on labels with the model's own loss: what a Trainer does without help.
     pub const fn has_labels(self) -> bool {
-        matches!(self, Self::CausalLm | Self::MaskedLm | Self::SequenceClassification | Self::TokenClassification)
+        matches!(self, Self::CausalLm | Self::MaskedLm) || self.has_classes()
     }
 }

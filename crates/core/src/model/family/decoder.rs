@@ -325,7 +325,7 @@ pub(crate) fn initializer_range(fields: &Fields) -> Result<f64, FieldError> {
 }
 
 /// Layers of full attention and of the `other` type.
-fn layer_types(names: &[&str], layers: u64, other: LayerType) -> Result<Rc<[LayerType]>, FieldError> {
+pub(crate) fn layer_types(names: &[&str], layers: u64, other: LayerType) -> Result<Rc<[LayerType]>, FieldError> {
     let key = "layer_types";
     if names.len() as u64 != layers {
         let problem = format!("lists {} layers, num_hidden_layers is {layers}", names.len());

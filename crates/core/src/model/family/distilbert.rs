@@ -22,7 +22,8 @@ fn build(model: &ModelSpec, at: &Builder, options: &RunOptions) -> Result<Box<dy
     let config = Config::read(&model.config, options)?;
     let at = &at.deviating(config.initializer_range);
     Ok(match model.beside.head {
-        Head::LanguageModel => Box::new(DistilBertForMaskedLm::new(at, &config)),
+        // Images are refused before.
+        Head::LanguageModel | Head::ImageClassification => Box::new(DistilBertForMaskedLm::new(at, &config)),
         Head::SequenceClassification => Box::new(DistilBertForSequenceClassification::new(at, &config)),
         Head::TokenClassification => {
             let distilbert = DistilBertModel::new(&at.at("distilbert"), &config);
@@ -159,7 +160,7 @@ impl DistilBertSelfAttention {
         let query_layer = self.q_lin.forward(hidden_states).view(&shape).transpose(1, 2);
         let key_layer = self.k_lin.forward(hidden_states).view(&shape).transpose(1, 2);
         let value_layer = self.v_lin.forward(hidden_states).view(&shape).transpose(1, 2);
-        let (dropout, options) = (self.config.attention_dropout, &self.config.options);
+        let (dropout, options) = ((self.config.attention_dropout, None), &self.config.options);
         let (mut attn_output, attn_weights) = attend([&query_layer, &key_layer, &value_layer], mask, dropout, options);
         attn_output = attn_output.reshape(&[rows, tokens, self.config.dim]).contiguous();
         attn_output = self.out_lin.forward(&attn_output);
@@ -220,13 +221,15 @@ impl TransformerBlock {
 }
 
 impl EncoderLayer for TransformerBlock {
+    type Call = Option<Tensor>;
+
     fn module(&self) -> &Module {
         &self.module
     }
 
-    fn forward(&self, hidden_states: &Tensor, mask: Option<&Tensor>) -> Tensor {
+    fn forward(&self, hidden_states: &Tensor, mask: &Option<Tensor>) -> Tensor {
         let _module = self.module.enter();
-        let (mut attention_output, _weights) = self.attention.forward(hidden_states, mask);
+        let (mut attention_output, _weights) = self.attention.forward(hidden_states, mask.as_ref());
         attention_output = {
             let sum = &attention_output + hidden_states;
             self.sa_layer_norm.forward(&sum)
@@ -267,7 +270,7 @@ impl Encoder for DistilBertModel {
         let embeddings = self.embeddings.forward(call.input_ids);
         let mask = bidirectional_mask(&embeddings, call, &self.options);
         let _transformer = self.transformer.enter();
-        run_layers(&self.layer, &embeddings, mask.as_ref(), &self.options)
+        run_layers(&self.layer, &embeddings, |_| mask.clone(), &self.options)
     }
 }
 

@@ -3,26 +3,28 @@
 use std::rc::Rc;
 
 use crate::building::{Builder, Module};
+use crate::dtype::DType;
 use crate::job::{Attention, ModelingFile};
 use crate::model::nn::{
-    AttentionConfig, AttentionOutput, Linear, MaskInputs, create_bidirectional_mask, sdpa_attention_forward,
+    AttentionConfig, AttentionOutput, Linear, MaskInputs, create_bidirectional_mask,
+    create_bidirectional_sliding_window_mask, sdpa_attention_forward,
 };
 use crate::tensor::{Tensor, checkpoint};
 
 use super::heads::{Classes, DroppedClassifier};
 use super::{ForwardCall, Model, ModelOutput, RunOptions};
 
-/// `ALL_ATTENTION_FUNCTIONS` of an encoder's heads.
+/// `ALL_ATTENTION_FUNCTIONS` of an encoder's heads; `softmax` is the dtype that its eager form asks for.
 pub(crate) fn attend(
     [query, key, value]: [&Tensor; 3],
     mask: Option<&Tensor>,
-    dropout: f64,
+    (dropout, softmax): (f64, Option<DType>),
     options: &RunOptions,
 ) -> AttentionOutput {
     let dropout = options.active(dropout);
     let scale = (query.size(-1) as f64).powf(-0.5);
     if options.attention == Attention::Eager {
-        return eager_attention_forward([query, key, value], mask, dropout, scale);
+        return eager_attention_forward([query, key, value], mask, (dropout, softmax), scale);
     }
     let config = AttentionConfig {
         implementation: options.attention,
@@ -36,55 +38,76 @@ pub(crate) fn attend(
 
 /// The mask of all layers.
 pub(crate) fn bidirectional_mask(embeddings: &Tensor, call: &ForwardCall, options: &RunOptions) -> Option<Tensor> {
-    create_bidirectional_mask(MaskInputs {
+    create_bidirectional_mask(mask_inputs(embeddings, call, options))
+}
+
+/// The mask of layers that see a window.
+pub(crate) fn bidirectional_window_mask(
+    embeddings: &Tensor,
+    call: &ForwardCall,
+    window: u64,
+    options: &RunOptions,
+) -> Option<Tensor> {
+    create_bidirectional_sliding_window_mask(mask_inputs(embeddings, call, options), window)
+}
+
+fn mask_inputs<'a>(embeddings: &'a Tensor, call: &'a ForwardCall, options: &RunOptions) -> MaskInputs<'a> {
+    MaskInputs {
         attention: options.attention,
         file: ModelingFile::Later,
         inputs_embeds: embeddings,
         attention_mask: call.attention_mask,
         cache: None,
         position_ids: None,
-    })
+    }
 }
 
 fn eager_attention_forward(
     [query, key, value]: [&Tensor; 3],
     mask: Option<&Tensor>,
-    dropout: f64,
+    (dropout, softmax): (f64, Option<DType>),
     scale: f64,
 ) -> AttentionOutput {
     let mut attn_weights = query.matmul(&key.transpose(2, 3)).mul_scalar(scale);
     if let Some(mask) = mask {
         attn_weights = &attn_weights + mask;
     }
-    attn_weights = attn_weights.softmax(None);
+    attn_weights = match softmax {
+        Some(dtype) => attn_weights.softmax(Some(dtype)).to(query.dtype()),
+        None => attn_weights.softmax(None),
+    };
     attn_weights = attn_weights.dropout(dropout, true);
     let attn_output = attn_weights.matmul(value);
     (attn_output.transpose(1, 2).contiguous(), Some(attn_weights))
 }
 
 /// A layer that hands on states of the same width.
-pub(crate) trait EncoderLayer {
+pub(crate) trait EncoderLayer: 'static {
+    /// What it is given beside the states.
+    type Call: 'static;
+
     fn module(&self) -> &Module;
 
-    fn forward(&self, hidden_states: &Tensor, mask: Option<&Tensor>) -> Tensor;
+    fn forward(&self, hidden_states: &Tensor, call: &Self::Call) -> Tensor;
 }
 
 /// The states after all layers, each checkpointed where the run says so.
-pub(crate) fn run_layers<L: EncoderLayer + 'static>(
+pub(crate) fn run_layers<L: EncoderLayer>(
     layers: &[Rc<L>],
     embeddings: &Tensor,
-    mask: Option<&Tensor>,
+    call_of: impl Fn(&L) -> L::Call,
     options: &RunOptions,
 ) -> Tensor {
     let mut hidden_states = embeddings.clone();
     for layer in layers {
+        let call = call_of(layer);
         hidden_states = if options.checkpoints_layers() {
-            let (layer, mask) = (Rc::clone(layer), mask.cloned());
+            let layer = Rc::clone(layer);
             checkpoint(&hidden_states, move |hidden_states| {
-                layer.module().call(hidden_states, |hidden_states| layer.forward(hidden_states, mask.as_ref()))
+                layer.module().call(hidden_states, |hidden_states| layer.forward(hidden_states, &call))
             })
         } else {
-            layer.module().call(&hidden_states, |hidden_states| layer.forward(hidden_states, mask))
+            layer.module().call(&hidden_states, |hidden_states| layer.forward(hidden_states, &call))
         };
     }
     hidden_states

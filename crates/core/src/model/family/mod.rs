@@ -10,7 +10,9 @@ pub(crate) mod cohere;
 pub(crate) mod cohere2;
 pub(crate) mod decoder;
 pub(crate) mod deepseek_v3;
+pub(crate) mod dinov2;
 pub(crate) mod distilbert;
+pub(crate) mod electra;
 mod encoder;
 pub(crate) mod gated_delta;
 pub(crate) mod gemma2;
@@ -28,6 +30,7 @@ pub(crate) mod layer;
 pub(crate) mod llama;
 pub(crate) mod mistral;
 pub(crate) mod mixtral;
+pub(crate) mod modernbert;
 pub(crate) mod olmo;
 pub(crate) mod olmo2;
 pub(crate) mod olmo3;
@@ -43,6 +46,7 @@ pub(crate) mod roberta;
 pub(crate) mod smollm3;
 pub(crate) mod stablelm;
 pub(crate) mod starcoder2;
+pub(crate) mod vit;
 
 use std::rc::Rc;
 
@@ -67,7 +71,9 @@ pub(crate) const LANGUAGE_MODELS: &[Family] = &[
     cohere::FAMILY,
     cohere2::FAMILY,
     deepseek_v3::FAMILY,
+    dinov2::FAMILY,
     distilbert::FAMILY,
+    electra::FAMILY,
     gemma2::FAMILY,
     gemma3::FAMILY,
     glm::FAMILY,
@@ -80,6 +86,7 @@ pub(crate) const LANGUAGE_MODELS: &[Family] = &[
     llama::FAMILY,
     mistral::FAMILY,
     mixtral::FAMILY,
+    modernbert::FAMILY,
     olmo::FAMILY,
     olmo2::FAMILY,
     olmo3::FAMILY,
@@ -95,6 +102,7 @@ pub(crate) const LANGUAGE_MODELS: &[Family] = &[
     smollm3::FAMILY,
     stablelm::FAMILY,
     starcoder2::FAMILY,
+    vit::FAMILY,
 ];
 
 /// How the model is run, beside its config.
@@ -136,6 +144,7 @@ impl RunOptions {
 
 /// The arguments of a forward call.
 pub(crate) struct ForwardCall<'a> {
+    /// The model's main input: of one of images the pixels.
     pub input_ids: &'a Tensor,
     pub attention_mask: Option<&'a Tensor>,
     pub position_ids: Option<&'a Tensor>,

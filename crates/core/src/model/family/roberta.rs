@@ -10,7 +10,7 @@ use crate::model::nn::{Activation, Embedding, LayerNorm, Linear, masked_lm_loss}
 use crate::op::Gelu;
 use crate::tensor::Tensor;
 
-use super::bert::{BertModel, Config, Embeddings};
+use super::bert::{BertModel, Config, Defaults, Embeddings};
 use super::encoder::{Encoder, ForTokenClassification};
 use super::heads::classified;
 use super::{Family, ForwardCall, Model, ModelOutput, RunOptions};
@@ -20,13 +20,15 @@ pub(crate) const FAMILY: Family = Family { model_types: &["roberta", "xlm-robert
 fn build(model: &ModelSpec, at: &Builder, options: &RunOptions) -> Result<Box<dyn Model>, BuildError> {
     // XLM-RoBERTa's class has BERT's vocabulary for its default.
     let vocab_size = if model.model_type == FAMILY.model_types[0] { 50265 } else { 30522 };
-    let config = Config::read(&model.config, vocab_size, 1)?;
+    let defaults = Defaults { vocab_size, pad_token_id: 1, ..Defaults::BERT };
+    let config = Config::read(&model.config, defaults)?;
     if config.pad_token_id.is_none() {
         return Err(FieldError::new("pad_token_id", "positions are counted from it, so it must be a token").into());
     }
     let at = &at.deviating(config.initializer_range);
     Ok(match model.beside.head {
-        Head::LanguageModel => Box::new(RobertaForMaskedLm::new(at, config, options)),
+        // Images are refused before.
+        Head::LanguageModel | Head::ImageClassification => Box::new(RobertaForMaskedLm::new(at, config, options)),
         Head::SequenceClassification => Box::new(RobertaForSequenceClassification::new(at, config, options)),
         Head::TokenClassification => {
             let roberta = RobertaModel::new(&at.at("roberta"), config, options);

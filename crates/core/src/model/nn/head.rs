@@ -199,3 +199,21 @@ pub(crate) fn masked_lm_loss(prediction_scores: &Tensor, labels: &Tensor) -> Ten
     context.phase(PhaseKind::ForwardTail);
     loss
 }
+
+/// `ForMaskedLMLoss`: cross-entropy over all positions in fp32.
+pub(crate) fn float_masked_lm_loss(logits: &Tensor, labels: &Tensor, num_items_in_batch: Option<&Tensor>) -> Tensor {
+    let logits = logits.float();
+    fixed_cross_entropy(&logits, labels, num_items_in_batch)
+}
+
+/// `fixed_cross_entropy` of a class for each label: summed and divided where the number of labels is told.
+pub(crate) fn fixed_cross_entropy(logits: &Tensor, labels: &Tensor, num_items_in_batch: Option<&Tensor>) -> Tensor {
+    let context = logits.context();
+    let rows = labels.numel();
+    let (logits, labels) = (logits.view(&[rows, logits.size(-1)]), labels.view(&[rows]));
+    context.phase(PhaseKind::Loss);
+    let reduction = if num_items_in_batch.is_some() { Reduction::Sum } else { Reduction::Mean };
+    let loss = logits.cross_entropy(&labels, reduction);
+    context.phase(PhaseKind::ForwardTail);
+    divide_loss(loss, num_items_in_batch)
+}

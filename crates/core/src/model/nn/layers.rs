@@ -290,20 +290,29 @@ impl Norm for RmsNorm {
 pub(crate) struct LayerNorm {
     module: Module,
     weight: Tensor,
-    bias: Tensor,
+    bias: Option<Tensor>,
     eps: f64,
 }
 
 impl LayerNorm {
     pub(crate) fn new(at: &Builder, width: u64, eps: f64) -> Self {
+        Self::with_bias(at, width, eps, true)
+    }
+
+    /// One whose config says whether it has a bias.
+    pub(crate) fn with_bias(at: &Builder, width: u64, eps: f64, bias: bool) -> Self {
         let module = at.module();
         let weight = at.parameter("weight", &[width], Init::Ones);
-        Self { module, weight, bias: at.parameter("bias", &[width], Init::Zeros), eps }
+        Self { module, weight, bias: bias.then(|| at.parameter("bias", &[width], Init::Zeros)), eps }
     }
 
     pub(crate) fn forward(&self, input: &Tensor) -> Tensor {
         let _module = self.module.enter();
-        self.module.hook_input(Part::Itself, input).layer_norm(&self.weight, &self.bias, self.eps)
+        let input = self.module.hook_input(Part::Itself, input);
+        match &self.bias {
+            Some(bias) => input.layer_norm(&self.weight, bias, self.eps),
+            None => input.layer_norm_unbiased(&self.weight, self.eps),
+        }
     }
 }
 

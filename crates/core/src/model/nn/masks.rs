@@ -137,6 +137,26 @@ pub(crate) fn create_bidirectional_mask(inputs: MaskInputs) -> Option<Tensor> {
     })
 }
 
+/// `create_bidirectional_sliding_window_mask`: needed where rows are as long as the window at least.
+pub(crate) fn create_bidirectional_sliding_window_mask(inputs: MaskInputs, window: u64) -> Option<Tensor> {
+    let call = preprocess(MaskInputs { position_ids: None, ..inputs }, None);
+    if inputs.attention == Attention::FlashAttention2 {
+        return flash_attention_mask(&call);
+    }
+    let is_padded = call.padding_mask.as_ref().is_some_and(|mask| {
+        let _all = mask.all();
+        mask.context().has_padded_rows()
+    });
+    if !is_padded && call.kv_length < window {
+        return None;
+    }
+    let pattern = Pattern::Window(window);
+    Some(match inputs.attention {
+        Attention::Eager => eager_mask(&call, pattern, inputs.inputs_embeds.dtype()),
+        _ => sdpa_mask(&call, pattern),
+    })
+}
+
 /// The mask functions that are mirrored.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Pattern {
@@ -145,6 +165,8 @@ enum Pattern {
     Bidirectional,
     /// The last ones, so many with the query itself.
     SlidingWindow(u64),
+    /// Those at most so many before or behind the query.
+    Window(u64),
 }
 
 /// What `_preprocess_mask_arguments` finds out.
@@ -286,6 +308,18 @@ impl Pattern {
                 };
                 result = and(&result, overlay);
                 and(&result, causal(q_indices, kv_indices))
+            }
+            Self::Window(window) => {
+                let mut result = true_scalar(q_indices.context());
+                let overlay = {
+                    let distance = {
+                        let difference = q_indices - kv_indices;
+                        difference.abs_int()
+                    };
+                    distance.le_number(window as f64)
+                };
+                result = and(&result, overlay);
+                and(&result, Self::Bidirectional.evaluate(q_indices, kv_indices))
             }
         }
     }

@@ -8,6 +8,7 @@ mod head;
 mod layers;
 mod mask_inputs;
 mod masks;
+mod patches;
 mod positions;
 mod rope;
 mod rotary_versions;
@@ -18,12 +19,16 @@ pub(crate) use attention::{AttentionConfig, AttentionOutput, attention_forward, 
 pub(crate) use cache::{CacheLayer, KvCache};
 pub(crate) use experts::{Experts, ExpertsConfig, ExpertsForm, ExpertsKind, Routing, Scores, TopKRouter};
 pub(crate) use group_router::{GroupRouter, GroupScores};
-pub(crate) use head::{HeadCall, HeadOutput, LmHead, masked_lm_loss};
+pub(crate) use head::{HeadCall, HeadOutput, LmHead, fixed_cross_entropy, float_masked_lm_loss, masked_lm_loss};
 pub(crate) use layers::{Activation, Conv1d, Embedding, LayerNorm, Linear, Norm, RmsNorm};
 pub(crate) use mask_inputs::MaskInputs;
-pub(crate) use masks::{LayerMasks, LayerType, create_bidirectional_mask, create_causal_mask};
+pub(crate) use masks::{
+    LayerMasks, LayerType, create_bidirectional_mask, create_bidirectional_sliding_window_mask, create_causal_mask,
+};
+pub(crate) use patches::{ImageTokens, PatchEmbeddings};
 pub(crate) use positions::{
     RotaryEmbedding, RotaryTables, apply_partial_rotary_pos_emb, apply_rotary_pos_emb, position_ids, rotate,
+    rotate_half,
 };
 pub(crate) use rope::{Rope, RopeKind};
 pub(crate) use rotary_versions::{LayerRotary, RotaryCall};

@@ -160,7 +160,7 @@ impl RotaryEmbedding {
 }
 
 /// `rotate_half`: `cat((-x2, x1), dim=-1)`
-fn rotate_half(x: &Tensor) -> Tensor {
+pub(crate) fn rotate_half(x: &Tensor) -> Tensor {
     let last = x.sizes().len() - 1;
     let half = x.size(-1) / 2;
     let x1 = x.slice(last, 0..half);

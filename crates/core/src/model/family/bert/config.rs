@@ -28,20 +28,36 @@ pub(crate) struct Config {
     pub classes: Classes,
 }
 
+/// What the config class of a model fills in.
+#[derive(Clone, Copy)]
+pub(crate) struct Defaults {
+    pub vocab_size: u64,
+    pub hidden_size: u64,
+    pub num_attention_heads: u64,
+    pub intermediate_size: u64,
+    pub pad_token_id: u64,
+}
+
+impl Defaults {
+    /// `BertConfig`'s.
+    pub(crate) const BERT: Self =
+        Self { vocab_size: 30522, hidden_size: 768, num_attention_heads: 12, intermediate_size: 3072, pad_token_id: 0 };
+}
+
 impl Config {
-    /// The config of a model whose own class has these defaults for its vocabulary and its padding.
-    pub(crate) fn read(fields: &Fields, vocab_size: u64, pad_token_id: u64) -> Result<Self, FieldError> {
+    /// The config of a model whose own class has these defaults.
+    pub(crate) fn read(fields: &Fields, defaults: Defaults) -> Result<Self, FieldError> {
         if fields.flag("is_decoder", false)? {
             return Err(FieldError::unsimulated("is_decoder", "only the encoder is simulated"));
         }
-        let vocab_size = fields.size("vocab_size", vocab_size)?;
+        let vocab_size = fields.size("vocab_size", defaults.vocab_size)?;
         let hidden_dropout = fields.probability("hidden_dropout_prob", 0.1)?;
         let config = Self {
             vocab_size,
-            hidden_size: fields.size("hidden_size", 768)?,
+            hidden_size: fields.size("hidden_size", defaults.hidden_size)?,
             num_hidden_layers: fields.layers("num_hidden_layers", 12)?,
-            num_attention_heads: fields.size("num_attention_heads", 12)?,
-            intermediate_size: fields.size("intermediate_size", 3072)?,
+            num_attention_heads: fields.size("num_attention_heads", defaults.num_attention_heads)?,
+            intermediate_size: fields.size("intermediate_size", defaults.intermediate_size)?,
             max_position_embeddings: fields.size("max_position_embeddings", 512)?,
             type_vocab_size: fields.size("type_vocab_size", 2)?,
             activation: Activation::from_name("hidden_act", fields.text("hidden_act", "gelu")?)?,
@@ -49,7 +65,7 @@ impl Config {
             attention_dropout: fields.probability("attention_probs_dropout_prob", 0.1)?,
             tie_word_embeddings: fields.flag("tie_word_embeddings", true)?,
             layer_norm_eps: fields.number("layer_norm_eps", 1e-12)?,
-            pad_token_id: padding_row(fields, Some(pad_token_id), vocab_size),
+            pad_token_id: padding_row(fields, Some(defaults.pad_token_id), vocab_size),
             initializer_range: initializer_range(fields)?,
             classes: Classes::read(fields, "classifier_dropout", hidden_dropout)?,
         };

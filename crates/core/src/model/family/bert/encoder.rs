@@ -41,8 +41,12 @@ impl BertSelfAttention {
         let query_layer = self.query.forward(hidden_states).view(&shape).transpose(1, 2);
         let key_layer = self.key.forward(hidden_states).view(&shape).transpose(1, 2);
         let value_layer = self.value.forward(hidden_states).view(&shape).transpose(1, 2);
-        let (mut attn_output, attn_weights) =
-            attend([&query_layer, &key_layer, &value_layer], mask, self.config.attention_dropout, &self.options);
+        let (mut attn_output, attn_weights) = attend(
+            [&query_layer, &key_layer, &value_layer],
+            mask,
+            (self.config.attention_dropout, None),
+            &self.options,
+        );
         attn_output = attn_output.reshape(&[rows, tokens, self.config.hidden_size]).contiguous();
         (attn_output, attn_weights)
     }
@@ -148,13 +152,15 @@ impl BertLayer {
 }
 
 impl EncoderLayer for BertLayer {
+    type Call = Option<Tensor>;
+
     fn module(&self) -> &Module {
         &self.module
     }
 
-    fn forward(&self, hidden_states: &Tensor, mask: Option<&Tensor>) -> Tensor {
+    fn forward(&self, hidden_states: &Tensor, mask: &Option<Tensor>) -> Tensor {
         let _module = self.module.enter();
-        let (attention_output, _weights) = self.attention.forward(hidden_states, mask);
+        let (attention_output, _weights) = self.attention.forward(hidden_states, mask.as_ref());
         let intermediate_output = self.intermediate.forward(&attention_output);
         self.output.forward(&intermediate_output, &attention_output)
     }
@@ -182,6 +188,6 @@ impl BertEncoder {
     pub(crate) fn forward(&self, embedding_output: &Tensor, call: &ForwardCall) -> Tensor {
         let mask = bidirectional_mask(embedding_output, call, &self.options);
         let _encoder = self.module.enter();
-        run_layers(&self.layer, embedding_output, mask.as_ref(), &self.options)
+        run_layers(&self.layer, embedding_output, |_| mask.clone(), &self.options)
     }
 }

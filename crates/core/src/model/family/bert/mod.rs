@@ -15,17 +15,18 @@ use crate::tensor::Tensor;
 use super::encoder::{Encoder, ForTokenClassification};
 use super::heads::DroppedClassifier;
 use super::{Family, ForwardCall, Model, ModelOutput, RunOptions};
-pub(crate) use config::Config;
-use encoder::BertEncoder;
+pub(crate) use config::{Config, Defaults};
+pub(crate) use encoder::BertEncoder;
 use predictions::BertPredictions;
 
 pub(crate) const FAMILY: Family = Family { model_types: &["bert"], build };
 
 fn build(model: &ModelSpec, at: &Builder, options: &RunOptions) -> Result<Box<dyn Model>, BuildError> {
-    let config = Config::read(&model.config, 30522, 0)?;
+    let config = Config::read(&model.config, Defaults::BERT)?;
     let at = &at.deviating(config.initializer_range);
     Ok(match model.beside.head {
-        Head::LanguageModel => Box::new(BertForMaskedLm::new(at, config, options)),
+        // Images are refused before.
+        Head::LanguageModel | Head::ImageClassification => Box::new(BertForMaskedLm::new(at, config, options)),
         Head::SequenceClassification => Box::new(BertForSequenceClassification::new(at, config, options)),
         Head::TokenClassification => {
             let bert = BertModel::<BertEmbeddings>::new(&at.at("bert"), config, options);
@@ -34,9 +35,9 @@ fn build(model: &ModelSpec, at: &Builder, options: &RunOptions) -> Result<Box<dy
     })
 }
 
-struct BertEmbeddings {
+pub(crate) struct BertEmbeddings {
     module: Module,
-    word_embeddings: Embedding,
+    pub word_embeddings: Embedding,
     position_embeddings: Embedding,
     token_type_embeddings: Embedding,
     layer_norm: LayerNorm,
