@@ -3,6 +3,7 @@
 //! `step` writes it, `alloc` and `estimate` read it.
 
 mod growing;
+mod lasting;
 
 pub use growing::{Growing, Stride};
 

@@ -113,3 +113,19 @@ fn gpus_of_one_device_share_a_simulation_and_differ_in_memory() {
     let fits: Vec<_> = verdicts_on(&job, &gpus).into_iter().map(|answer| answer.unwrap().fit).collect();
     assert!(fits.windows(2).all(|pair| pair[1] <= pair[0]), "{fits:?}");
 }
+
+/// Of a long generation as one of very many replays tokens are left out in leaps of more than a segment's step: nothing is
+/// said to fit then, and alone the same job has an upper bound.
+#[test]
+fn leaps_over_segments_leave_the_range_open() {
+    let job = from_case(&json!({
+        "model": {"family": "llama", "hidden_size": 512, "intermediate_size": 640, "num_hidden_layers": 6,
+            "num_attention_heads": 8, "num_key_value_heads": 8, "vocab_size": 512},
+        "task": "generate", "micro_batch": 16, "seq_len": 40, "max_new_tokens": 3000, "precision": "bf16",
+    }))
+    .unwrap();
+    let simulated = || SimulatedJob::new(&job).unwrap();
+    let (alone, one_of_many) = (simulated().estimate().unwrap(), simulated().of_replays(1 << 18).estimate().unwrap());
+    assert!(alone.safe_bytes < u64::MAX && alone.verdict == Verdict::Fits, "{:?}", alone.verdict);
+    assert!(one_of_many.safe_bytes == u64::MAX && one_of_many.verdict != Verdict::Fits, "{:?}", one_of_many.caveats);
+}

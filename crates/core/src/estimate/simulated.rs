@@ -18,7 +18,7 @@ use crate::gpu::{Device, Gpu};
 use crate::job::{FieldError, JobError, JobSpec, REHEARSE, Strategy};
 use crate::step::{self, Repetition, SimulateError, Simulation};
 use crate::tensor::{LOWER_SIZES, TOO_LARGE};
-use crate::trace::{AllocationId, Category, Event, Phase, PhaseKind, Trace};
+use crate::trace::{Phase, PhaseKind, Trace};
 use crate::work::Work;
 
 /// Why a job has no estimate.
@@ -161,26 +161,6 @@ impl<'a> SimulatedJob<'a> {
             padding: Padding::new(&[], 1),
             least: Cell::default(),
         }
-    }
-
-    /// Weights and optimizer states that are alive when the steps are over: whatever the batch, its peak is no lower.
-    pub fn lasting_bytes(&self) -> u64 {
-        let size = |id: AllocationId| {
-            let allocation = self.trace.allocations.get(id as usize);
-            let lasts = |category| matches!(category, Category::Parameter | Category::OptimizerState);
-            allocation.filter(|allocation| lasts(allocation.category)).map_or(0, |allocation| allocation.bytes)
-        };
-        let ends = |at: u32| self.trace.phases.get(at as usize).is_some_and(|phase| phase.kind == PhaseKind::End);
-        let mut lasting = 0_u64;
-        for event in &self.trace.events {
-            match event {
-                Event::Alloc(id) => lasting = lasting.saturating_add(size(*id)),
-                Event::Free(id) => lasting = lasting.saturating_sub(size(*id)),
-                Event::Phase(at) if ends(*at) => break,
-                _ => {}
-            }
-        }
-        lasting
     }
 
     /// As it was handed over.

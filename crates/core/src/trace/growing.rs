@@ -12,8 +12,12 @@ pub struct Growing {
     pub stretch: usize,
     /// How often it happens, the recorded time among them.
     pub times: u64,
-    /// How much of it a replay leaves out.
+    /// How much of it a replay leaves out, but for its `whole` times.
     pub stride: Stride,
+    /// How many of the first and of the last times are run.
+    pub whole: (u64, u64),
+    /// Whether small requests of those last times are given blocks as they come.
+    pub places_last: bool,
     /// By how many bytes allocations are larger than the time before; the others stay as they are.
     pub growth: Vec<(AllocationId, i64)>,
     /// What it frees that it did not allocate, and what it leaves in its place for the next time.
@@ -41,7 +45,14 @@ impl Growing {
     pub(crate) fn size_after(&self, time: u64) -> u64 {
         let last = self.times.saturating_sub(1);
         let stride = self.stride.times.max(1);
-        if stride == 1 || time >= last { time + 1 } else { time.saturating_add(stride).min(last) }
+        let until = self.times.saturating_sub(self.whole.1).min(last);
+        let is_run = stride == 1 || time < self.whole.0 || time >= until;
+        if is_run { time + 1 } else { time.saturating_add(stride).min(until) }
+    }
+
+    /// Whether all small requests of a time are given blocks.
+    pub(crate) fn places_all(&self, time: u64) -> bool {
+        time < self.whole.0 || (self.places_last && time >= self.times.saturating_sub(self.whole.1))
     }
 
     /// Whether an allocation has another size each time.
@@ -107,14 +118,14 @@ impl Trace {
         if events > ALL {
             let one_by_one = self.grown_one_by_one().saturating_mul(replays);
             let times = if one_by_one > MOST_LARGE { one_by_one.div_ceil(FEWER_LARGE) } else { 1 };
-            let between = Stride { times, small: events.div_ceil(FEWER).div_ceil(times) };
-            let last = if replays > 1 { Stride { times: 1, ..between } } else { Stride::default() };
-            self.stride(between, last);
+            let stride = Stride { times, small: events.div_ceil(FEWER).div_ceil(times) };
+            self.stride(stride, replays == 1);
         }
     }
 
-    /// Between the first and the last tokens of each generation, and in the last, a replay leaves out so much.
-    pub(crate) fn stride(&mut self, between: Stride, last: Stride) {
+    /// Between the first and the last tokens of each generation a replay leaves out so much; of the last small requests are
+    /// given blocks as they come, or as between.
+    pub(crate) fn stride(&mut self, stride: Stride, places_last: bool) {
         let is_growing = |(index, event): (usize, &Event)| match event {
             Event::Growing(at) => Some((index, *at as usize)),
             _ => None,
@@ -128,16 +139,16 @@ impl Trace {
             begun.chunk_by(continues).map(|generation| generation.iter().map(|(_, at)| *at).collect()).collect();
         for generation in generations {
             let times = |at: &usize| self.growing.get(*at).map_or(0, |growing| growing.times);
-            let tokens: u64 = generation.iter().map(times).sum();
+            let mut after: u64 = generation.iter().map(times).sum();
             let mut before = 0;
             for at in generation {
                 let Some(growing) = self.growing.get_mut(at) else { continue };
-                let after = tokens.saturating_sub(before).saturating_sub(growing.times);
-                growing.stride = match (before >= FIRST_TOKENS, after >= LAST_TOKENS) {
-                    (true, true) => between,
-                    (true, false) => last,
-                    (false, _) => Stride::default(),
-                };
+                after = after.saturating_sub(growing.times);
+                let whole = |tokens: u64, beside: u64| tokens.saturating_sub(beside).min(growing.times);
+                (growing.whole, growing.places_last) =
+                    ((whole(FIRST_TOKENS, before), whole(LAST_TOKENS, after)), places_last);
+                let leaves_out = growing.whole.0 + if places_last { growing.whole.1 } else { 0 } < growing.times;
+                growing.stride = if leaves_out { stride } else { Stride::default() };
                 before += growing.times;
             }
         }

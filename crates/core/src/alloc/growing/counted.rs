@@ -65,7 +65,8 @@ impl<'a> Counted<'a> {
                 self.plan = self.plan_for(run, before);
             }
             let after = self.growing.size_after(time);
-            let places = is_new || after >= last || counted + 1 >= self.growing.stride.small;
+            let is_due = counted + 1 >= self.growing.stride.small;
+            let places = is_new || is_due || after >= last || self.growing.places_all(time);
             counted = if places { 0 } else { counted + 1 };
             self.count_time(run, before, places)?;
             for (old, new) in &self.growing.carried {

@@ -9,7 +9,7 @@ use crate::tensor::context::Context;
 use crate::tensor::counter::Tally;
 use crate::tensor::handle::Tensor;
 use crate::tensor::layout::Layout;
-use crate::trace::{Allocation, AllocationId, Event, Growing, Stride};
+use crate::trace::{Allocation, AllocationId, Event, Growing};
 
 /// What one token did.
 pub(crate) struct Token {
@@ -135,9 +135,9 @@ impl Context {
             until: token.slice.events.end,
             stretch: token.slice.events.len(),
             times: tokens,
-            stride: Stride::default(),
             growth: growth.0.iter().enumerate().filter_map(grows).collect(),
             carried: token.did.iter().flatten().filter_map(carried).collect(),
+            ..Growing::default()
         };
         let mut trace = self.trace.borrow_mut();
         if let Some(last) = trace.growing.last_mut() {
