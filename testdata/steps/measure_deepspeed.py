@@ -9,12 +9,12 @@ Case fields (defaults below):
   precision   bf16 | fp16 | fp32: the section of the JSON that is enabled; weights reach the engine in fp32 on the host, as
               scripts and the Trainer leave them there
   gradient_checkpointing   HF layer checkpointing, use_reentrant=False
-  optimizer   adamw (torch.optim.AdamW given to initialize, foreach) | adamw_fused | sgd
+  optimizer   adamw (torch.optim.AdamW given to initialize, foreach) | adamw_fused | sgd | cpu_adam (DeepSpeedCPUAdam, for zero.offload_optimizer)
   clip_grad_norm  null or gradient_clipping
   accum_dtype null or data_types.grad_accum_dtype
   lora        null or {r, alpha, dropout, targets}: peft's adapters, put on before initialize
 
-Result fields as in measure_rl.py. Phases: load, wrap (initialize), input, forward, loss, forward_tail, backward, optimizer.
+Result fields as in measure_rl.py, and host_pinned_bytes: what PyTorch's caching host allocator has taken in the end. Phases: load, wrap (initialize), input, forward, loss, forward_tail, backward, optimizer.
 
   measure_deepspeed.py --stub --no-trace --lib libtonnage_phantom.so --cases deepspeed_cases.json --out truth.json
   measure_deepspeed.py --stub ... --timelines FOLDER      # every allocation and free as well; what DeepSpeed formats of its
@@ -110,8 +110,8 @@ def run_deepspeed(c, ph, stub):
                                                 target_modules=l["targets"], task_type="CAUSAL_LM"))
     whole.train()
     ph.set("wrap", 0)
-    ocls = torch.optim.SGD if c["optimizer"] == "sgd" else torch.optim.AdamW
-    okw = {"adamw": {}, "adamw_fused": {"fused": True}, "sgd": {}}[c["optimizer"]]
+    ocls, okw = torch.optim.SGD if c["optimizer"] == "sgd" else torch.optim.AdamW, {"fused": True} if c["optimizer"] == "adamw_fused" else {}
+    if c["optimizer"] == "cpu_adam": from deepspeed.ops.adam import DeepSpeedCPUAdam as ocls
     opt = ocls([p for p in whole.parameters() if p.requires_grad], lr=1e-5, **okw)
     engine, *_ = deepspeed.initialize(model=whole, optimizer=opt, config=settings_of(c))
     gc.collect()
@@ -135,6 +135,7 @@ def run_deepspeed(c, ph, stub):
     ph.set("end", c["steps"]); ph.close()
     if ph.traced and TIMELINES: write_timeline(c)
     info["end_bytes"] = torch.cuda.memory_allocated()
+    info["host_pinned_bytes"] = torch.cuda.host_memory_stats()["allocated_bytes.current"]
     by = {}
     for s in torch.cuda.memory_snapshot(): by.setdefault(s["stream"], 0); by[s["stream"]] += s["total_size"]
     info["reserved_by_stream"] = [by[k] for k in sorted(by, key=lambda k: (k != 0, k))]

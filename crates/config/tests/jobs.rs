@@ -332,6 +332,27 @@ fn patterns_of_target_modules_become_the_names_they_end_in() {
 }
 
 #[test]
+fn what_is_offloaded_to_the_host_is_said_where_it_is_simulated() {
+    let fsdp = "fsdp:\n  - full_shard\nfsdp_config:\n  fsdp_offload_params: true\n  cpu_offload_pin_memory: false\n";
+    let resolved = job(&[("recipe.yml", &recipe(fsdp))]).unwrap();
+    let keys = ["fsdp2.cpu_offload", "fsdp2.cpu_offload_pin_memory"].map(|key| said(&resolved, key));
+    assert_eq!(keys, ["true", "false"]);
+    let arguments = "output_dir: out\nper_device_train_batch_size: 2\nmodel_name_or_path: gpt2\nblock_size: 64\ndeepspeed: ds.json\n";
+    let deepspeed = |stage: u8, device: &str| {
+        let offload = format!("{{\"device\": \"{device}\", \"pin_memory\": false}}");
+        let zero = format!("{{\"zero_optimization\": {{\"stage\": {stage}, \"offload_optimizer\": {offload}}}}}");
+        job(&[("train.yaml", arguments), ("ds.json", &zero)]).unwrap()
+    };
+    let simulated = deepspeed(2, "cpu");
+    let keys = ["deepspeed.offload_optimizer", "deepspeed.offload_pin_memory"].map(|key| said(&simulated, key));
+    assert_eq!(keys, ["true", "false"]);
+    for counted in [deepspeed(2, "nvme"), deepspeed(3, "cpu")] {
+        assert!(said(&counted, "deepspeed.offload_optimizer") != "true");
+        assert!(counted.job.left_open.iter().any(|left| left.allowance == Allowance::Less));
+    }
+}
+
+#[test]
 fn axolotl_leaves_quantized_models_on_shards_and_with_packed_experts_unprepared() {
     let qlora = "adapter: qlora\nload_in_4bit: true\nlora_r: 8\nlora_target_linear: true\n";
     let resolved = |more: &str| job(&[("recipe.yml", &recipe(&format!("{qlora}{more}")))]).unwrap();

@@ -65,6 +65,7 @@ pub mod estimate;
 pub mod failure;
 pub mod family;
 pub mod gpu;
+pub mod host;
 pub mod job;
 pub mod limit;
 mod model;

@@ -53,6 +53,12 @@ impl Flops {
     }
 }
 
+/// Whether a count is left out where it is written.
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde hands a reference")]
+const fn is_nothing(count: &u64) -> bool {
+    *count == 0
+}
+
 /// Operations, bytes and operators of a stretch of the job.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Amount {
@@ -65,6 +71,9 @@ pub struct Amount {
     pub product_bytes: u64,
     /// Bytes that all other operators read and write. An operator reads as much as it writes, and its further operands.
     pub other_bytes: u64,
+    /// Bytes that go between host and GPU, either way.
+    #[serde(default, skip_serializing_if = "is_nothing")]
+    pub link_bytes: u64,
     /// Tensors that operators made: about the number of kernels launched.
     pub launches: u64,
 }
@@ -83,6 +92,7 @@ impl Amount {
             skipped_flops: self.skipped_flops.plus(other.skipped_flops),
             product_bytes: self.product_bytes.saturating_add(other.product_bytes),
             other_bytes: self.other_bytes.saturating_add(other.other_bytes),
+            link_bytes: self.link_bytes.saturating_add(other.link_bytes),
             launches: self.launches.saturating_add(other.launches),
         }
     }
@@ -95,6 +105,7 @@ impl Amount {
             skipped_flops: self.skipped_flops.times(times),
             product_bytes: self.product_bytes.saturating_mul(times),
             other_bytes: self.other_bytes.saturating_mul(times),
+            link_bytes: self.link_bytes.saturating_mul(times),
             launches: self.launches.saturating_mul(times),
         }
     }
@@ -200,15 +211,15 @@ fn add_amount(kinds: &mut Vec<(PhaseKind, Amount)>, kind: PhaseKind, amount: Amo
     }
 }
 
-/// Amounts of many steps: flops of the three dtypes, those skipped, bytes and launches.
-struct Total([u128; 9]);
+/// Amounts of many steps: flops of the three dtypes, those skipped, bytes, launches and what goes to the host.
+struct Total([u128; 10]);
 
 impl Total {
     fn of(amount: &Amount, times: u64) -> Self {
         let of_dtypes = |flops: Flops| [flops.float32, flops.bfloat16, flops.float16];
         let [a, b, c] = of_dtypes(amount.flops);
         let [d, e, f] = of_dtypes(amount.skipped_flops);
-        let counts = [a, b, c, d, e, f, amount.product_bytes, amount.other_bytes, amount.launches];
+        let counts = [a, b, c, d, e, f, amount.product_bytes, amount.other_bytes, amount.launches, amount.link_bytes];
         Self(counts.map(|count| u128::from(count) * u128::from(times)))
     }
 
@@ -227,6 +238,7 @@ impl Total {
             product_bytes: mean[6],
             other_bytes: mean[7],
             launches: mean[8],
+            link_bytes: mean[9],
         }
     }
 }

@@ -24,6 +24,8 @@ const CHANGES: &[(&str, &[&str])] = &[
     ("world_size", &["1", "2", "8"]),
     ("parallel", &["ddp", "zero1", "fsdp2"]),
     ("ddp.gradient_as_bucket_view", &["true"]),
+    ("fsdp2.cpu_offload", &["true"]),
+    ("deepspeed.offload_optimizer", &["true"]),
     ("grpo.steps_per_generation", &["4"]),
     ("grpo.beta", &["0"]),
     ("grpo.log_probs", &["fused"]),

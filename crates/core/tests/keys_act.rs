@@ -245,6 +245,8 @@ const TRACES: &[(&str, &str, &[&str], &str)] = &[
     ("deepspeed.max_live_parameters", RANKS, STAGE_3, "deepspeed.max_live_parameters=0"),
     ("deepspeed.max_reuse_distance", RANKS, WITHOUT_PREFETCH, "deepspeed.max_reuse_distance=1000000000"),
     ("deepspeed.sub_group_size", RANKS, STAGE_3, "deepspeed.sub_group_size=1000"),
+    ("fsdp2.cpu_offload", RANKS, FSDP2, "fsdp2.cpu_offload=true"),
+    ("deepspeed.offload_optimizer", RANKS, &["parallel=deepspeed"], "deepspeed.offload_optimizer=true"),
     ("parallel", RANKS, &[], "parallel=tensor"),
     ("pipeline.schedule", RANKS, &["parallel=pipeline", "gradient_accumulation_steps=4"], "pipeline.schedule=gpipe"),
 ];
@@ -271,6 +273,31 @@ fn every_key_changes_the_trace() {
         let assigned = value.split('=').next().unwrap();
         assert_eq!(assigned, *key);
         assert!(trace(file, both) != trace(file, &[*both, &[*value]].concat()), "{value} is ignored");
+    }
+}
+
+/// How the host holds what is offloaded changes what it holds, never the trace.
+const HOSTS: [(&str, &[&str], &str); 2] = [
+    (
+        "fsdp2.cpu_offload_pin_memory",
+        &["parallel=fsdp2", "fsdp2.cpu_offload=true"],
+        "fsdp2.cpu_offload_pin_memory=false",
+    ),
+    (
+        "deepspeed.offload_pin_memory",
+        &["parallel=deepspeed", "deepspeed.offload_optimizer=true"],
+        "deepspeed.offload_pin_memory=false",
+    ),
+];
+
+#[test]
+fn every_kind_of_host_memory_is_told_apart() {
+    for (key, both, value) in HOSTS {
+        let host = |changes: &[&str]| estimate(&job(RANKS, changes)).unwrap().host;
+        let (pinned, pageable) = (host(both), host(&[both, &[value]].concat()));
+        assert!(pinned.pinned_bytes > 0 && pageable.pinned_bytes == 0, "{key} is ignored");
+        assert!(pinned.bytes() >= pageable.bytes(), "blocks are at least as large as what was asked for");
+        assert_eq!(trace(RANKS, both), trace(RANKS, &[both, &[value]].concat()));
     }
 }
 
@@ -391,6 +418,7 @@ fn no_key_is_left_out_here() {
             || ENGINES.iter().any(|(name, _)| *name == key.name)
             || RUNS.iter().any(|(name, ..)| *name == key.name)
             || DEPLOYMENTS.iter().any(|(name, ..)| *name == key.name)
+            || HOSTS.iter().any(|(name, ..)| *name == key.name)
             || COSTS_NOTHING.contains(&key.name)
             || is_of_training(key.name, key.example);
         assert!(tested, "{} has no row", key.name);

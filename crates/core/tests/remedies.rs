@@ -12,7 +12,7 @@ const LLAMA: &str = "model = { model_type = \"llama\", num_hidden_layers = 2, hi
 const GPT2: &str = "model = { model_type = \"gpt2\", n_layer = 2, n_embd = 128, n_head = 4, vocab_size = 50257, n_positions = 1024 }\n";
 
 /// Name, job file, assignments.
-const JOBS: [(&str, &str, &[&str]); 9] = [
+const JOBS: [(&str, &str, &[&str]); 11] = [
     (
         "states larger than activations",
         LLAMA,
@@ -31,6 +31,8 @@ const JOBS: [(&str, &str, &[&str]); 9] = [
         &["gpu=2GiB,sm_90", "micro_batch_size=16", "seq_len=1024", "attention=eager", "gradient_accumulation_steps=2"],
     ),
     ("ranks", LLAMA, &["gpu=1GiB,sm_90", "micro_batch_size=1", "seq_len=128", "world_size=4", "precision=amp-bf16"]),
+    ("shards", LLAMA, &["gpu=1GiB,sm_90", "micro_batch_size=1", "seq_len=128", "world_size=4", "parallel=fsdp2"]),
+    ("stages", LLAMA, &["gpu=1GiB,sm_90", "micro_batch_size=1", "seq_len=128", "world_size=4", "parallel=deepspeed"]),
     (
         "grpo, judged",
         LLAMA,

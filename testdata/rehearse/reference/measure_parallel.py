@@ -26,12 +26,16 @@ Case fields (defaults below):
   ddp: bucket_cap_mb (25 = default), gradient_as_bucket_view, static_graph
   zero1: parameters_as_bucket_view
   fsdp2: reshard_after_forward (true/false, for the layers; the root group is false, PyTorch's choice for a root),
-         shard_root_only (true: one group for the whole model), init: "meta" (sharded before it is materialised) | "full" (sharded after)
+         shard_root_only (true: one group for the whole model), init: "meta" (sharded before it is materialised) | "full" (sharded after),
+         cpu_offload: null | {"pin_memory": true or false}, a CPUOffloadPolicy; with init "meta" the shards are materialised on the host and
+         buffers on the device, as torchtitan has it
 
 Result fields as in measure_rl.py (bytes; peak_per_phase "step:phase"); param_count is the whole model's, local_param_bytes what
 rank 0 holds, reserved_by_stream / streams: segments of the caching allocator per CUDA stream when the run ends (FSDP2's
 side streams have pools of their own).  bytes_at_peak names ddp_bucket (the gradients too where they are views of it) and
-fsdp_unsharded_and_comm (all-gathered parameters, all-gather and reduce-scatter buffers, accumulated unsharded gradients).  Phases: load, wrap, input, forward, loss, forward_tail, backward, clip, optimizer, zero_grad.
+fsdp_unsharded_and_comm (all-gathered parameters, all-gather and reduce-scatter buffers, accumulated unsharded gradients).  With
+cpu_offload: host_pinned_bytes and host_pinned_peak_bytes (torch.cuda.host_memory_stats: what the caching host allocator took and the
+most that was in use, blocks of powers of two), host_pageable_bytes (parameters, gradients and states that lie elsewhere on the host when the last step is done).  Phases: load, wrap, input, forward, loss, forward_tail, backward, clip, optimizer, zero_grad.
 
   measure_parallel.py --stub --lib libtonnage_phantom.so --cases parallel_cases.json --out truth.json
 """
@@ -42,7 +46,7 @@ import measure_rl as R
 DEFAULTS = dict(id="case", kind="parallel", model={"family": "gpt2"}, micro_batch=4, seq_len=1024, steps=3, grad_accum=1, world=4, strategy="ddp",
                 precision="fp32", reduce_dtype="float32", gradient_checkpointing=False, optimizer="adamw", clip_grad_norm=None,
                 bucket_cap_mb=25, gradient_as_bucket_view=False, static_graph=False, parameters_as_bucket_view=False,
-                reshard_after_forward=True, shard_root_only=False, init="meta", lora=None, quantization=None)
+                reshard_after_forward=True, shard_root_only=False, init="meta", cpu_offload=None, lora=None, quantization=None)
 
 
 def full_case(c):
@@ -118,6 +122,16 @@ def optimizer_of(name):
             "adafactor": (torch.optim.Adafactor, {})}[name]
 
 
+def host_bytes(parameters, opt):
+    import torch
+    local = lambda t: getattr(t, "_local_tensor", t)
+    states = [v for s in opt.state.values() for v in s.values() if isinstance(v, torch.Tensor)]
+    held = [local(t) for t in [*parameters, *(p.grad for p in parameters if p.grad is not None), *states]]
+    pageable = {t.untyped_storage().data_ptr(): t.untyped_storage().nbytes() for t in held if t.device.type == "cpu" and t.numel() and not t.is_pinned()}
+    stats = torch.cuda.host_memory_stats()
+    return dict(host_pageable_bytes=sum(pageable.values()), host_pinned_bytes=stats["allocated_bytes.current"], host_pinned_peak_bytes=stats["active_bytes.peak"])
+
+
 def run_parallel(c, ph, stub):
     import torch, torch.distributed as dist
     from torch.testing._internal.distributed.fake_pg import FakeStore
@@ -164,13 +178,20 @@ def run_parallel(c, ph, stub):
         from torch.distributed.device_mesh import init_device_mesh
         mesh = init_device_mesh("cuda", (c["world"],))
         kw = dict(mesh=mesh)
+        if c["cpu_offload"]:
+            from torch.distributed.fsdp import CPUOffloadPolicy
+            kw["offload_policy"] = CPUOffloadPolicy(**c["cpu_offload"])
         if c["precision"] in ("mp_bf16", "bf16_mp"): kw["mp_policy"] = MixedPrecisionPolicy(param_dtype=torch.bfloat16, reduce_dtype=getattr(torch, c["reduce_dtype"]))
         if not c["shard_root_only"]:
             for l in layers_of(base): fully_shard(l, reshard_after_forward=c["reshard_after_forward"], **kw)
         fully_shard(whole, reshard_after_forward=False, **kw)
         if c["init"] == "meta":
-            whole.to_empty(device="cuda")
+            whole.to_empty(device="cpu" if c["cpu_offload"] else "cuda")
             base.tie_weights()
+            if c["cpu_offload"]:
+                for mod in whole.modules():
+                    for k, b in mod._buffers.items():
+                        if b is not None: mod._buffers[k] = b.to("cuda")
             if not stub: init_values(base)
     gc.collect()
     loc = {id(p): getattr(p, "_local_tensor", p) for p in base.parameters()}
@@ -213,6 +234,7 @@ def run_parallel(c, ph, stub):
             torch.nn.utils.clip_grad_norm_(ps, c["clip_grad_norm"])
         ph.set("optimizer", step)
         opt.step()
+        if c["cpu_offload"]: info.update(host_bytes(list(model.parameters()), opt))
         st = (opt.optim if hasattr(opt, "optim") else opt).state
         ph.mark([v for s in st.values() for v in s.values() if isinstance(v, torch.Tensor)], "optimizer_state")
         ph.set("zero_grad", step)

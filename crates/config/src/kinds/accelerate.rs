@@ -4,7 +4,7 @@ use serde_json::Value;
 use tonnage_core::job::{Allowance, keys};
 
 use super::words::{COMPILE, LAUNCH};
-use super::{deepspeed, fsdp};
+use super::{deepspeed, deepspeed_offload, fsdp};
 use crate::facts::{Dtype, Facts};
 use crate::rule::Rule::{Free, Inside, Notes, Reads, Refuses};
 use crate::rule::{Became, OFF, Row, Said};
@@ -52,10 +52,10 @@ pub const ROWS: &[Row] = &[
 /// The table of DeepSpeed in it.
 const DEEPSPEED: &[Row] = &[
     ("zero_stage", Reads(deepspeed::zero_stage)),
-    ("offload_optimizer_device", Reads(deepspeed::offload_device)),
-    ("offload_param_device", Reads(deepspeed::offload_device)),
-    ("offload_optimizer_nvme_path", Free(deepspeed::OFFLOADED_TO)),
-    ("offload_param_nvme_path", Free(deepspeed::OFFLOADED_TO)),
+    ("offload_optimizer_device", Reads(deepspeed_offload::offload_states)),
+    ("offload_param_device", Reads(deepspeed_offload::offload_device)),
+    ("offload_optimizer_nvme_path", Free(deepspeed_offload::OFFLOADED_TO)),
+    ("offload_param_nvme_path", Free(deepspeed_offload::OFFLOADED_TO)),
     ("zero3_init_flag", Free("how weights reach the ranks")),
     ("zero3_save_16bit_model", Free(super::words::SAVES)),
     ("gradient_accumulation_steps", Reads(super::trainer::accumulation_steps)),

@@ -3,19 +3,17 @@
 use serde_json::Value;
 use tonnage_core::job::{Allowance, LeftOpen, keys};
 
+use super::deepspeed_offload::{OFFLOADED_STATES, OFFLOADED_TO, offload_device};
 use super::optimizer;
-use super::words::{LOGS, OFFLOAD, SAVES, SCALAR};
+use super::words::{LOGS, OFFLOAD, SAVES, SCALAR, TIMES};
 use crate::facts::{Dtype, Facts};
 use crate::rule::Rule::{Free, Inside, InsideOr, Notes, Reads, Refuses};
 use crate::rule::{Became, OFF, Row, Said};
 use crate::tree::{is_null, is_on, plain_text};
 
-/// What an offload's path says.
-pub(super) const OFFLOADED_TO: &str = "where it is offloaded to";
 const AUTO_ALONE: &str = "`auto` beside a reduce bucket that is said: DeepSpeed's default stands for it, the range allows a fifth of the peak";
 const PERSISTENCE: &str = "a bound on all weights that stay whole is not simulated";
 const WITHOUT_STAGE: &str = "without a stage of ZeRO nothing reads it";
-const TIMES: &str = "when ranks speak: no size";
 
 /// Every key of DeepSpeed's JSON, nested ones by dots.
 pub const ROWS: &[Row] = &[
@@ -109,7 +107,7 @@ const FP16: &[Row] = &[
 
 const ZERO: &[Row] = &[
     ("stage", Reads(zero_stage)),
-    ("offload_optimizer", InsideOr(OFFLOADED, offload_device)),
+    ("offload_optimizer", InsideOr(OFFLOADED_STATES, offload_device)),
     ("offload_param", InsideOr(OFFLOADED, offload_device)),
     ("cpu_offload", Notes(OFFLOAD, Allowance::Less)),
     ("cpu_offload_params", Notes(OFFLOAD, Allowance::Less)),
@@ -200,14 +198,6 @@ pub(super) fn zero_stage(facts: &mut Facts, said: &Said<'_>) -> Became {
             Became::Used(keys::DEEPSPEED_STAGE)
         }
         _ => Became::Refused("ZeRO's stage is 0, 1, 2 or 3".to_owned()),
-    }
-}
-
-/// A device that something is offloaded to.
-pub(super) fn offload_device(_: &mut Facts, said: &Said<'_>) -> Became {
-    match said.word().as_str() {
-        "none" | "null" | "" | "false" => Became::NoMemory(OFF),
-        _ => Became::Noted(OFFLOAD.to_owned(), Allowance::Less),
     }
 }
 

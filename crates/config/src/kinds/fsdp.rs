@@ -3,7 +3,7 @@
 use serde_json::Value;
 use tonnage_core::job::{Allowance, LeftOpen, keys};
 
-use super::words::{LAUNCH, OFFLOAD, SAVES};
+use super::words::{LAUNCH, SAVES};
 use crate::facts::Facts;
 use crate::rule::Rule::{Free, Notes, Reads};
 use crate::rule::{Became, OFF, Row, Said};
@@ -23,9 +23,9 @@ pub const ROWS: &[Row] = &[
     ("sharding_strategy", Reads(sharding_strategy)),
     ("fsdp_reshard_after_forward", Reads(reshard_after)),
     ("reshard_after_forward", Reads(reshard_after)),
-    ("fsdp_offload_params", Notes(OFFLOAD, Allowance::Less)),
-    ("offload_params", Notes(OFFLOAD, Allowance::Less)),
-    ("cpu_offload_pin_memory", Free("how the host holds what is offloaded")),
+    ("fsdp_offload_params", Reads(offload_params)),
+    ("offload_params", Reads(offload_params)),
+    ("cpu_offload_pin_memory", Reads(pin_memory)),
     ("fsdp_activation_checkpointing", Reads(activation_checkpointing)),
     ("activation_checkpointing", Reads(activation_checkpointing)),
     ("fsdp_auto_wrap_policy", Reads(wrap_policy)),
@@ -89,6 +89,23 @@ fn reshard_after(facts: &mut Facts, said: &Said<'_>) -> Became {
             Became::Used(keys::FSDP2_RESHARD_AFTER_FORWARD)
         }
     }
+}
+
+/// `CPUOffloadPolicy`; FSDP1's offload, whose flat gradients come to the host too, is simulated as it.
+fn offload_params(facts: &mut Facts, said: &Said<'_>) -> Became {
+    if !is_on(said.value) {
+        return Became::NoMemory(OFF);
+    }
+    facts.set_text(keys::FSDP2_CPU_OFFLOAD, true, said.place);
+    Became::Used(keys::FSDP2_CPU_OFFLOAD)
+}
+
+fn pin_memory(facts: &mut Facts, said: &Said<'_>) -> Became {
+    if is_null(said.value) {
+        return Became::NoMemory(OFF);
+    }
+    facts.set_text(keys::FSDP2_CPU_OFFLOAD_PIN_MEMORY, is_on(said.value), said.place);
+    Became::Used(keys::FSDP2_CPU_OFFLOAD_PIN_MEMORY)
 }
 
 fn activation_checkpointing(facts: &mut Facts, said: &Said<'_>) -> Became {
@@ -157,7 +174,7 @@ pub fn of_trainer(facts: &mut Facts, said: &Said<'_>) -> Became {
         match word {
             "full_shard" | "auto_wrap" | "true" => {}
             "shard_grad_op" => facts.set_text(keys::FSDP2_RESHARD_AFTER_FORWARD, false, said.place),
-            "offload" => return Became::Noted(OFFLOAD.to_owned(), Allowance::Less),
+            "offload" => facts.set_text(keys::FSDP2_CPU_OFFLOAD, true, said.place),
             other => return Became::Refused(format!("FSDP's `{}` is not simulated", crate::text::brief_text(other))),
         }
     }

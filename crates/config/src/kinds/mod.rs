@@ -4,6 +4,7 @@ pub mod accelerate;
 pub mod axolotl;
 mod axolotl_values;
 pub mod deepspeed;
+mod deepspeed_offload;
 pub mod fsdp;
 pub mod grpo;
 pub mod launch;

@@ -37,6 +37,8 @@ pub const FP8: &str = "products in fp8 make copies of their operands, which is n
                        and has no upper bound";
 /// What is said of quantized weights.
 pub const QUANTIZED: &str = "these weights of 4 or 8 bits are not simulated";
+/// What is said of when ranks communicate.
+pub const TIMES: &str = "when ranks speak: no size";
 /// What is said of offloading.
 pub const OFFLOAD: &str = "what is offloaded to the host is counted on the GPU: it takes no more than that; `tonnage rehearse` runs the \
                            script";

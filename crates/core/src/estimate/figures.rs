@@ -6,6 +6,7 @@ use super::engine::Engine;
 use super::outside::Outside;
 use super::peaks::PhasePeak;
 use super::verdict::Verdict;
+use crate::host::HostMemory;
 use crate::trace::Phase;
 
 /// The safe bound of a job that surely fits nowhere; sums of it saturate.
@@ -38,6 +39,8 @@ pub struct Estimate {
     pub steady_state_bytes: u64,
     /// The CUDA context.
     pub outside: Outside,
+    /// What offloading keeps on the host, in one process; nothing of it is in the total.
+    pub host: HostMemory,
     /// An engine that generates in the trainer's process, outside what it reserves.
     pub engine: Option<Engine>,
     /// The most that is reserved and that an engine holds at one time, and the context at its highest.

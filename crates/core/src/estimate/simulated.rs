@@ -15,6 +15,7 @@ use super::verdict::{
 };
 use super::{AtPeak, Engine, Estimate, activations, breakdown, caveat, outside_bytes, pass};
 use crate::gpu::{Device, Gpu};
+use crate::host::HostMemory;
 use crate::job::{FieldError, JobError, JobSpec, REHEARSE, Strategy};
 use crate::step::{self, Repetition, SimulateError, Simulation};
 use crate::tensor::{LOWER_SIZES, TOO_LARGE};
@@ -76,6 +77,7 @@ pub struct SimulatedJob<'a> {
     parameter_count: u64,
     trainable_count: u64,
     managed_bytes: u64,
+    host: HostMemory,
     repetition: Option<Repetition>,
     work: Work,
     peaks: OnceCell<Option<Peaks>>,
@@ -155,6 +157,7 @@ impl<'a> SimulatedJob<'a> {
             parameter_count,
             trainable_count,
             managed_bytes: simulation.managed_bytes,
+            host: simulation.host,
             repetition: simulation.repetition,
             work: simulation.work,
             peaks: OnceCell::new(),
@@ -253,11 +256,13 @@ impl<'a> SimulatedJob<'a> {
             caveats: Vec::new(),
             peak_per_phase: peaks.phases.clone(),
             outside,
+            host: self.host.clone(),
             engine,
         };
         caveat::all_caveats(job, &self.trace, peaks.reserved, self.whole_model_count()?, self.repetition)
             .into_iter()
             .chain(caveat::paged_states(self.managed_bytes))
+            .chain(caveat::offloaded(job, peaks.reserved))
             .chain(self.padding.caveat(self.job, peaks.reserved))
             .for_each(|caveat| estimate.add_caveat(caveat));
         estimate.verdict = self.verdict(job, peaks, &mut estimate, detail);

@@ -150,6 +150,8 @@ names! {
     FSDP2_RESHARD_AFTER_FORWARD = "fsdp2.reshard_after_forward",
     FSDP2_SHARD_ROOT_ONLY = "fsdp2.shard_root_only",
     FSDP2_INIT = "fsdp2.init",
+    FSDP2_CPU_OFFLOAD = "fsdp2.cpu_offload",
+    FSDP2_CPU_OFFLOAD_PIN_MEMORY = "fsdp2.cpu_offload_pin_memory",
     DEEPSPEED_STAGE = "deepspeed.stage",
     DEEPSPEED_REDUCE_BUCKET_SIZE = "deepspeed.reduce_bucket_size",
     DEEPSPEED_OVERLAP_COMM = "deepspeed.overlap_comm",
@@ -158,6 +160,8 @@ names! {
     DEEPSPEED_MAX_LIVE_PARAMETERS = "deepspeed.max_live_parameters",
     DEEPSPEED_MAX_REUSE_DISTANCE = "deepspeed.max_reuse_distance",
     DEEPSPEED_SUB_GROUP_SIZE = "deepspeed.sub_group_size",
+    DEEPSPEED_OFFLOAD_OPTIMIZER = "deepspeed.offload_optimizer",
+    DEEPSPEED_OFFLOAD_PIN_MEMORY = "deepspeed.offload_pin_memory",
     PIPELINE_SCHEDULE = "pipeline.schedule",
     // keys/run.rs
     MAX_STEPS = "max_steps",

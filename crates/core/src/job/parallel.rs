@@ -3,6 +3,7 @@
 use serde::{Deserialize, Serialize};
 
 use crate::dtype::DType;
+use crate::host::HostKind;
 
 /// Ranks, and what they share.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -21,6 +22,17 @@ impl Parallel {
         match self.strategy {
             Strategy::TensorParallel { .. } | Strategy::PipelineParallel { .. } => 1,
             _ => self.world_size,
+        }
+    }
+}
+
+impl Parallel {
+    /// Whether the optimizer's step is taken on the host.
+    pub const fn steps_on_host(&self) -> bool {
+        match self.strategy {
+            Strategy::Fsdp2(Fsdp2 { cpu_offload, .. }) => cpu_offload.is_some(),
+            Strategy::DeepSpeed(DeepSpeed { offload_optimizer, .. }) => offload_optimizer.is_some(),
+            _ => false,
         }
     }
 }
@@ -117,6 +129,8 @@ pub struct DeepSpeed {
     pub max_reuse_distance: u64,
     /// Stage 3: elements of a rank's parameters that are stepped at once.
     pub sub_group_size: u64,
+    /// `offload_optimizer` to the CPU, and how the host holds it; stages 1 and 2.
+    pub offload_optimizer: Option<HostKind>,
 }
 
 impl DeepSpeed {
@@ -155,6 +169,7 @@ impl DeepSpeed {
             max_live_parameters: Self::MAX_LIVE_PARAMETERS,
             max_reuse_distance: Self::MAX_REUSE_DISTANCE,
             sub_group_size: Self::SUB_GROUP_SIZE,
+            offload_optimizer: None,
         }
     }
 }
@@ -172,6 +187,8 @@ pub struct Fsdp2 {
     pub shard_root_only: bool,
     /// When the parameters get memory.
     pub init: ShardInit,
+    /// `CPUOffloadPolicy`: how the host holds shards and gradients; states lie beside them.
+    pub cpu_offload: Option<HostKind>,
 }
 
 /// When a sharded model's parameters get memory.

@@ -68,6 +68,7 @@ fn own_loop(context: &Rc<Context>, builder: &Builder, train: impl FnOnce(&[Tenso
         parameter_count: builder.parameter_count(),
         trainable_count: parameters.iter().map(Tensor::numel).sum(),
         managed_bytes: context.managed(),
+        host: context.host_memory(),
         repetition: Some(repetition),
         other_sizes: context.take_sizes(),
     }
@@ -120,6 +121,7 @@ fn language_model(job: &JobSpec, context: &Rc<Context>, family: Family) -> Resul
         parameter_count: builder.parameter_count(),
         trainable_count,
         managed_bytes: context.managed(),
+        host: context.host_memory(),
         repetition,
         other_sizes: context.take_sizes(),
     })

@@ -1,6 +1,7 @@
 //! What simulating a job gives.
 
 use crate::building::BuildError;
+use crate::host::HostMemory;
 use crate::trace::Trace;
 use crate::work::Work;
 
@@ -20,6 +21,8 @@ pub struct Simulation {
     pub trainable_count: u64,
     /// Bytes in managed memory, outside PyTorch's allocator: states of paged optimizers.
     pub managed_bytes: u64,
+    /// What offloading keeps on the host.
+    pub host: HostMemory,
     /// How much of the training was run; `None` when nothing is trained.
     pub repetition: Option<Repetition>,
     /// What is computed and moved, phase by phase.

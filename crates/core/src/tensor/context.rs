@@ -2,7 +2,7 @@
 //! autocast, the saved-tensor hooks of checkpointing). It knows no tensor: what holds some is told here without its type.
 
 use std::any::Any;
-use std::cell::{Cell, RefCell};
+use std::cell::{Cell, OnceCell, RefCell};
 use std::ops::Deref;
 use std::rc::Rc;
 
@@ -10,6 +10,7 @@ use super::other_devices::Devices;
 use super::recorder::Recorder;
 use crate::dtype::DType;
 use crate::gpu::Device;
+use crate::host::HostMemory;
 use crate::job::TransformersVersion;
 
 /// What a hook puts off until the engine is done.
@@ -49,6 +50,8 @@ pub struct Context {
     packed_rows: Cell<bool>,
     places_first: Cell<bool>,
     transformers: Cell<TransformersVersion>,
+    /// What the process keeps on the host, recorded as if that were a device.
+    host: OnceCell<Rc<Self>>,
 }
 
 impl Deref for Context {
@@ -86,7 +89,18 @@ impl Context {
             packed_rows: Cell::new(false),
             places_first: Cell::new(false),
             transformers: Cell::default(),
+            host: OnceCell::new(),
         })
+    }
+
+    /// The host, whose tensors are those of a context of its own.
+    pub(crate) fn host(&self) -> &Rc<Self> {
+        self.host.get_or_init(|| Self::new(self.devices.own()))
+    }
+
+    /// What was kept on the host when that was most.
+    pub(crate) fn host_memory(&self) -> HostMemory {
+        self.host.get().map_or_else(HostMemory::default, |host| host.read_trace(HostMemory::of_trace))
     }
 
     /// What the device answers; another one that answers otherwise runs another program.

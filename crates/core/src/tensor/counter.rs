@@ -32,6 +32,8 @@ pub(super) struct Tally {
     written: u64,
     /// Beside as much as is written.
     read: u64,
+    /// Between host and device.
+    link: u64,
     launches: u64,
 }
 
@@ -43,6 +45,7 @@ impl Tally {
             skipped_flops: self.skipped,
             product_bytes: self.product_read.saturating_add(self.product_written),
             other_bytes: written.saturating_mul(2).saturating_add(self.read),
+            link_bytes: self.link,
             launches: self.launches,
         }
     }
@@ -58,6 +61,7 @@ impl Tally {
             product_written: self.product_written / 2,
             written: self.written / 2,
             read: self.read / 2,
+            link: self.link / 2,
             launches: self.launches / 2,
         }
     }
@@ -78,6 +82,7 @@ impl Tally {
             product_written: more(self.product_written, earlier.product_written, later.product_written),
             written: more(self.written, earlier.written, later.written),
             read: more(self.read, earlier.read, later.read),
+            link: more(self.link, earlier.link, later.link),
             launches: more(self.launches, earlier.launches, later.launches),
         };
     }
@@ -92,6 +97,7 @@ pub(super) struct Counter {
     product_written: Cell<u64>,
     written: Cell<u64>,
     read: Cell<u64>,
+    link: Cell<u64>,
     launches: Cell<u64>,
     done: RefCell<Vec<Tally>>,
     /// Phases that happen more than once, and how often.
@@ -136,6 +142,11 @@ impl Counter {
         add_to(&self.read, bytes);
     }
 
+    /// A copy moved bytes between host and device.
+    pub(super) fn link(&self, bytes: u64) {
+        add_to(&self.link, bytes);
+    }
+
     pub(super) fn count(&self, product: &Product) {
         let class = class_of(product.dtype);
         add_to(&self.flops[class], product.flops);
@@ -163,6 +174,7 @@ impl Counter {
             product_written: self.product_written.get(),
             written: self.written.get(),
             read: self.read.get(),
+            link: self.link.get(),
             launches: self.launches.get(),
         }
     }
@@ -174,6 +186,7 @@ impl Counter {
         self.product_written.set(tally.product_written);
         self.written.set(tally.written);
         self.read.set(tally.read);
+        self.link.set(tally.link);
         self.launches.set(tally.launches);
     }
 

@@ -63,20 +63,35 @@ impl Ord for Ready {
 impl Tensor {
     /// `loss.backward()`: the caller's reference to the loss stays; saved tensors go as their nodes finish.
     pub fn backward(&self) {
+        self.run_backward(false);
+    }
+
+    /// The same by an engine that runs what hooks put off when `backward()` has returned, and the first gradient is gone.
+    pub(crate) fn backward_of_engine(&self) {
+        self.run_backward(true);
+    }
+
+    fn run_backward(&self, ends_before_callbacks: bool) {
         let context = Rc::clone(self.context());
         let Some(root) = edge_of(self) else { return };
-        let seed = self.ones_like();
+        let mut seed = Some(self.ones_like());
         let _no_grad = context.set_grad_enabled(false);
         let _thread = context.enter_thread(Thread::Autograd);
         let _autocast = context.disable_autocast();
         let _module = context.enter_module(0);
         count_dependencies(&root.node);
-        deliver(root.output(), seed.detached());
+        if let Some(seed) = &seed {
+            deliver(root.output(), seed.detached());
+        }
         let mut ready = ReadyQueue { next: Some(root.node), ..Default::default() };
         while let Some(node) = ready.pop() {
             evaluate_node(&context, &node, &mut ready);
         }
+        if ends_before_callbacks {
+            seed = None;
+        }
         context.run_callbacks();
+        drop(seed);
     }
 }
 

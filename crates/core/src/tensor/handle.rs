@@ -10,6 +10,7 @@ use super::node::Node;
 use super::object::{Detached, Memory, Object, Owner, Storage};
 use super::shape::Shape;
 use crate::dtype::DType;
+use crate::host::HostKind;
 use crate::trace::{AllocationId, Category};
 
 /// Memory that one operator uses while it runs.
@@ -110,6 +111,26 @@ impl Tensor {
     /// A leaf that requires gradients: the same memory, now a parameter.
     pub(crate) fn into_parameter(self) -> Self {
         Self { history: History::Leaf(Rc::default()), ..self }
+    }
+
+    /// A contiguous tensor on the host.
+    pub(crate) fn on_host(context: &Rc<Context>, sizes: Shape, dtype: DType, held: (HostKind, Category)) -> Self {
+        let host = context.host();
+        let _stream = host.enter_stream(held.0.stream());
+        let _category = host.enter_category(held.1);
+        Self::empty(host, "empty.memory_format", sizes, dtype)
+    }
+
+    /// `tensor.to("cuda")` of one that lies on the host.
+    pub(crate) fn to_device(&self, context: &Rc<Context>) -> Self {
+        context.count_link(self.bytes());
+        Self::empty_strided(context, "_to_copy.default", self.layout().clone(), self.dtype())
+    }
+
+    /// `tensor.to("cpu")`, into memory of that kind.
+    pub(crate) fn to_host(&self, held: (HostKind, Category)) -> Self {
+        self.context().count_link(self.bytes());
+        Self::on_host(self.context(), *self.sizes(), self.dtype(), held)
     }
 
     /// A tensor that holds no device memory.

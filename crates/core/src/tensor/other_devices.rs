@@ -26,6 +26,11 @@ impl Devices {
         Self { own, others, diverged: Cell::default(), sizes: RefCell::default() }
     }
 
+    /// The device that is simulated.
+    pub(super) const fn own(&self) -> Device {
+        self.own
+    }
+
     /// Whether the other device at this place answers the same so far.
     fn agrees(&self, at: usize) -> bool {
         self.diverged.get() & (1 << at) == 0

@@ -254,6 +254,13 @@ impl Recorder {
         self.managed.get()
     }
 
+    /// Counts bytes that go between host and device.
+    pub(crate) fn count_link(&self, bytes: u64) {
+        if !self.stopped.get() {
+            self.counter.link(bytes);
+        }
+    }
+
     /// Number of phases that have begun.
     pub(crate) fn phases(&self) -> usize {
         self.trace.borrow().phases.len()

@@ -10,6 +10,7 @@ use tonnage_core::trace::{Category, PhaseKind};
 use tonnage_core::units::Bytes;
 
 use super::deployment::{model_lines, process_table};
+use super::host::host_table;
 use super::paint::{BOLD, DIM, WARN, paint_text, wrap_text};
 use super::table::{Align, Table, styled_cell};
 use super::verdict::verdict_lines;
@@ -33,6 +34,7 @@ pub fn estimate_screen(answer: &Answer, look: &Look) -> String {
     text.push_str(&process_table(&answer.deployment, answer.carriers.is_none(), look));
     text.push_str(&phase_table(estimate, look));
     text.push_str(&at_peak(estimate, look));
+    text.push_str(&host_table(estimate, answer.resolved.job.parallel.world_size, look));
     text.push_str(&model_lines(estimate, look));
     text.push_str(&caveat_lines(estimate, look));
     text

@@ -10,6 +10,7 @@ mod estimate;
 mod explain;
 mod fit;
 mod fits_from;
+mod host;
 mod legacy;
 mod paint;
 mod patch;

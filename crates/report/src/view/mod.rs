@@ -9,8 +9,8 @@ use tonnage_core::trace::Category;
 use crate::answer::{Answer, Variant, verdict_name};
 use crate::timeline_view::TimelineView;
 use parts::{
-    CarrierView, CaveatView, EngineView, GpuLoadView, GpuView, LegacyView, ModelView, OomView, Pairs, ProcessView,
-    RangeView, RoomView, TensorView, ValueView, gpu_loads, phase_bytes, room_views,
+    CarrierView, CaveatView, EngineView, GpuLoadView, GpuView, HostView, LegacyView, ModelView, OomView, Pairs,
+    ProcessView, RangeView, RoomView, TensorView, ValueView, gpu_loads, phase_bytes, room_views,
 };
 
 /// The version of all JSON documents.
@@ -71,6 +71,9 @@ struct Body<'a> {
     steady_state_bytes: u64,
     context_bytes: RangeView,
     context_source: &'a str,
+    /// Where something is offloaded.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    host_bytes: Option<HostView<'a>>,
     /// `null` without an engine in the trainer's process.
     engine_bytes: Option<EngineView<'a>>,
     bytes_by_category_at_peak: Pairs<'a, u64>,
@@ -146,6 +149,7 @@ impl<'a> Body<'a> {
             steady_state_bytes: estimate.steady_state_bytes,
             context_bytes: RangeView { low: estimate.outside.low, high: estimate.outside.high },
             context_source: estimate.outside.source,
+            host_bytes: HostView::of_estimate(estimate, job.parallel.world_size),
             engine_bytes: estimate.engine.as_ref().map(EngineView::new),
             bytes_by_category_at_peak: Pairs(
                 categories.map(|(category, bytes)| (category.name().into(), bytes)).collect(),

@@ -8,6 +8,7 @@ use tonnage_core::estimate::{
 use tonnage_core::job::guides::LegacyEstimate;
 use tonnage_core::job::{JobSpec, Provenance};
 use tonnage_core::plan::fits_from::Carrier;
+use tonnage_core::trace::Category;
 
 use crate::answer::{fit_name, verdict_name};
 
@@ -58,6 +59,33 @@ pub(super) struct EngineView<'a> {
     pub(super) awake: u64,
     pub(super) asleep: u64,
     pub(super) source: &'a str,
+}
+
+/// What a process keeps on the host, and the ranks of a machine together.
+#[derive(Serialize)]
+pub(super) struct HostView<'a> {
+    pub(super) total: u64,
+    pub(super) pinned: u64,
+    pub(super) pageable: u64,
+    pub(super) by_category: Pairs<'a, u64>,
+    pub(super) ranks_of_machine: u64,
+    pub(super) total_of_machine: u64,
+}
+
+impl HostView<'_> {
+    pub(super) fn of_estimate(estimate: &Estimate, world_size: u64) -> Option<Self> {
+        let host = &estimate.host;
+        let (ranks_of_machine, total_of_machine) = host.of_machine(world_size);
+        let category = |(category, bytes): &(Category, u64)| (category.name().into(), *bytes);
+        (host.bytes() > 0).then(|| Self {
+            total: host.bytes(),
+            pinned: host.pinned_bytes,
+            pageable: host.pageable_bytes,
+            by_category: Pairs(host.by_category.iter().map(category).collect()),
+            ranks_of_machine,
+            total_of_machine,
+        })
+    }
 }
 
 #[derive(Serialize)]

@@ -1,6 +1,7 @@
 //! What an estimate does not know, said with the estimate.
 
 mod of_gpu;
+mod of_host;
 mod of_model;
 mod of_setup;
 
@@ -8,6 +9,7 @@ use crate::job::JobSpec;
 use crate::step::Repetition;
 use crate::trace::Trace;
 use of_gpu::{old_gpu, shared_with_host};
+pub(super) use of_host::offloaded;
 use of_model::{
     context_caveat, convolution_caveat, count_caveat, cudnn_caveat, device_caveat, garbage_collection, generic_caveat,
     judge_caveat, liger_caveat, linear_attention, loop_of_shards, loss_scaling, math_attention, plain_loop,

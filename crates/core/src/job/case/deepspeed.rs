@@ -3,7 +3,10 @@
 use serde::Deserialize;
 use serde_json::{Map, Value};
 
-use super::{CaseLora, CasePrecision, checkpoint_policy, clip_spec, default_model, model_of_case, plain_job};
+use super::{
+    CaseLora, CaseOffload, CasePrecision, checkpoint_policy, clip_spec, default_model, model_of_case, plain_job,
+};
+use crate::host::HostKind;
 use crate::job::{DeepSpeed, JobError, JobSpec, OptimizerKind, Parallel, Strategy, Task};
 
 /// A case of kind `deepspeed`.
@@ -40,6 +43,7 @@ struct Zero {
     stage3_param_persistence_threshold: u64,
     stage3_max_live_parameters: u64,
     stage3_max_reuse_distance: u64,
+    offload_optimizer: Option<CaseOffload>,
 }
 
 impl Default for Zero {
@@ -54,6 +58,7 @@ impl Default for Zero {
             stage3_param_persistence_threshold: DeepSpeed::PARAM_PERSISTENCE_THRESHOLD,
             stage3_max_live_parameters: DeepSpeed::MAX_LIVE_PARAMETERS,
             stage3_max_reuse_distance: DeepSpeed::MAX_REUSE_DISTANCE,
+            offload_optimizer: None,
         }
     }
 }
@@ -69,6 +74,7 @@ impl Zero {
             max_live_parameters: self.stage3_max_live_parameters,
             max_reuse_distance: self.stage3_max_reuse_distance,
             sub_group_size: self.sub_group_size,
+            offload_optimizer: self.offload_optimizer.map(|offload| HostKind::pinned(offload.pin_memory)),
         }
     }
 }

@@ -84,6 +84,23 @@ impl CasePrecision {
     }
 }
 
+/// What is offloaded to the CPU: arguments of `CPUOffloadPolicy`, or DeepSpeed's `offload_optimizer`.
+#[derive(Clone, Copy, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct CaseOffload {
+    #[serde(default, rename = "device")]
+    _device: Cpu,
+    pin_memory: bool,
+}
+
+/// The one device that is offloaded to.
+#[derive(Clone, Copy, Default, Deserialize)]
+#[serde(rename_all = "lowercase")]
+enum Cpu {
+    #[default]
+    Cpu,
+}
+
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct CaseLora {

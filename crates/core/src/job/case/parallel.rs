@@ -4,8 +4,11 @@ use serde::Deserialize;
 use serde_json::{Map, Value};
 
 use super::trainer::CaseQuantization;
-use super::{CaseLora, CasePrecision, checkpoint_policy, clip_spec, default_model, model_of_case, plain_job};
+use super::{
+    CaseLora, CaseOffload, CasePrecision, checkpoint_policy, clip_spec, default_model, model_of_case, plain_job,
+};
 use crate::dtype::DType;
+use crate::host::HostKind;
 use crate::job::{Ddp, Framework, Fsdp2, JobError, JobSpec, OptimizerKind, Parallel, ShardInit, Strategy, Task};
 
 /// A case of kind `parallel`.
@@ -36,6 +39,7 @@ pub(super) struct Case {
     reshard_after_forward: bool,
     shard_root_only: bool,
     init: ShardInit,
+    cpu_offload: Option<CaseOffload>,
     lora: Option<CaseLora>,
     quantization: Option<CaseQuantization>,
     #[serde(rename = "note")]
@@ -86,6 +90,7 @@ impl Default for Case {
             reshard_after_forward: true,
             shard_root_only: false,
             init: ShardInit::Meta,
+            cpu_offload: None,
             lora: None,
             quantization: None,
             _note: String::new(),
@@ -124,6 +129,10 @@ impl Case {
             reshard_after_forward: self.reshard_after_forward,
             shard_root_only: self.shard_root_only,
             init: self.init,
+            cpu_offload: match self.cpu_offload {
+                Some(offload) => Some(HostKind::pinned(offload.pin_memory)),
+                None => None,
+            },
         }
     }
 }

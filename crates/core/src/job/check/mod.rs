@@ -2,6 +2,7 @@
 
 mod agi2;
 mod flash_attn;
+mod offload;
 pub(super) mod preference;
 mod quantization;
 mod router_loss;

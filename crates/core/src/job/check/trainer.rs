@@ -228,6 +228,7 @@ pub(super) fn fits_ranks(job: &JobSpec) -> Result<(), JobError> {
     if let Strategy::Fsdp2(_) = job.parallel.strategy {
         shards::fits_shards(job)?;
     }
+    super::offload::fits_offload(job)?;
     match (job.task.facts().spreading(), job.parallel.strategy) {
         (_, Strategy::None) | (Spreading::Ranks, _) | (Spreading::OwnRanks, Strategy::AllReduce) => return Ok(()),
         (Spreading::OwnRanks, _) => {

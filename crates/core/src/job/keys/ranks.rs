@@ -24,7 +24,7 @@ pub(super) const INITS: Kind = Kind::Choice(&[
     ("full", "materialised in full, sharded after"),
 ]);
 
-pub(super) const KEYS: [Key; 23] = [
+pub(super) const KEYS: [Key; 27] = [
     Key {
         name: names::WORLD_SIZE,
         kind: Kind::Size { min: 1, max: 1 << 20 },
@@ -128,6 +128,20 @@ pub(super) const KEYS: [Key; 23] = [
         example: "\"full\"",
     },
     Key {
+        name: names::FSDP2_CPU_OFFLOAD,
+        kind: Kind::Switch,
+        default: Default::Fixed("false", "PyTorch's default"),
+        doc: "CPUOffloadPolicy: shards, their gradients and the optimizer's states lie on the host, where the step is taken",
+        example: "true",
+    },
+    Key {
+        name: names::FSDP2_CPU_OFFLOAD_PIN_MEMORY,
+        kind: Kind::Switch,
+        default: Default::Fixed("true", "PyTorch's default"),
+        doc: "CPUOffloadPolicy(pin_memory=...): shards and gradients are page-locked, in blocks of powers of two",
+        example: "false",
+    },
+    Key {
         name: names::DEEPSPEED_STAGE,
         kind: Kind::Size { min: 1, max: 3 },
         default: Default::Fixed("2", "the stage most recipes use"),
@@ -183,6 +197,20 @@ pub(super) const KEYS: [Key; 23] = [
         default: Default::Fixed("1000000000", "DeepSpeed's default"),
         doc: "elements of a rank's weights that stage 3 steps at once",
         example: "100000000",
+    },
+    Key {
+        name: names::DEEPSPEED_OFFLOAD_OPTIMIZER,
+        kind: Kind::Switch,
+        default: Default::Fixed("false", "DeepSpeed's default"),
+        doc: "offload_optimizer to the CPU: fp32 weights, their gradient and the optimizer's states lie on the host, at stages 1 and 2",
+        example: "true",
+    },
+    Key {
+        name: names::DEEPSPEED_OFFLOAD_PIN_MEMORY,
+        kind: Kind::Switch,
+        default: Default::Fixed("true", "DeepSpeed 0.19.8's default"),
+        doc: "offload_optimizer.pin_memory: what is offloaded is page-locked, in blocks of powers of two, but for the states",
+        example: "false",
     },
     Key {
         name: names::PIPELINE_SCHEDULE,

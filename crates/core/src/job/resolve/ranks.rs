@@ -5,6 +5,7 @@ use serde_json::Value;
 
 use super::chooser::Chooser;
 use crate::dtype::DType;
+use crate::host::HostKind;
 use crate::job::{Ddp, DeepSpeed, Fsdp2, JobError, Parallel, Strategy, TaskName};
 
 /// Rows of a rank's pass: said, or for HRM, whose step is one pass, what `global_batch_size` leaves to each rank
@@ -129,7 +130,10 @@ fn resolve_deepspeed(choose: &mut Chooser<'_>, hidden_size: Option<u64>) -> Deep
         elements => elements,
     };
     let overlap_comm = choose.switch_or(keys::DEEPSPEED_OVERLAP_COMM, own.overlap_comm, "DeepSpeed's default");
-    let options = DeepSpeed { reduce_bucket_size, overlap_comm, ..auto.unwrap_or(own) };
+    let offloads = choose.take_switch(keys::DEEPSPEED_OFFLOAD_OPTIMIZER);
+    let pin_memory = offloads && choose.take_switch(keys::DEEPSPEED_OFFLOAD_PIN_MEMORY);
+    let offload_optimizer = offloads.then(|| HostKind::pinned(pin_memory));
+    let options = DeepSpeed { reduce_bucket_size, overlap_comm, offload_optimizer, ..auto.unwrap_or(own) };
     if stage != 3 {
         return options;
     }
@@ -159,7 +163,10 @@ fn resolve_fsdp2(choose: &mut Chooser<'_>) -> Result<Fsdp2, JobError> {
         ("meta", "what large models need")
     };
     let init = choose.word_or(keys::FSDP2_INIT, init, why)?;
-    Ok(Fsdp2 { param_dtype, reduce_dtype, reshard_after_forward, shard_root_only, init })
+    let cpu_offload = choose.take_switch(keys::FSDP2_CPU_OFFLOAD);
+    let pin_memory = cpu_offload && choose.take_switch(keys::FSDP2_CPU_OFFLOAD_PIN_MEMORY);
+    let cpu_offload = cpu_offload.then(|| HostKind::pinned(pin_memory));
+    Ok(Fsdp2 { param_dtype, reduce_dtype, reshard_after_forward, shard_root_only, init, cpu_offload })
 }
 
 fn resolve_dtype(choose: &mut Chooser<'_>, key: &str, rule: &str) -> Option<DType> {

@@ -1,6 +1,6 @@
 //! Gradients on their way to a rank's partition, as hooks and the end of backward move them.
 
-use std::cell::{Cell, RefCell};
+use std::cell::{Cell, OnceCell, RefCell};
 use std::rc::Rc;
 
 use crate::dtype::DType;
@@ -9,6 +9,7 @@ use crate::op::full;
 use crate::tensor::{Context, Layout, Shape, Tensor};
 use crate::trace::Category;
 
+use super::offload::Offload;
 use super::partition::Partition;
 
 /// `reduction_stream`, the only side stream.
@@ -21,6 +22,8 @@ pub(super) struct Gradients {
     pub dtype: DType,
     pub partition: Partition,
     options: DeepSpeed,
+    /// `offload_optimizer`, made when the optimizer is.
+    offload: OnceCell<Offload>,
     pub is_boundary: Cell<bool>,
     /// Whether the end of the pass that runs is asked for.
     is_queued: Cell<bool>,
@@ -62,6 +65,7 @@ impl Gradients {
             dtype,
             partition,
             options,
+            offload: OnceCell::new(),
             is_boundary: Cell::new(true),
             is_queued: Cell::new(false),
             bucket: RefCell::default(),
@@ -82,6 +86,13 @@ impl Gradients {
             let gradients = Rc::clone(shared);
             shared.context.queue_callback(move || gradients.allreduce_gradients());
         }
+    }
+
+    /// What lies on the host, if the optimizer is there.
+    pub(super) fn offload(&self) -> Option<&Offload> {
+        let kind = self.options.offload_optimizer?;
+        let sizes = (&self.partition, self.parameters.as_slice());
+        Some(self.offload.get_or_init(|| Offload::new(&self.context, kind, sizes, self.dtype)))
     }
 
     fn setup_buckets(&self) {
@@ -111,6 +122,12 @@ impl Gradients {
             }
         }
         let mut bucket = self.bucket.borrow_mut();
+        if parameter.numel() > size && self.options.offload_optimizer.is_some() {
+            // It may be reduced on another stream than the one that made it.
+            let _category = self.context.enter_category(Category::Gradient);
+            let clone = full(&self.context, "clone.default", parameter.sizes(), parameter.dtype());
+            parameter.set_grad(Some(clone));
+        }
         if parameter.numel() <= size
             && let Some(buffer) = bucket.buffers.get(bucket.index)
         {
@@ -129,8 +146,8 @@ impl Gradients {
         let _stream = self.options.overlap_comm.then(|| self.context.enter_stream(REDUCTION_STREAM));
         self.average(&params);
         for at in params {
-            if self.partition.own_part(at).is_some() {
-                self.copy_into_partition(at);
+            if let Some(part) = self.partition.own_part(at) {
+                self.copy_into_partition(at, part);
             } else if self.options.stage == 2
                 && let Some(parameter) = self.parameters.get(at)
             {
@@ -160,8 +177,11 @@ impl Gradients {
         }
     }
 
-    fn copy_into_partition(&self, at: usize) {
+    fn copy_into_partition(&self, at: usize, part: u64) {
         let Some(parameter) = self.parameters.get(at) else { return };
+        if let Some(offload) = self.offload() {
+            return offload.copy_gradient(at, parameter, part, self.is_boundary.get());
+        }
         let _category = self.context.enter_category(Category::Gradient);
         let whole = || self.own().map(|(_, parameter, _)| parameter.numel()).sum();
         let mut buffer = self.grads_in_partition.borrow_mut();
@@ -191,6 +211,17 @@ impl Gradients {
     /// `independent_gradient_partition_epilogue`: what backward left in the bucket is reduced.
     fn epilogue(&self) {
         self.reduce_ipg_grads();
+        if self.options.offload_optimizer.is_none() {
+            self.sum_up_parts();
+        }
+        let buffers = std::mem::take(&mut self.bucket.borrow_mut().buffers);
+        drop(buffers);
+        self.grads_in_partition.replace(None);
+        self.parameters.iter().for_each(|parameter| parameter.set_grad(None));
+    }
+
+    /// Gradients of this rank's partition are added to those of earlier passes; the last pass hands them over.
+    fn sum_up_parts(&self) {
         let latest: Vec<Tensor> = self.own().filter_map(|(_, parameter, _)| parameter.grad()).collect();
         // Later passes are added in place.
         let summed = self.all_grad_tensors.borrow().clone().unwrap_or_else(|| latest.clone());
@@ -202,10 +233,6 @@ impl Gradients {
             Some(summed)
         };
         self.all_grad_tensors.replace(summed);
-        let buffers = std::mem::take(&mut self.bucket.borrow_mut().buffers);
-        drop(buffers);
-        self.grads_in_partition.replace(None);
-        self.parameters.iter().for_each(|parameter| parameter.set_grad(None));
     }
 
     /// `get_flat_partition(return_tensor_list=True)`: views of the gradients, cut to the partition.

@@ -1,9 +1,11 @@
 //! DeepSpeed's ZeRO stages 1 and 2 (deepspeed/runtime/zero/stage_1_and_2.py, 0.19.8): weights in one flat tensor, fp32 master
 //! weights and optimizer state for a rank's partition of it, gradients reduced from a buffer of `reduce_bucket_size` elements.
 //!
-//! Stage 3 is in `stage3`. `partition` says what lies where, `gradients` is what hooks do in backward, `step` the optimizer.
+//! Stage 3 is in `stage3`. `partition` says what lies where, `gradients` is what hooks do in backward, `step` the optimizer, `offload`
+//! what lies on the host.
 
 mod gradients;
+mod offload;
 mod partition;
 mod stage3;
 mod step;
@@ -70,6 +72,9 @@ impl ZeroStage12 {
     /// This rank's fp32 weights: its partition is cloned, then cast.
     fn master(&self) -> Tensor {
         let context = self.flat.context();
+        if let Some(offload) = self.gradients.offload() {
+            return offload.master(&self.flat, self.gradients.partition.elements);
+        }
         let _category = context.enter_category(Category::Parameter);
         let clone = full(context, "clone.default", &[self.gradients.partition.elements], self.flat.dtype());
         clone.to(DType::Float32).into_parameter()
@@ -107,8 +112,10 @@ impl Wrapper for ZeroStage12 {
     fn optimizer(&self, job: &JobSpec) -> Box<dyn Optimizer> {
         let master = self.master();
         // `initialize_optimizer_states` makes a gradient and forgets it; the state comes with the first step.
-        let elements = self.gradients.partition.elements;
-        drop(full(self.flat.context(), "zeros.default", &[elements], DType::Float32));
+        if self.gradients.offload().is_none() {
+            let elements = self.gradients.partition.elements;
+            drop(full(self.flat.context(), "zeros.default", &[elements], DType::Float32));
+        }
         let optimizer = optimizer::build(job.optimizer, std::slice::from_ref(&master));
         let clips = job.clip_grad_norm.is_some();
         Box::new(ZeroOptimizer::new(optimizer, master, Rc::clone(&self.gradients), clips))

@@ -69,6 +69,11 @@ impl ZeroOptimizer {
 
 impl Optimizer for ZeroOptimizer {
     fn step(&mut self) {
+        if let Some(offload) = self.gradients.offload() {
+            offload.agree_on_step(self.gradients.dtype);
+            self.optimizer.step();
+            return offload.end_step();
+        }
         let averaged = self.gradients.averaged.take();
         self.check_overflow(&averaged);
         let scaled = self.global_norm(&averaged);

@@ -22,9 +22,12 @@ pub(super) fn foreach_all_gather(group: &ParamGroup) -> Tensor {
     let _stream = context.enter_stream(ALL_GATHER_COPY_IN_STREAM);
     let _category = context.enter_category(Category::Communication);
     let flat = |numel, dtype| Tensor::empty(context, "FSDP::all_gather", Shape::new(&[numel]), dtype);
-    let cast = |param: &&FsdpParam| param.precision.param_dtype.is_some();
+    let from_host = group.params.iter().filter(|param| param.cpu_offload.is_some());
+    let _from_host: Vec<Tensor> = from_host.map(|param| param.all_gather_input(context)).collect();
+    // Those from the host are cast one by one.
+    let cast = |param: &&FsdpParam| param.precision.param_dtype.is_some() && param.cpu_offload.is_none();
     let to_cast = group.params.iter().filter(cast).map(|param| param.sharded_data().numel());
-    let cast_dtype = group.params.iter().find_map(|param| param.precision.param_dtype);
+    let cast_dtype = group.params.iter().filter(cast).find_map(|param| param.precision.param_dtype);
     let _cast_inputs = cast_dtype.map(|dtype| flat(total(to_cast), dtype));
     let bytes =
         total(group.params.iter().map(FsdpParam::gathered_bytes_per_rank)).saturating_mul(group.mesh.world_size);

@@ -111,8 +111,7 @@ impl ParamGroup {
     fn copy_shards(&self) {
         let mut all_gather_input = None;
         for param in &self.params {
-            let data = param.sharded_data();
-            all_gather_input = Some(param.precision.param_dtype.map_or_else(|| data.clone(), |dtype| data.to(dtype)));
+            all_gather_input = Some(param.all_gather_input(&self.comm.context));
             param.alloc_all_gather_output();
         }
         drop(all_gather_input);

@@ -10,8 +10,8 @@ use crate::op::full;
 use crate::tensor::{Context, Shape, Tensor};
 use crate::trace::Category;
 
+use super::Mesh;
 use super::param::{FsdpParam, ShardSizes};
-use super::{Mesh, Precision};
 
 /// What `fully_shard` was called on.
 pub(super) struct Unit {
@@ -67,7 +67,10 @@ impl Shards<'_> {
             let shard = |placed: &Placed| {
                 let PlacedKind::Parameter { dtype, .. } = placed.kind else { return None };
                 let sizes = self.shard_sizes(&placed.tensor);
-                let data = self.empty_parameter("new_zeros.default", sizes.padded, dtype);
+                let mut data = self.device_parameter("new_zeros.default", sizes.padded, dtype);
+                if let Some(kind) = self.policy.cpu_offload {
+                    data = data.to_host((kind, Category::Parameter));
+                }
                 Some(self.fsdp_param(&placed.tensor, data, sizes))
             };
             Unit { module, params: of_unit.iter().filter_map(shard).collect() }
@@ -123,7 +126,8 @@ impl Shards<'_> {
     }
 
     fn replace_tied(&self, local: &mut Local, parameter: &Tensor) {
-        if local.unsharded.is_same(parameter) {
+        // On the host it stays what it is: pages are pinned later.
+        if local.unsharded.is_same(parameter) && self.policy.cpu_offload.is_none() {
             local.data = self.empty_parameter("empty_permuted.default", local.sizes.local, local.data.dtype());
         }
     }
@@ -136,7 +140,15 @@ impl Shards<'_> {
         }
     }
 
+    /// A shard that gets its memory where it stays.
     fn empty_parameter(&self, op: &'static str, sizes: Shape, dtype: DType) -> Tensor {
+        match self.policy.cpu_offload {
+            Some(kind) => Tensor::on_host(self.context, sizes, dtype, (kind, Category::Parameter)),
+            None => self.device_parameter(op, sizes, dtype),
+        }
+    }
+
+    fn device_parameter(&self, op: &'static str, sizes: Shape, dtype: DType) -> Tensor {
         let _category = self.context.enter_category(Category::Parameter);
         full(self.context, op, &sizes, dtype)
     }
@@ -146,8 +158,7 @@ impl Shards<'_> {
     }
 
     fn fsdp_param(&self, unsharded: &Tensor, data: Tensor, sizes: ShardSizes) -> FsdpParam {
-        let precision = Precision::new(self.policy, data.dtype());
-        FsdpParam::new(unsharded.clone(), data, sizes, self.mesh, precision)
+        FsdpParam::new(unsharded.clone(), data, sizes, self.mesh, self.policy)
     }
 }
 

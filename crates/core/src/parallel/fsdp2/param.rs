@@ -1,8 +1,11 @@
 //! One parameter under FSDP2 (_fsdp_param.py, `FSDPParam`).
 
 use std::cell::RefCell;
+use std::rc::Rc;
 
-use crate::tensor::{Layout, Shape, Tensor};
+use crate::host::HostKind;
+use crate::job::Fsdp2;
+use crate::tensor::{Context, Layout, Shape, Tensor};
 use crate::trace::Category;
 
 use super::{Mesh, Precision};
@@ -37,21 +40,31 @@ pub(super) struct FsdpParam {
     /// `unsharded_accumulated_grad`
     accumulated_grad: RefCell<Option<Tensor>>,
     pub precision: Precision,
+    /// How the host holds the shard and its gradient.
+    pub cpu_offload: Option<HostKind>,
     world_size: u64,
 }
 
 impl FsdpParam {
     /// A parameter over its padded shard.
-    pub(super) fn new(unsharded: Tensor, data: Tensor, sizes: ShardSizes, mesh: Mesh, precision: Precision) -> Self {
+    pub(super) fn new(unsharded: Tensor, data: Tensor, sizes: ShardSizes, mesh: Mesh, policy: &Fsdp2) -> Self {
+        let precision = Precision::new(policy, data.dtype());
         let sharded = data.alias(Layout::contiguous(sizes.local));
         let sharded = if unsharded.requires_grad() { sharded.into_parameter() } else { sharded };
         let world_size = mesh.world_size;
-        Self { unsharded, sharded, data, accumulated_grad: RefCell::default(), precision, world_size }
+        let cpu_offload = policy.cpu_offload;
+        Self { unsharded, sharded, data, accumulated_grad: RefCell::default(), precision, cpu_offload, world_size }
     }
 
     /// The padded shard.
     pub(super) const fn sharded_data(&self) -> &Tensor {
         &self.data
+    }
+
+    /// `all_gather_inputs`: the padded shard as it is gathered, copied from the host and cast where it must be.
+    pub(super) fn all_gather_input(&self, context: &Rc<Context>) -> Tensor {
+        let data = if self.cpu_offload.is_some() { self.data.to_device(context) } else { self.data.clone() };
+        self.precision.param_dtype.map_or_else(|| data.clone(), |dtype| data.to(dtype))
     }
 
     /// Bytes of the padded shard in the dtype that is gathered.
@@ -98,8 +111,15 @@ impl FsdpParam {
 
     /// A view of the reduced gradients becomes this parameter's, or is added to the one that is there.
     pub(super) fn accumulate_sharded_grad(&self, reduce_output: &Tensor) {
-        if self.sharded.grad().is_none() {
-            self.sharded.set_grad(Some(reduce_output.alias(self.sharded.layout().clone())));
+        let is_first = self.sharded.grad().is_none();
+        let grad = reduce_output.alias(self.sharded.layout().clone());
+        let grad = match self.cpu_offload {
+            None => grad,
+            // A copy that is added at once waits for it, and is not pinned.
+            Some(kind) => grad.to_host((if is_first { kind } else { HostKind::Pageable }, Category::Gradient)),
+        };
+        if is_first {
+            self.sharded.set_grad(Some(grad));
         }
     }
 }

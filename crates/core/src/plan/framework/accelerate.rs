@@ -23,6 +23,8 @@ pub(super) fn launch_lines(key: &str, value: &str) -> Option<Vec<Line>> {
         (keys::PARALLEL, "fsdp2") => {
             as_launcher("--use_fsdp --fsdp_version 2 --fsdp_auto_wrap_policy TRANSFORMER_BASED_WRAP")
         }
+        (keys::FSDP2_CPU_OFFLOAD, _) => as_launcher("--fsdp_offload_params true"),
+        (keys::DEEPSPEED_OFFLOAD_OPTIMIZER, _) => as_launcher("--offload_optimizer_device cpu"),
         (keys::PARALLEL, "zero1") => Some(vec![
             Line::Launcher("--use_deepspeed --zero_stage 1".to_owned()),
             Line::Remark(

@@ -20,6 +20,9 @@ pub(super) fn config_lines(key: &str, value: &str) -> Option<Vec<Line>> {
             Line::Config("\"bf16\": {\"enabled\": true}".to_owned()),
             Line::Remark("DeepSpeed keeps fp32 weights beside those in bf16, which the estimate leaves out".to_owned()),
         ]),
+        (keys::DEEPSPEED_OFFLOAD_OPTIMIZER, _) => {
+            as_config("\"zero_optimization\": {\"offload_optimizer\": {\"device\": \"cpu\"}}")
+        }
         (keys::PARALLEL, "zero1") => as_config("\"zero_optimization\": {\"stage\": 1}"),
         (keys::PARALLEL, "fsdp2") => Some(vec![
             Line::Config("\"zero_optimization\": {\"stage\": 3}".to_owned()),

@@ -44,6 +44,11 @@ pub(super) fn code_lines(job: &JobSpec, key: &str, value: &str) -> Vec<Line> {
         }
         (keys::LORA_TARGETS, _) => return Vec::new(),
         (keys::PARALLEL, "fsdp2") => "fully_shard(layer) for every layer, then fully_shard(model)".to_owned(),
+        (keys::FSDP2_CPU_OFFLOAD, _) => "fully_shard(..., offload_policy=CPUOffloadPolicy())".to_owned(),
+        (keys::DEEPSPEED_OFFLOAD_OPTIMIZER, _) => {
+            "deepspeed.initialize(config={\"zero_optimization\": {\"offload_optimizer\": {\"device\": \"cpu\"}}})"
+                .to_owned()
+        }
         (keys::PARALLEL, "zero1") => {
             "optimizer = ZeroRedundancyOptimizer(model.parameters(), optimizer_class=torch.optim.AdamW)".to_owned()
         }

@@ -10,6 +10,7 @@ mod lengths;
 mod loss;
 pub mod micro_batch;
 mod nodes;
+mod offload;
 mod optimizer;
 mod precision;
 pub mod segments;
@@ -114,6 +115,7 @@ pub const REMEDIES: &[&Remedy] = &[
     &sharding::FSDP2,
     &sharding::TWICE_THE_GPUS,
     &sharding::BUCKET_VIEWS,
+    &offload::TO_HOST,
     &weights::LORA,
     &weights::NO_REFERENCE,
     &weights::PRECOMPUTED_REFERENCE,

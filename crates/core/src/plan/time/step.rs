@@ -58,6 +58,7 @@ pub fn step_time(simulated: &SimulatedJob<'_>, gpu: &Gpu) -> Result<Option<StepT
         step.add_judge(job, grpo, &speed, steps)?;
         step.add_engine(job, grpo, &speed, steps)?;
     }
+    step.add_host_link(simulated.work(), job, steps);
     step.add_links(simulated, &speed);
     step.add_pipeline(job);
     step.time.seconds = step.parts.iter().fold(Range::default(), |sum, part| sum.plus(part.seconds));
@@ -127,6 +128,18 @@ impl StepTime {
             self.add_part("weights to the woken engine", over_host_link(copy));
         }
         Ok(())
+    }
+
+    /// What is offloaded crosses the host's link beside the kernels, as far as it hides behind them.
+    fn add_host_link(&mut self, work: &Work, job: &JobSpec, steps: u64) {
+        let bytes: u64 = work.mean_of_steps(steps).iter().map(|(_, amount)| amount.link_bytes).sum();
+        self.add_part(
+            "to and from the host",
+            over_host_link(bytes as f64).times(assumed_range("exposed_communication")),
+        );
+        if job.parallel.steps_on_host() {
+            self.notes.push("how long the optimizer's step takes on the host is not known".to_owned());
+        }
     }
 
     fn add_links(&mut self, simulated: &SimulatedJob<'_>, speed: &Speed) {

@@ -4,6 +4,7 @@ use std::rc::Rc;
 
 use crate::building::{BuildError, FourBit, Quantization};
 use crate::dtype::DType;
+use crate::host::HostMemory;
 use crate::job::{GrpoSpec, JobSpec, JudgePhase, JudgePlace, JudgeSpec, JudgeWeights, Task};
 use crate::model::family::{ForwardCall, Model};
 use crate::op::full;
@@ -143,6 +144,7 @@ pub fn simulate_judge(job: &JobSpec) -> Result<Option<Simulation>, SimulateError
         parameter_count,
         trainable_count: 0,
         managed_bytes: 0,
+        host: HostMemory::default(),
         repetition: None,
         other_sizes: Vec::new(),
     }))
