@@ -52,6 +52,7 @@ def write_timeline(c):
                 count += 1; ids[event["addr"]] = count
                 line(["a", count, event["size"], "?", "", "temporary"])
             elif event["addr"] in ids: line(["f", ids.pop(event["addr"])])
+        line(["p", "end", c["steps"]])
 
 
 def full_case(c):
