@@ -36,8 +36,7 @@ pub(crate) fn is_noise(text: &str) -> bool {
         "Nothing to sync",
         "already completing or completed",
         "ACPI ",
-        // Lists of files.
-        "rw-r-",
+        "rw-r-", // Lists of files.
         "rwxr-",
         "rw-rw-",
         "_inductor/select_algorithm.py",
@@ -142,44 +141,46 @@ const ANSWERED: &[&str] = &[
     "default value",
 ];
 
+/// Words by which loggers, compilers and package managers call a line an error.
+const LEVELS: &[&str] = &[
+    "ERROR",
+    "FATAL",
+    "CRITICAL",
+    "fatal error",
+    "Fatal error",
+    "panic: ",
+    "***  Error",
+    "panicked at ",
+    "Check failed: ",
+    "[E ",
+    "[F ",
+    "] E ",
+    "rror! ",
+    "terminate called",
+    "make: *** [",
+    "CMake Error at ",
+    "Error is not recoverable",
+    "npm ERR! ",
+    "npm error ",
+    "forrtl: ",
+    "Fortran runtime error: ",
+    "nvcc fatal ",
+    "ASSERT FAILED",
+    "[Fatal]",
+    "OMP: Error #",
+    "Exception in thread \"main\"",
+    "luajit: ",
+    "/ld: cannot find ",
+    "Error(s) in loading state_dict for ",
+    "CUresult error",
+    "cuda error ",
+    "CUDA error ",
+    // docker build's last line.
+    "' returned a non-zero code: ",
+];
+
 /// Whether the line calls itself an error, as loggers, compilers and package managers do.
 pub(crate) fn is_error(text: &str) -> bool {
-    const LEVELS: &[&str] = &[
-        "ERROR",
-        "FATAL",
-        "CRITICAL",
-        "fatal error",
-        "Fatal error",
-        "panic: ",
-        "***  Error",
-        "panicked at ",
-        "Check failed: ",
-        "[E ",
-        "[F ",
-        "] E ",
-        "rror! ",
-        "terminate called",
-        "make: *** [",
-        "CMake Error at ",
-        "Error is not recoverable",
-        "npm ERR! ",
-        "npm error ",
-        "forrtl: ",
-        "Fortran runtime error: ",
-        "nvcc fatal ",
-        "ASSERT FAILED",
-        "[Fatal]",
-        "OMP: Error #",
-        "Exception in thread \"main\"",
-        "luajit: ",
-        "/ld: cannot find ",
-        "Error(s) in loading state_dict for ",
-        "CUresult error",
-        "cuda error ",
-        "CUDA error ",
-        // docker build's last line.
-        "' returned a non-zero code: ",
-    ];
     // Losses are errors too, and numbers; what stands in backticks is talked of.
     let stated = ["Error: ", "error: ", "fatal: "].iter().any(|words| {
         let head = text_before(text, words).unwrap_or_default();
@@ -322,6 +323,44 @@ fn is_of_compiler(text: &str) -> bool {
         && parts.next().is_some_and(|said| ![" note: ", "warning"].iter().any(|word| has_phrase(said, word)))
 }
 
+/// What a line says beside such words that does not end a job.
+const NOT_GRAVE: &[&str] = &[
+    "0 failed",
+    "failed: 0",
+    "no fail",
+    "0 error",
+    "no error",
+    "No error",
+    "ignored",
+    "gnoring",
+    "retry",
+    "etrying",
+    "Warning",
+    "WARN",
+    "inished",
+    "omplete",
+    "uccess",
+    // Training that stops because nothing gets better.
+    "early",
+    "arly stop",
+    "not improve",
+    // Figures that are not what they should be.
+    "converge",
+    " better",
+    "baseline",
+    " beat ",
+    // People who ask.
+    " I ",
+    "nybody",
+    "nyone",
+    "omeone",
+    // What is left behind does not end a job.
+    "to delete",
+    "to remove",
+    "emporary",
+    "xcluded",
+];
+
 /// Whether a line speaks of an error though it has no level: enough for the very last.
 pub(crate) fn may_be_error(text: &str) -> bool {
     const WORDS: &[&str] = &[
@@ -337,42 +376,6 @@ pub(crate) fn may_be_error(text: &str) -> bool {
         "timed out",
         "times out",
     ];
-    const ANSWERS: &[&str] = &[
-        "0 failed",
-        "failed: 0",
-        "no fail",
-        "0 error",
-        "no error",
-        "No error",
-        "ignored",
-        "gnoring",
-        "retry",
-        "etrying",
-        "Warning",
-        "WARN",
-        "inished",
-        "omplete",
-        "uccess",
-        // Training that stops because nothing gets better.
-        "early",
-        "arly stop",
-        "not improve",
-        // Figures that are not what they should be.
-        "converge",
-        " better",
-        "baseline",
-        " beat ",
-        // People who ask.
-        " I ",
-        "nybody",
-        "nyone",
-        "omeone",
-        // What is left behind does not end a job.
-        "to delete",
-        "to remove",
-        "emporary",
-        "xcluded",
-    ];
     // `failed requests: 3`
     let is_number = |(_, said): (&str, &str)| said.trim_end_matches('%').parse::<f64>().is_ok();
     let is_stated = text.rsplit_once(": ").is_some_and(is_number) && !has_phrase(text, "rror code");
@@ -382,7 +385,7 @@ pub(crate) fn may_be_error(text: &str) -> bool {
         && !tries_again(text)
         && !text.ends_with(':')
         && WORDS.iter().any(|word| has_phrase(text, word))
-        && !ANSWERS.iter().any(|answer| has_phrase(text, answer))
+        && !NOT_GRAVE.iter().any(|answer| has_phrase(text, answer))
 }
 
 /// An exception as Python shows the object: `ValueError('no such column')`.

@@ -222,6 +222,11 @@ impl Scanner {
                 break;
             }
         }
+        self.keep_last_error(&errors);
+    }
+
+    /// Of errors, the last first, one that says what went wrong; else that something failed.
+    fn keep_last_error(&mut self, errors: &[(&Line, u64)]) {
         let full = errors.iter().find(|(line, _)| !error_words::is_empty_error(&line.text));
         if let Some((line, number)) = full {
             let detail = Some(cut_text(&line.text, LONGEST_DETAIL).to_owned());
