@@ -50,6 +50,7 @@ WAYS = {
     "cleared": Way("`env -i python train.py`", "env -i STEPPING=$STEPPING {bin}/python train.py"),
     "uv": Way("`uv run train.py`", "uv run --no-project --python {bin}/python train.py", "uv"),
     "conda": Way("`conda run python train.py`", "conda run --no-capture-output python train.py", "conda"),
+    "hogwild": Way("two processes of `torch.multiprocessing` that share a model", "python hogwild.py", ranks=2),
     "torchrun": Way("`torchrun --nproc-per-node 2`", "torchrun --nproc-per-node 2 train.py", "torchrun", 2),
     "nodes": Way(
         "`torchrun --nnodes 2`, both nodes on this machine",
@@ -118,6 +119,7 @@ ray.train.torch.TorchTrainer(loop, scaling_config=ray.train.ScalingConfig(num_wo
 def fill(folder):
     """What the ways start."""
     shutil.copy(LOOP, folder / "train.py")
+    shutil.copy(LOOP.with_name("hogwild.py"), folder)
     (folder / "src").mkdir()
     (folder / "lit.py").write_text(LIT)
     (folder / "hf.py").write_text(HF)

@@ -60,6 +60,16 @@ impl Accounts {
         self.devices.get(device).is_some_and(|account| account.has_context)
     }
 
+    /// The device's number on the machine.
+    pub fn ordinal(&self, device: usize) -> Result<usize> {
+        self.devices.get(device).map(|account| account.ordinal).ok_or(Error::INVALID_DEVICE)
+    }
+
+    /// The device that has this number on the machine, where this process sees it.
+    pub fn device_of(&self, ordinal: u64) -> Option<usize> {
+        self.devices.iter().position(|account| account.ordinal as u64 == ordinal)
+    }
+
     /// Takes memory of a device, or fails as the driver fails where it is full.
     pub fn charge(&mut self, device: usize, bytes: u64) -> Result {
         self.enter(device)?;

@@ -24,6 +24,8 @@ pub enum Kind {
     Pool(usize, u64),
     /// `cuMemMap` of the physical memory with this handle.
     Mapped(u64),
+    /// Another process's, by its number and address there, opened so often.
+    Shared((u64, u64), u32),
 }
 
 impl Memory {
@@ -74,7 +76,7 @@ impl Memory {
         }
         let block = *self.blocks.get(&address).ok_or(Error::INVALID_VALUE)?;
         match block.kind {
-            Kind::Mapped(_) | Kind::Symbol => return Err(Error::INVALID_VALUE),
+            Kind::Mapped(_) | Kind::Symbol | Kind::Shared(..) => return Err(Error::INVALID_VALUE),
             Kind::Device => self.accounts.release(block.device, block.bytes as u64),
             Kind::Pool(pool, bytes) => self.give_back(pool, bytes),
             Kind::Managed => (),

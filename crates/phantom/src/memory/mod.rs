@@ -9,6 +9,7 @@ mod ledger;
 mod physical;
 mod pool;
 mod recent;
+mod sharing;
 mod space;
 mod usage;
 
@@ -19,6 +20,7 @@ pub use copy::{Side, copy_bytes, fill_bytes};
 
 pub use pool::Attribute;
 pub use recent::must_forget;
+pub use sharing::Handle;
 pub use space::GRANULARITY;
 
 use accounts::Accounts;

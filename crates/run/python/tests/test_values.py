@@ -160,10 +160,22 @@ class Followed(unittest.TestCase):
         many = self.known.uniform((1 << 12, 1 << 12), self.torch.int64, 7)
         half = self.known.uniform((1, 1 << 12), self.torch.float16, 0.5)
         for name, arguments, expected in (("add", (many, half), 7.5), ("where", (self.known.uniform((1, 1 << 12), self.torch.bool, 0), many, 3), 3), ("clamp", (many, None, 2), 2), ("long", (many,), 7)):
-            original = getattr(self.torch, name, None) or getattr(self.torch.Tensor, name)
+            original = getattr(self.torch.Tensor if name == "long" else self.torch, name)
             value = self.follow._computed(original, name, many, arguments, {})
             self.assertTrue(self.known.is_uniform(value), name)
             self.assertEqual((value.shape, value[0, 0].item()), (many.shape, expected), name)
+
+    def test_what_is_known_goes_with_a_tensor_to_another_process(self):
+        from tonnage_rehearse.answers import torch as answers
+
+        certainty, table, many = self.known.Certainty, self.torch.tensor([[3], [1]]), self.known.uniform((1 << 9, 1 << 9), self.torch.long, 2)
+        for value, known_as in ((table, certainty.WRITTEN), (many, certainty.CHOSEN), (self.torch.zeros(1 << 13).bool(), None)):
+            tensor, other = value.clone(), self.torch.empty_like(value)
+            self.known.give(tensor, value, known_as or certainty.WRITTEN)
+            self.assertIs(answers.received(lambda other=other: other, (), *answers._sent_value(tensor)), other)
+            found = self.known.of(other)
+            self.assertEqual(None if found is None else (found.certainty, found.value.tolist()), None if known_as is None else (known_as, value.tolist()))
+        self.assertEqual(answers._sent_value(self.torch.zeros(3)), (None, 0))
 
     def test_a_uniform_value_takes_no_memory(self):
         value = self.known.uniform((1 << 20, 1 << 20), self.torch.int64, 7)

@@ -3,12 +3,16 @@
 import functools
 
 from .. import caveats
+from ..values import known
+
+SENT = 1 << 12
+"""Elements of a table whose values go to another process with it."""
 
 
 def install(torch):
     """Recurrent networks, and memory that is shared between processes."""
     _install_recurrent(torch)
-    torch.UntypedStorage._share_cuda_ = _not_shared
+    _install_sharing(torch)
 
 
 def _install_recurrent(torch):
@@ -37,8 +41,46 @@ def _install_recurrent(torch):
         setattr(torch._VF, name, own_kernels(getattr(torch._VF, name)))
 
 
-def _not_shared(*_):
-    raise NotImplementedError(
-        "tonnage rehearse: a phantom's memory cannot be sent to another process (CUDA IPC: share_memory, queues of device tensors): "
-        "rehearse with one process, or send tensors of the host's memory"
-    )
+def _install_sharing(torch):
+    """Tensors for another process: it opens the sender's memory over the phantom, and is told what is known of their values."""
+    reductions = torch.multiprocessing.reductions
+    share = torch.UntypedStorage._share_cuda_
+
+    @functools.wraps(share)
+    def shared(storage, *args, **kwargs):
+        try:
+            return share(storage, *args, **kwargs)
+        except RuntimeError as error:
+            raise NotImplementedError(
+                "tonnage rehearse: a phantom's memory can be sent to another process only from the allocator's ordinary segments, not "
+                "with expandable_segments:True or cudaMallocAsync"
+            ) from error
+
+    torch.UntypedStorage._share_cuda_ = shared
+    reduce_tensor = reductions.reduce_tensor
+
+    def reduced(tensor):
+        build, args = reduce_tensor(tensor)
+        return (received, (build, args, *_sent_value(tensor))) if tensor.is_cuda else (build, args)
+
+    for kind in (*torch._tensor_classes, torch.Tensor, torch.nn.Parameter):
+        reductions.reduction.register(kind, reduced)
+
+
+def _sent_value(tensor):
+    """What is known of a small or uniform table, as a list, and how certain it is."""
+    found = known.of(tensor)
+    if found is None or not tensor.numel():
+        return None, 0
+    value = found.value[(slice(1),) * tensor.dim()] if known.is_uniform(found.value) else found.value
+    return (value.tolist(), int(found.certainty)) if value.numel() <= SENT else (None, 0)
+
+
+def received(build, args, value, certainty):
+    """Another process's tensor, which this process's session follows from here."""
+    import torch
+
+    tensor = build(*args)
+    if value is not None:
+        known.give(tensor, torch.tensor(value, dtype=tensor.dtype, device="cpu").expand(tensor.shape), known.Certainty(certainty))
+    return tensor
