@@ -57,6 +57,7 @@ struct GpuVerdictView<'a> {
     total_bytes: u64,
     peak_reserved_bytes: u64,
     context_bytes: u64,
+    processes: u64,
     usable_bytes: u64,
     headroom_bytes: i64,
     num_alloc_retries: u64,
@@ -162,7 +163,7 @@ impl<'a> RehearsalView<'a> {
     pub fn new(rehearsal: &'a Rehearsal, against: Option<&Against>) -> Self {
         let (major, minor) = rehearsal.gpu.compute_capability;
         let devices = |process: &ProcessRecord| {
-            let seen = rehearsal.seen.iter().filter(|seen| seen.rank == process.rank);
+            let seen = rehearsal.seen.iter().filter(|seen| seen.pid == process.pid);
             seen.map(DeviceView::new).collect::<Vec<_>>()
         };
         Self {
@@ -214,6 +215,7 @@ impl<'a> GpuVerdictView<'a> {
             total_bytes: on_gpu.total_bytes,
             peak_reserved_bytes: on_gpu.peak_reserved_bytes,
             context_bytes: on_gpu.context_bytes,
+            processes: on_gpu.processes,
             usable_bytes: on_gpu.usable_bytes,
             headroom_bytes: on_gpu.usable_bytes as i64 - on_gpu.total_bytes as i64,
             num_alloc_retries: on_gpu.num_alloc_retries,

@@ -1,6 +1,8 @@
 //! What the phantom's driver itself saw of processes that left no record of their own, and the answer that follows from it.
 //! `crates/phantom/src/memory/usage.rs` writes it.
 
+use std::cmp::Reverse;
+
 use crate::estimate::{Fit, safety_margin};
 use crate::gpu::Gpu;
 
@@ -64,6 +66,37 @@ pub(super) fn driver_verdict(processes: &[Unrecorded], failed: bool, gpu: &Gpu, 
     on_gpu.max_by_key(|on_gpu| (on_gpu.fit, on_gpu.total_bytes))
 }
 
+/// The answer for a device that several processes with records shared, each of which tells its own errors and retries.
+/// `not_counted`: bytes that no figure has.
+pub(super) fn shared_verdict(used: &DriverUse, not_counted: u64, gpu: &Gpu, on: &Gpu) -> RehearsedVerdict {
+    let mut on_gpu = verdict_of(&DriverUse { refusals: 0, refused_bytes: 0, ..*used }, false, gpu, on);
+    on_gpu.by = if gpu == on { VerdictSource::Run } else { VerdictSource::Peaks };
+    let most = on_gpu.total_bytes.saturating_add(safety_margin(on_gpu.peak_reserved_bytes)).saturating_add(not_counted);
+    if on_gpu.fit == Fit::Fits && most > gpu.usable_bytes {
+        on_gpu.fit = Fit::Tight;
+    }
+    on_gpu
+}
+
+/// Of what the processes left, each device that several held at once: as many as there were, each at its own peak, because a
+/// rehearsal stops one while another has not come that far.
+pub fn shared_devices(used: &[DriverUse]) -> Vec<DriverUse> {
+    let mut devices: Vec<u32> = used.iter().filter(|one| one.processes > 1).map(|one| one.device).collect();
+    devices.sort_unstable();
+    devices.dedup();
+    devices.into_iter().filter_map(|device| shared_device(used, device)).collect()
+}
+
+fn shared_device(used: &[DriverUse], device: u32) -> Option<DriverUse> {
+    let mut here: Vec<&DriverUse> = used.iter().filter(|one| one.device == device).collect();
+    here.sort_unstable_by_key(|one| Reverse(one.peak_bytes));
+    let processes = here.iter().map(|one| one.processes).max()?;
+    let seen = here.iter().map(|one| one.together_bytes).max()?;
+    let count = usize::try_from(processes).unwrap_or(usize::MAX);
+    let peaks = here.iter().take(count).fold(0_u64, |sum, one| sum.saturating_add(one.peak_bytes));
+    Some(DriverUse { processes, together_bytes: seen.max(peaks), ..**here.first()? })
+}
+
 /// Whether the driver refused memory and the command failed after it.
 pub(super) fn ran_out(processes: &[Unrecorded], failed: bool) -> bool {
     failed && processes.iter().flat_map(|process| &process.devices).any(|used| used.refused_bytes > 0)
@@ -103,6 +136,7 @@ fn verdict_of(used: &DriverUse, failed: bool, gpu: &Gpu, on: &Gpu) -> RehearsedV
         total_bytes: total,
         usable_bytes: gpu.usable_bytes,
         context_bytes: contexts,
+        processes,
         num_alloc_retries: if out_of_memory.is_some() { 0 } else { used.refusals },
         out_of_memory,
     }
@@ -175,6 +209,36 @@ mod tests {
         let answer = driver_verdict(&shared, false, &on, &on).unwrap();
         assert_eq!((answer.peak_reserved_bytes, answer.context_bytes), (9 * GIB, 3 * context_bytes(&on)));
         assert_eq!(driver_verdict(&[], false, &on, &on), None);
+    }
+
+    #[test]
+    fn processes_with_records_count_together_too() {
+        let on = gpu("t4");
+        let one = context_bytes(&on);
+        let of_one = |device, taken, together_bytes, processes| {
+            let used = process(taken, &on, |used| {
+                (used.device, used.together_bytes, used.processes) = (device, together_bytes, processes);
+                used.refusals = 2;
+            });
+            used[0].devices[0]
+        };
+        // At most two of three at once: the third came when the first had gone.
+        let used = [
+            of_one(0, 4 * GIB, 6 * GIB + 2 * one, 2),
+            of_one(1, GIB, GIB, 1),
+            of_one(0, 5 * GIB, 5 * GIB, 1),
+            of_one(0, GIB, 0, 1),
+        ];
+        let shared = shared_devices(&used);
+        let held: Vec<_> = shared.iter().map(|one| (one.device, one.together_bytes)).collect();
+        assert_eq!(held, [(0, 9 * GIB + 2 * one)]);
+        let contexts = 2 * one;
+        let answer = shared_verdict(&shared[0], 0, &on, &on);
+        assert_eq!((answer.fit, answer.by, answer.num_alloc_retries), (Fit::Fits, VerdictSource::Run, 0));
+        assert_eq!((answer.processes, answer.peak_reserved_bytes, answer.context_bytes), (2, 9 * GIB, contexts));
+        assert_eq!(shared_verdict(&shared[0], 9 * GIB, &on, &on).fit, Fit::Tight);
+        let small = shared_verdict(&shared[0], 0, &gpu("8GiB"), &on);
+        assert_eq!((small.fit, small.by), (Fit::DoesNotFit, VerdictSource::Peaks));
     }
 
     #[test]

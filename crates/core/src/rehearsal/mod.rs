@@ -12,7 +12,7 @@ mod record;
 mod verdict;
 
 pub use against::{Against, CategoryBytes, compare_estimate};
-pub use driver::{DriverUse, Unrecorded, read_driver_use};
+pub use driver::{DriverUse, Unrecorded, read_driver_use, shared_devices};
 pub use peak::{AtPeak, LiveLine};
 pub use record::{Caveat, DeviceRecord, Failure, OomRecord, PhaseBytes, ProcessRecord, RecordError, Stop, read_record};
 pub use verdict::{
@@ -28,6 +28,8 @@ use crate::recording::Recording;
 pub struct Seen {
     /// The process's global rank.
     pub rank: u32,
+    /// Its number on the machine: processes that a script starts without a launcher are all of rank 0.
+    pub pid: u32,
     /// As its process counted.
     pub device: DeviceRecord,
     /// Out-of-memory errors on this device that ended the process.
@@ -53,6 +55,8 @@ pub struct Rehearsal {
     pub seen: Vec<Seen>,
     /// Those that used one and left no record.
     pub unrecorded: Vec<Unrecorded>,
+    /// Devices that several processes held at once, each as the driver saw it when they held the most.
+    pub shared: Vec<DriverUse>,
     /// Exit code of the command; `None` when a signal ended it.
     pub exit_code: Option<i32>,
     /// Seconds the command took.
@@ -65,8 +69,10 @@ impl Rehearsal {
         if self.seen.is_empty() {
             return driver::driver_verdict(&self.unrecorded, self.has_failed(), gpu, &self.gpu);
         }
-        let on_gpu = self.seen.iter().map(|seen| verdict_on(seen, gpu, &self.gpu));
-        on_gpu.max_by_key(|on_gpu| (on_gpu.fit, on_gpu.total_bytes))
+        let alone = self.seen.iter().map(|seen| verdict_on(seen, gpu, &self.gpu));
+        let not_counted = self.seen.iter().map(|seen| seen.device.not_counted_bytes).sum();
+        let together = self.shared.iter().map(|used| driver::shared_verdict(used, not_counted, gpu, &self.gpu));
+        alone.chain(together).max_by_key(|on_gpu| (on_gpu.fit, on_gpu.total_bytes))
     }
 
     /// What is known of a GPU: a command that failed, waits or left out parts of its model might have asked for more, so

@@ -51,6 +51,8 @@ pub struct RehearsedVerdict {
     pub usable_bytes: u64,
     /// What the context takes at most; those of all processes where they share a device.
     pub context_bytes: u64,
+    /// Processes that held the device then; more than one where they share it.
+    pub processes: u64,
     /// How often the cache must be flushed for the job to go on; not before errors that the script caught. By the driver, how often
     /// it refused memory and the program went on.
     pub num_alloc_retries: u64,
@@ -130,6 +132,7 @@ pub fn verdict_on(seen: &Seen, gpu: &Gpu, on: &Gpu) -> RehearsedVerdict {
         total_bytes: reserved.saturating_add(context),
         usable_bytes: gpu.usable_bytes,
         context_bytes: context,
+        processes: 1,
         num_alloc_retries: retries,
         out_of_memory,
     }
@@ -229,7 +232,7 @@ mod tests {
             num_ooms: 0,
             trace: None,
         };
-        Seen { rank: 0, device, out_of_memory: None, recording: read_timeline(&text).ok(), complete: true }
+        Seen { rank: 0, pid: 7, device, out_of_memory: None, recording: read_timeline(&text).ok(), complete: true }
     }
 
     #[test]

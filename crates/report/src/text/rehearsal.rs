@@ -7,7 +7,7 @@ use tonnage_core::estimate::Fit;
 use tonnage_core::gpu::{CatalogGpu, Gpu};
 use tonnage_core::recording::Recording;
 use tonnage_core::rehearsal::{
-    AtPeak, LiveLine, OutOfMemory, ProcessRecord, Rehearsal, RehearsedVerdict, Seen, Unrecorded, VerdictSource,
+    AtPeak, Caveat, LiveLine, OutOfMemory, ProcessRecord, Rehearsal, RehearsedVerdict, Seen, Unrecorded, VerdictSource,
     device_differences,
 };
 use tonnage_core::units::Bytes;
@@ -44,6 +44,9 @@ pub fn rehearsal_screen(rehearsal: &Rehearsal, look: &Look) -> String {
 
 /// What PyTorch holds of the total.
 fn reserved_by_pytorch(on_gpu: &RehearsedVerdict, seen: &Seen) -> String {
+    if on_gpu.processes > 1 {
+        return format!("{} held by {} processes on one GPU", Bytes(on_gpu.peak_reserved_bytes), on_gpu.processes);
+    }
     let (reserved, allocated) = (Bytes(on_gpu.peak_reserved_bytes), Bytes(seen.device.peak_allocated_bytes));
     format!("{reserved} reserved by PyTorch ({allocated} allocated)")
 }
@@ -54,7 +57,8 @@ fn rehearsal_head(rehearsal: &Rehearsal, look: &Look) -> String {
     let Some(process) = rehearsal.processes.first() else { return String::new() };
     let count = if rehearsal.gpus > 1 { format!("{} x ", rehearsal.gpus) } else { String::new() };
     let mut parts = vec![format!("phantom {count}{}", rehearsal.gpu.name)];
-    parts.push(format!("{} optimizer steps in {:.1} s", process.steps, rehearsal.wall_seconds));
+    let steps = rehearsal.processes.iter().map(|process| process.steps).max().unwrap_or(0);
+    parts.push(format!("{steps} optimizer steps in {:.1} s", rehearsal.wall_seconds));
     let version = |name: &str| process.versions.get(name).map(|version| format!("{name} {version}"));
     parts.extend(["torch", "transformers", "trl", "peft", "accelerate"].into_iter().filter_map(version));
     let name = process.command.iter().map(String::as_str).collect::<Vec<_>>().join(" ");
@@ -366,16 +370,29 @@ fn warning_lines(rehearsal: &Rehearsal, process: &ProcessRecord) -> Vec<String> 
     if process.steady_since.is_none() && process.steps > 0 && process.stop.reason != "end" {
         lines.push("the peak still grew in the last step: ask for more --steps".to_owned());
     }
-    let traced = rehearsal.seen.iter().any(|seen| seen.rank == process.rank && seen.recording.is_some());
+    let traced = rehearsal.seen.iter().any(|seen| seen.pid == process.pid && seen.recording.is_some());
     let lacking = if traced { "the trace ends before the run does" } else { "there is no trace" };
     lines.extend(process.trace_ends.iter().map(|why| format!("{lacking}: {why}")));
-    lines.extend(process.caveats.iter().map(|caveat| {
-        let line = match (caveat.lines.as_slice(), &caveat.line) {
-            ([first, others @ ..], _) if !others.is_empty() => format!(" (at {first}, {})", others.join(", ")),
-            (_, Some(line)) => format!(" (first at {line})"),
-            (_, None) => String::new(),
-        };
-        format!("{}{line}", caveat.text)
-    }));
+    lines.extend(told_caveats(&rehearsal.processes).into_iter().map(caveat_line));
     lines
+}
+
+/// The caveats of all processes; what ranks of one script tell of the same lines, with numbers of their own, is told once.
+fn told_caveats(processes: &[ProcessRecord]) -> Vec<&Caveat> {
+    let mut told: Vec<&Caveat> = Vec::new();
+    for caveat in processes.iter().flat_map(|process| &process.caveats) {
+        if !told.iter().any(|known| known.code == caveat.code && known.lines == caveat.lines) {
+            told.push(caveat);
+        }
+    }
+    told
+}
+
+fn caveat_line(caveat: &Caveat) -> String {
+    let line = match (caveat.lines.as_slice(), &caveat.line) {
+        ([first, others @ ..], _) if !others.is_empty() => format!(" (at {first}, {})", others.join(", ")),
+        (_, Some(line)) => format!(" (first at {line})"),
+        (_, None) => String::new(),
+    };
+    format!("{}{line}", caveat.text)
 }

@@ -12,7 +12,7 @@ use std::process::{Command, ExitStatus, Stdio};
 use std::time::Instant;
 
 use tonnage_core::gpu::Gpu;
-use tonnage_core::rehearsal::Rehearsal;
+use tonnage_core::rehearsal::{Rehearsal, shared_devices};
 
 use environment::Environment;
 pub use installed::write_library;
@@ -149,6 +149,9 @@ pub fn rehearse_with(
     let started = Instant::now();
     let end = run_command(options, &environment, inherited, &|| folder.is_being_written())?;
     let (processes, seen, traces) = folder.read_records()?;
+    let mut used = folder.driver_uses()?;
+    let shared = shared_devices(&used.iter().flat_map(|process| process.devices.clone()).collect::<Vec<_>>());
+    used.retain(|one| processes.iter().all(|process| process.pid != one.pid));
     let ended_by = match end {
         End::Exited(_) => None,
         End::Interrupted(signal) => Some(EndedBy { signal: signal as i32, name: signal.as_str() }),
@@ -157,7 +160,8 @@ pub fn rehearse_with(
         gpu: options.gpu.clone(),
         asked: options.asked.clone(),
         gpus: options.gpus,
-        unrecorded: folder.unrecorded(&processes)?,
+        unrecorded: used,
+        shared,
         processes,
         seen,
         exit_code: match end {

@@ -51,6 +51,7 @@ impl Folder {
                 };
                 seen.push(Seen {
                     rank: process.rank,
+                    pid: process.pid,
                     out_of_memory: process.ended_by(device.index).cloned(),
                     device,
                     recording,
@@ -70,17 +71,14 @@ impl Folder {
         pids.any(|pid: i32| !self.path().join(format!("record-{pid}.json")).exists() && is_alive(pid))
     }
 
-    /// The processes that used a device and left no record, as the driver saw them, by process.
-    pub fn unrecorded(&self, processes: &[ProcessRecord]) -> Result<Vec<Unrecorded>, RehearseError> {
+    /// All processes that used a device, as the driver saw them, by process.
+    pub fn driver_uses(&self) -> Result<Vec<Unrecorded>, RehearseError> {
         let failed = |error| RehearseError::file(self.path(), error);
         let mut found = Vec::new();
         for entry in fs::read_dir(self.path()).map_err(failed)? {
             let path = entry.map_err(failed)?.path();
             let name = path.file_name().and_then(|name| name.to_str()).unwrap_or_default();
             let Some(pid) = name.strip_prefix("used-").and_then(|pid| pid.parse().ok()) else { continue };
-            if processes.iter().any(|process| process.pid == pid) {
-                continue;
-            }
             let text = read_text(&path, JSON_BYTES).map_err(|error| RehearseError::file(&path, error))?;
             let devices = read_driver_use(&text).ok_or_else(|| {
                 let problem = "not what the phantom writes of a process".to_owned();
@@ -147,17 +145,19 @@ mod tests {
     }
 
     #[test]
-    fn processes_without_a_record_are_known_by_what_they_held() {
+    fn processes_are_known_by_what_they_held() {
         let folder = Folder::make().unwrap();
         fs::write(folder.path().join("record-1.json"), RECORD).unwrap();
         fs::write(folder.path().join("used-1"), "0 5 5 1 0 0 0\n").unwrap();
         fs::write(folder.path().join("used-7"), "0 5 5 1 0 0 0\n1 9 9 1 0 0 0\n").unwrap();
         fs::write(folder.path().join("used-7.part"), "0 5").unwrap();
-        let (processes, ..) = folder.read_records().unwrap();
-        let found = folder.unrecorded(&processes).unwrap();
-        assert_eq!(found.iter().map(|process| (process.pid, process.peak_bytes())).collect::<Vec<_>>(), [(7, 9)]);
+        let found = folder.driver_uses().unwrap();
+        assert_eq!(
+            found.iter().map(|process| (process.pid, process.peak_bytes())).collect::<Vec<_>>(),
+            [(1, 5), (7, 9)]
+        );
         fs::write(folder.path().join("used-8"), "half").unwrap();
-        assert!(folder.unrecorded(&processes).unwrap_err().to_string().contains("used-8"));
+        assert!(folder.driver_uses().unwrap_err().to_string().contains("used-8"));
     }
 
     #[test]
