@@ -159,7 +159,9 @@ class Followed(unittest.TestCase):
     def test_what_follows_from_uniform_values_is_uniform(self):
         many = self.known.uniform((1 << 12, 1 << 12), self.torch.int64, 7)
         half = self.known.uniform((1, 1 << 12), self.torch.float16, 0.5)
-        for name, arguments, expected in (("add", (many, half), 7.5), ("where", (self.known.uniform((1, 1 << 12), self.torch.bool, 0), many, 3), 3), ("clamp", (many, None, 2), 2), ("long", (many,), 7)):
+        nowhere = self.known.uniform((1, 1 << 12), self.torch.bool, 0)
+        cases = (("add", (many, half), 7.5), ("where", (nowhere, many, 3), 3), ("clamp", (many, None, 2), 2), ("long", (many,), 7))
+        for name, arguments, expected in cases:
             original = getattr(self.torch.Tensor if name == "long" else self.torch, name)
             value = self.follow._computed(original, name, many, arguments, {})
             self.assertTrue(self.known.is_uniform(value), name)
