@@ -221,7 +221,7 @@ def _skipped():
 
 
 def take_snapshot():
-    """PyTorch's snapshot. To tell stacks it asks `torch._inductor` for the lines of what was compiled, which imports all of that, a
+    """PyTorch's snapshot. To tell stacks it asks `torch._inductor` for the lines of what was compiled, which imports all of that, up to a
     second of processor time: where the script has compiled nothing, it finds something empty instead."""
     if "torch._inductor" in sys.modules:
         return torch.cuda.memory._snapshot()
