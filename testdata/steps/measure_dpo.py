@@ -4,7 +4,7 @@ its GRPOTrainer, whose harness this imports: put that script's folder on PYTHONP
 Fields of a case (kind `trl_dpo`): id, model, precision (fp32 | amp_bf16 | bf16 | bf16_amp), batch (pairs:
 per_device_train_batch_size), prompt_len, completion_len (tokens of every answer, its end token included), steps,
 grad_accum, gradient_checkpointing, optim, lora {r, alpha, dropout, targets}, precompute (precompute_ref_log_probs), liger (use_liger_kernel),
-max_grad_norm, quantization (as measure_trainer.py has it; DPOTrainer loads the model itself, from a folder), padded (masks are made as for rows of unequal length; sizes are as without). Phases: load (with the precomputation of the reference's log-probabilities as `logps`), between, forward,
+max_grad_norm, world (ranks of DDP as torchrun starts them, in one process), quantization (as measure_trainer.py has it; DPOTrainer loads the model itself, from a folder), padded (masks are made as for rows of unequal length; sizes are as without). Phases: load (with the precomputation of the reference's log-probabilities as `logps`), between, forward,
 logps (the reference's pass inside forward), backward, clip, optimizer.
 
     measure_dpo.py --stub --lib libtonnage_phantom.so --cases dpo_cases.json --out truth.json
@@ -15,10 +15,12 @@ import tempfile
 
 import measure_rl as harness
 
+from fake_ranks import start_ranks
+
 DEFAULTS = dict(
     id="case", kind="trl_dpo", model={"family": "qwen2"}, precision="amp_bf16", batch=4, prompt_len=64, completion_len=64, steps=2,
     grad_accum=1, gradient_checkpointing=True, optim=None, lora=None, precompute=False, liger=False,
-    max_grad_norm=1.0, quantization=None, padded=False)
+    max_grad_norm=1.0, world=1, quantization=None, padded=False)
 
 
 def full_case(case):
@@ -31,7 +33,7 @@ def full_case(case):
 def preferences(case):
     """Pairs of constant length; the trainer adds the end token to every answer."""
     from datasets import Dataset
-    pairs = case["batch"] * case["grad_accum"] * case["steps"]
+    pairs = case["batch"] * case["grad_accum"] * case["steps"] * case["world"]
     text = "abcdefghijklmnopqrstuvwxyz" * 2000
 
     def part(row, length):
@@ -54,6 +56,8 @@ def lora_config(case, task_type="CAUSAL_LM"):
 def run_dpo(case, phases, stub):
     import trl.trainer.dpo_trainer as module
     from trl import DPOConfig, DPOTrainer
+    if case["world"] > 1:
+        start_ranks(case["world"])
     dtype = "float32" if case["precision"] in ("fp32", "amp_bf16") else "bfloat16"
     rows, length = case["batch"], case["prompt_len"] + case["completion_len"] - 1
     harness.EXPECT.clear()
@@ -149,6 +153,7 @@ def warm(cases):
         # bitsandbytes, which peft imports, asks for the GPU at once: no child could use it then.
         return
     import datasets, peft, trl.trainer.dpo_trainer  # noqa: shared by the children
+    import torch.testing._internal.distributed.fake_pg, torch.nn.parallel.distributed  # noqa
 
 
 harness.RUN["trl_dpo"] = run_dpo

@@ -3,7 +3,7 @@ its GRPOTrainer, whose harness this imports: put that script's folder on PYTHONP
 
 Fields of a case (kind `trl_reward`): id, model (of which num_labels is 1), precision (fp32 | amp_bf16 | bf16 | bf16_amp), batch (pairs:
 per_device_train_batch_size), seq_len (tokens of every chosen and every rejected row), steps, grad_accum, gradient_checkpointing,
-optim, lora {r, alpha, dropout, targets} (task type SEQ_CLS), center_rewards_coefficient, disable_dropout, attn, max_grad_norm, padded (masks are made
+optim, lora {r, alpha, dropout, targets} (task type SEQ_CLS), center_rewards_coefficient, disable_dropout, attn, max_grad_norm, world (ranks of DDP as torchrun starts them, in one process), padded (masks are made
 as for rows of unequal length; sizes are as without). Phases: load, between, forward, backward, clip, optimizer.
 
     measure_reward.py --stub --lib libtonnage_phantom.so --cases reward_cases.json --out truth.json
@@ -13,13 +13,14 @@ import tempfile
 
 import measure_rl as harness
 
+from fake_ranks import start_ranks
 from measure_dpo import lora_config, run_steps
 from measure_trainer import answer, build
 
 DEFAULTS = dict(
     id="case", kind="trl_reward", model={"family": "qwen2"}, precision="amp_bf16", batch=4, seq_len=128, steps=2, grad_accum=1,
     gradient_checkpointing=True, optim=None, lora=None, center_rewards_coefficient=None, disable_dropout=True, attn="sdpa",
-    max_grad_norm=1.0, padded=False)
+    max_grad_norm=1.0, world=1, padded=False)
 
 
 def full_case(case):
@@ -32,13 +33,15 @@ def full_case(case):
 def preferences(case):
     """Pairs of token ids of constant length."""
     from datasets import Dataset
-    pairs = case["batch"] * case["grad_accum"] * case["steps"]
+    pairs = case["batch"] * case["grad_accum"] * case["steps"] * case["world"]
     row = (list(range(10, 74)) * (case["seq_len"] // 64 + 1))[:case["seq_len"]]
     return Dataset.from_dict({"chosen_ids": [row] * pairs, "rejected_ids": [row[::-1]] * pairs})
 
 
 def run_reward(case, phases, stub):
     from trl import RewardConfig, RewardTrainer
+    if case["world"] > 1:
+        start_ranks(case["world"])
     dtype = "float32" if case["precision"] in ("fp32", "amp_bf16") else "bfloat16"
     harness.EXPECT.clear()
     phases.set("load", 0)
@@ -69,6 +72,7 @@ def run_reward(case, phases, stub):
 
 def warm(_cases):
     import datasets, peft, trl.trainer.reward_trainer  # noqa: shared by the children
+    import torch.testing._internal.distributed.fake_pg, torch.nn.parallel.distributed  # noqa
 
 
 harness.RUN["trl_reward"] = run_reward

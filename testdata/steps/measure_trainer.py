@@ -14,11 +14,11 @@ bitsandbytes 0.50), padded (masks are made as for rows of unequal length; sizes 
     measure_trainer.py --stub --lib libtonnage_phantom.so --cases trainer_cases.json --out truth.json
 """
 import copy
-import os
 import tempfile
 
 import measure_rl as harness
 
+from fake_ranks import start_ranks
 from measure_dpo import lora_config, run_steps
 
 DEFAULTS = dict(
@@ -104,31 +104,6 @@ def rows(case):
         labels = [0] * count if case["task"] == "sequence_classification" else tokens
         columns |= {"attention_mask": [[1] * case["seq_len"]] * count, "labels": labels}
     return Dataset.from_dict(columns)
-
-
-def start_ranks(world):
-    """What torchrun sets, and a process group that moves no data: accelerate finds both."""
-    import torch
-    import torch.distributed as dist
-    import torch.nn.parallel.distributed as ddp
-    from torch.testing._internal.distributed.fake_pg import FakeStore
-    os.environ.update(RANK="0", LOCAL_RANK="0", WORLD_SIZE=str(world), LOCAL_WORLD_SIZE=str(world),
-                      MASTER_ADDR="127.0.0.1", MASTER_PORT="29500")
-    torch.cuda.set_device(0)
-    dist.init_process_group("fake", rank=0, world_size=world, store=FakeStore())
-    ddp._verify_param_shape_across_processes = lambda *args, **options: None
-    made = ddp.DistributedDataParallel.__init__
-
-    def hook(_state, bucket):
-        dist.all_reduce(bucket.buffer(), async_op=True)
-        future = torch.futures.Future()
-        future.set_result(bucket.buffer())
-        return future
-
-    def init(self, *args, **options):
-        made(self, *args, **options)
-        self.register_comm_hook(None, hook)
-    ddp.DistributedDataParallel.__init__ = init
 
 
 def quantization_config(case):

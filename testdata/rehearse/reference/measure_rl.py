@@ -21,7 +21,7 @@ trl_grpo: batch = per_device_train_batch_size (completions, not prompts), num_ge
   logprob: "fused" = TRL 1.16's own (tiles of 4096 tokens x 32768 vocabulary entries, no logits kept) | "full_logits" = the trainer with
   its log-prob method replaced by what TRL 0.25 did: logits of the completion positions, divided by the temperature (a copy),
   log-sum-exp row by row (fp32) or log_softmax row by row (half), entropy in chunks of 128 positions without grad;
-  padded (true: rows of unequal length, so an attention mask must be built; sizes are unchanged; --stub only), max_grad_norm,
+  padded (true: rows of unequal length, so an attention mask must be built; sizes are unchanged; --stub only), max_grad_norm, world (ranks of DDP as torchrun starts them, in one process),
   judge: null or {"model": {...}, "precision": "bf16", "new_tokens": 64, "prompt_extra": 32, "batch": null = all rows}:
          a second model on the same device; the reward function lets it generate new_tokens for every completion from
          an input of prompt_extra + prompt_len + completion_len tokens.
@@ -52,7 +52,7 @@ DEFAULTS = {
     "trl_grpo": dict(id="case", kind="trl_grpo", model={"family": "qwen2"}, precision="amp_bf16", prompt_len=64, completion_len=64,
                      steps=2, batch=8, num_generations=8, grad_accum=1, steps_per_generation=None, num_iterations=1, beta=0.0,
                      gradient_checkpointing=True, optim=None, liger=False, lora=None, padded=False, judge=None, max_grad_norm=1.0, logprob="fused",
-                     cast_lm_head_to_fp32=False),
+                     cast_lm_head_to_fp32=False, world=1),
     "swarm_node": dict(id="case", kind="swarm_node", model={"family": "gpt2"}, precision="fp32", prompt_len=64, completion_len=256,
                        steps=2, questions=8, group=8, train_rows=None, gradient_checkpointing=False, optimizer="adam", temperature=1.0,
                        logprob="full", rows_per_chunk=8, logits_to_keep=True, generate=True, generate_rows=None,
@@ -226,9 +226,11 @@ def patch_stub(padded=False):
         @staticmethod
         def forward(ctx, dst, mask, src):
             ctx.n, ctx.shape = src.numel(), src.shape
+            ctx.set_materialize_grads(False)          # as the operator's own backward: what has no gradient hands none on
             return torch.ops.aten.masked_scatter(dst, mask, src)
         @staticmethod
         def backward(ctx, g):
+            if g is None: return None, None, None
             return None, None, g.reshape(-1)[:ctx.n].clone().reshape(ctx.shape)
     T.masked_scatter = lambda self, m, s: MaskedScatter.apply(self, m, s)
     # Triton kernels allocate nothing; they cannot be compiled here
@@ -298,6 +300,9 @@ def run_trl(case, ph, stub):
     amp = c["precision"] in ("amp_bf16", "bf16_amp")
     B, P, C = c["batch"], c["prompt_len"], c["completion_len"]
     spg = c["steps_per_generation"] or c["grad_accum"]
+    if c["world"] > 1:
+        from fake_ranks import start_ranks
+        start_ranks(c["world"])
     if stub: gt.nanmin, gt.nanmax = torch.min, torch.max       # (they index by a mask)
     EXPECT.clear()
     EXPECT[(B, P + C - 1)] = B * C
@@ -598,6 +603,7 @@ def main(full=full_case, run_of=lambda c: RUN[c["kind"]], warm=None, extra_versi
     if warm: warm(cases)
     elif any(c["kind"] == "trl_grpo" for c in cases):
         import trl.trainer.grpo_trainer, datasets, peft  # noqa
+        import torch.testing._internal.distributed.fake_pg, torch.nn.parallel.distributed  # noqa
     res = json.load(open(args.out)) if args.out and os.path.exists(args.out) else {}
     ver = dict(torch=torch.__version__, transformers=transformers.__version__)
     import importlib.metadata as im

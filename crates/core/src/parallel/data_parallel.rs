@@ -26,7 +26,7 @@ const BUFFER_BYTES: u64 = 10 * MIB;
 
 pub(super) struct DataParallel {
     context: Rc<Context>,
-    model: Box<dyn Model>,
+    model: Rc<dyn Model>,
     parameters: Vec<Tensor>,
     all_parameters: Vec<Tensor>,
     buffers: Vec<Tensor>,

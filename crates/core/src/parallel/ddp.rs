@@ -14,7 +14,7 @@ use super::reducer::Reducer;
 use super::{Loaded, Wrapper};
 
 pub(super) struct DistributedDataParallel {
-    model: Box<dyn Model>,
+    model: Rc<dyn Model>,
     parameters: Vec<Tensor>,
     hooks: DdpHooks,
 }

@@ -36,8 +36,8 @@ use zero1::Zero1;
 
 /// A model on the device of the rank that is simulated.
 pub(crate) struct Loaded {
-    /// The model as it was built, before any wrapper.
-    pub model: Box<dyn Model>,
+    /// The model as it was built, before any wrapper; who trains it may call it without.
+    pub model: Rc<dyn Model>,
     /// Its trained parameters, in the order `model.parameters()` lists them.
     pub parameters: Vec<Tensor>,
     /// All its parameters, in the same order.
@@ -55,9 +55,10 @@ pub(crate) struct Loaded {
 pub(crate) type Rebuild = Box<dyn Fn(&Builder) -> Result<Box<dyn Model>, BuildError>>;
 
 impl Loaded {
-    pub(crate) fn new(model: Box<dyn Model>, builder: &Builder, rebuild: Rebuild) -> Self {
+    pub(crate) fn new(model: impl Into<Rc<dyn Model>>, builder: &Builder, rebuild: Rebuild) -> Self {
         let (parameters, all_parameters) = (builder.trainable(), builder.parameters());
         let (buffers, placed) = (builder.take_buffers(), builder.take_placed());
+        let model = model.into();
         Self { model, parameters, all_parameters, buffers, placed, builder: builder.clone(), rebuild }
     }
 }
@@ -191,7 +192,7 @@ pub(crate) fn wrap_model(job: &JobSpec, context: &Rc<Context>, loaded: Loaded) -
 }
 
 struct Plain {
-    model: Box<dyn Model>,
+    model: Rc<dyn Model>,
     parameters: Vec<Tensor>,
 }
 

@@ -11,7 +11,7 @@ use crate::tensor::Tensor;
 use super::{Loaded, Wrapper};
 
 pub(super) struct PipelineStage {
-    model: Box<dyn Model>,
+    model: Rc<dyn Model>,
     parameters: Vec<Tensor>,
     is_last: bool,
     in_flight: u64,

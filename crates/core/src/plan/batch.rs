@@ -17,7 +17,7 @@ pub struct Batch {
 impl Batch {
     /// What the job says.
     pub fn of(job: &JobSpec) -> Self {
-        let steps_per_generation = match job.task.facts().passes() {
+        let steps_per_generation = match passes_of_rank(job) {
             Passes::WholeGroups { steps_per_generation, .. } => Some(steps_per_generation),
             _ => None,
         };
@@ -38,7 +38,7 @@ impl Batch {
     pub fn with_rows(job: &JobSpec, rows: u64) -> Option<Self> {
         let now = Self::of(job);
         let effective = now.effective();
-        match job.task.facts().passes() {
+        match passes_of_rank(job) {
             Passes::Counted(_) => None,
             Passes::One(_) => Some(Self { micro_batch_size: rows, ..now }),
             Passes::WholeGroups { group, steps_per_generation } => {
@@ -63,7 +63,7 @@ impl Batch {
 
     /// The job in passes of `rows`, as few as can be: one, or those of whole groups. `None` where passes are not accumulated.
     pub fn in_fewest_passes(job: &JobSpec, rows: u64) -> Option<Self> {
-        let passes = match job.task.facts().passes() {
+        let passes = match passes_of_rank(job) {
             Passes::Counted(_) | Passes::One(_) => return None,
             Passes::WholeGroups { group, .. } => least_common_multiple(rows, group)? / rows.max(1),
             Passes::Accumulated => 1,
@@ -88,12 +88,23 @@ impl Batch {
     }
 }
 
-fn least_common_multiple(a: u64, b: u64) -> Option<u64> {
-    let (mut x, mut y) = (a.max(1), b.max(1));
-    while y != 0 {
-        (x, y) = (y, x % y);
+/// How the rows of a rank become passes: a group may lie on several ranks, each of which generates as many rows.
+pub(super) fn passes_of_rank(job: &JobSpec) -> Passes {
+    match job.task.facts().passes() {
+        Passes::WholeGroups { group, steps_per_generation } => {
+            let together = greatest_common_divisor(group, job.parallel.replicas());
+            Passes::WholeGroups { group: group / together, steps_per_generation }
+        }
+        passes => passes,
     }
-    (a.max(1) / x).checked_mul(b.max(1))
+}
+
+fn least_common_multiple(a: u64, b: u64) -> Option<u64> {
+    (a.max(1) / greatest_common_divisor(a, b)).checked_mul(b.max(1))
+}
+
+pub(super) fn greatest_common_divisor(a: u64, b: u64) -> u64 {
+    if b == 0 { a.max(1) } else { greatest_common_divisor(b, a % b) }
 }
 
 #[cfg(test)]
@@ -129,6 +140,17 @@ mod tests {
             assert!((batch.micro_batch_size * batch.steps_per_generation.unwrap()).is_multiple_of(8));
             assert!(batch.effective() >= 8 && batch.effective().is_multiple_of(8));
         }
+    }
+
+    #[test]
+    fn a_group_may_lie_on_several_ranks() {
+        let case = json!({"kind": "trl_grpo", "batch": 2, "num_generations": 8, "grad_accum": 2, "world": 4});
+        let job = from_case(&case).unwrap();
+        assert_eq!(batch(&job, 1), (1, 4, Some(4)));
+        assert_eq!(batch(&job, 4), (4, 1, Some(1)));
+        // 8 rows on each of 3 ranks are whole groups on each.
+        let job = from_case(&json!({"kind": "trl_grpo", "batch": 8, "num_generations": 8, "world": 3})).unwrap();
+        assert_eq!(batch(&job, 3), (3, 8, Some(8)));
     }
 
     #[test]

@@ -3,7 +3,7 @@
 //! Passes of other sizes are compared only where the accumulation is the same: two passes of four rows keep gradients while
 //! they run, and can need more than one of eight.
 
-use super::batch::Batch;
+use super::batch::{Batch, passes_of_rank};
 use super::fit::GpuVerdict;
 use super::verdict_table::VerdictTable;
 use crate::estimate::Fit;
@@ -36,7 +36,7 @@ pub fn largest_that_fits(known: &VerdictTable<'_>, index: usize) -> Option<Large
 
 fn search_largest(known: &VerdictTable<'_>, index: usize) -> Option<Largest> {
     let (job, usable) = (known.job(), known.gpus()[index].usable_bytes);
-    let passes = job.task.facts().passes();
+    let passes = passes_of_rank(job);
     let (grain, whole) = match passes {
         Passes::WholeGroups { group, .. } => (group.max(1), Batch::of(job).effective()),
         // Rows are the effective batch: the search begins at one.

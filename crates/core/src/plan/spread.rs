@@ -1,6 +1,7 @@
 //! A job on another number of GPUs, with the same rows per step.
 
 use super::Change;
+use super::batch::{Batch, greatest_common_divisor};
 use crate::job::keys;
 use crate::job::{JobSpec, Spreading, Strategy, rows_per_step};
 
@@ -32,11 +33,33 @@ pub(super) fn spread_over(job: &JobSpec, count: u64) -> Option<Vec<Change>> {
             }
             changes.push((keys::MICRO_BATCH_SIZE, micro.to_string()));
             changes.push((keys::GRADIENT_ACCUMULATION_STEPS, (per_rank / micro).to_string()));
+            if let Some(steps) = Batch::of(job).steps_per_generation {
+                // As many rows are generated at once, over all ranks.
+                let rows = steps.checked_mul(job.micro_batch_size)?.checked_mul(job.parallel.world_size)?;
+                let steps = rows.checked_div(count * micro).filter(|steps| steps * count * micro == rows)?;
+                changes.push((keys::GRPO_STEPS_PER_GENERATION, steps.to_string()));
+            }
             Some(changes)
         }
     }
 }
 
-fn greatest_common_divisor(a: u64, b: u64) -> u64 {
-    if b == 0 { a.max(1) } else { greatest_common_divisor(b, a % b) }
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+    use crate::job::from_case;
+
+    #[test]
+    fn groups_are_generated_by_all_ranks_together() {
+        let case =
+            json!({"kind": "trl_grpo", "batch": 8, "num_generations": 8, "grad_accum": 2, "steps_per_generation": 4});
+        let changes = spread_over(&from_case(&case).unwrap(), 4).unwrap();
+        let told = |key: &str| changes.iter().find(|(name, _)| *name == key).map(|(_, value)| value.as_str());
+        assert_eq!(told(keys::PARALLEL), Some("ddp"));
+        assert_eq!((told(keys::MICRO_BATCH_SIZE), told(keys::GRADIENT_ACCUMULATION_STEPS)), (Some("4"), Some("1")));
+        // 8 x 4 rows were generated at once, and are.
+        assert_eq!(told(keys::GRPO_STEPS_PER_GENERATION), Some("2"));
+    }
 }

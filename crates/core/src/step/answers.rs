@@ -4,6 +4,8 @@ use crate::dtype::DType;
 use crate::op::ReduceKind;
 use crate::tensor::Tensor;
 
+use super::gathered::{Processes, sum_all};
+
 /// `input_ids.masked_fill(completion_mask == 0, -100)`
 pub(super) fn completion_labels(input_ids: &Tensor, completion_mask: &Tensor) -> Tensor {
     let _is_prompt = completion_mask.map("eq.Scalar", DType::Bool);
@@ -15,19 +17,13 @@ pub(super) fn sequence_logps(log_probs: &Tensor) -> Tensor {
     log_probs.slice_any(1, log_probs.size(1)).sum_rows()
 }
 
-/// `x.sum()`, outside autograd
-pub(super) fn sum_all(x: &Tensor) -> Tensor {
-    let dtype = if x.dtype().is_floating_point() { x.dtype() } else { DType::Int64 };
-    x.reduce_all("sum.default", ReduceKind::Sum, dtype)
-}
-
 /// `x.mean().item()`
 pub(super) fn log_mean(x: &Tensor) {
     x.reduce_all("mean.default", ReduceKind::Mean, x.dtype());
 }
 
 /// The mean logits of each kind of answers, of whose tokens the masks select `completion_len` a row.
-pub(super) fn log_mean_logits(mean_logits: &[Tensor], masks: &[Tensor], completion_len: u64) {
+pub(super) fn log_mean_logits(processes: Processes, mean_logits: &[Tensor], masks: &[Tensor], completion_len: u64) {
     let mut totals = Vec::new();
     for (logits, mask) in mean_logits.iter().zip(masks) {
         let selected = {
@@ -39,6 +35,6 @@ pub(super) fn log_mean_logits(mean_logits: &[Tensor], masks: &[Tensor], completi
         totals.push(sum_all(mask));
     }
     for value in totals {
-        sum_all(&value);
+        processes.sum_of_all(value.clone());
     }
 }

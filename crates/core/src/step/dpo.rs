@@ -1,6 +1,7 @@
 //! DPO as TRL's `DPOTrainer` runs it (trl 1.16, trainer/dpo_trainer.py) with the sigmoid loss, its default: chosen and
 //! rejected answers in one batch, through the policy with gradients and through the reference without.
 
+use std::cell::RefCell;
 use std::rc::Rc;
 
 use crate::building::{BuildError, Mode};
@@ -8,25 +9,28 @@ use crate::dtype::DType;
 use crate::job::{CheckpointPolicy, DpoSpec, JobSpec};
 use crate::model::family::Model;
 use crate::op::{TokenOutputs, UNTOLD, full};
+use crate::parallel::Wrapper;
 use crate::tensor::{Context, Tensor};
 use crate::trace::{Category, PhaseKind};
 
-use super::answers::{completion_labels, log_mean, log_mean_logits, sequence_logps, sum_all};
+use super::answers::{completion_labels, log_mean, log_mean_logits, sequence_logps};
 use super::batches::Batches;
-use super::fused_head::{FusedCall, FusedCausalLmOutput, RouterCall, fused_forward, log_router_loss};
+use super::fused_head::{FusedCall, FusedCausalLmOutput, RouterCall, log_router_loss};
+use super::gathered::{Processes, sum_all};
 use super::liger::apply_liger_kernels;
 use super::models::{Kind, Policy, load_model};
 use super::prepared::Prepared;
 use super::repetition::Repetition;
 use super::schedule::pieces_left_out;
 use super::trainer::{self, Recipe};
+use super::wrapped::{Called, Wrapped};
 
 /// Puts the reference beside the policy, and trains.
 pub(super) fn train_dpo(
     job: &JobSpec,
     spec: &DpoSpec,
     context: &Rc<Context>,
-    policy: &Policy,
+    policy: Policy,
 ) -> Result<Repetition, BuildError> {
     if job.quantization.is_none() {
         policy.builder.load_buffers_last();
@@ -34,6 +38,8 @@ pub(super) fn train_dpo(
     }
     let mode = policy.builder.mode();
     mode.disable_dropout();
+    let processes = Processes::of(job);
+    let barrier = RefCell::new(processes.wait_for_main(context));
     let has_reference = job.lora.is_none() && !spec.precompute_ref_log_probs;
     let reference = has_reference
         .then(|| {
@@ -42,18 +48,40 @@ pub(super) fn train_dpo(
         .transpose()?
         .map(|(model, _)| model);
     apply_liger_kernels(job, &mode);
-    let trainer = Trainer { job, spec, context, model: policy.model, mode, reference, batches: Batches::default() };
+    let parameters = policy.builder.trainable();
+    let model = Rc::clone(&policy.model);
+    let wrapped = Wrapped::new(job, context, policy.into_loaded(), HEAD_OUTPUTS);
+    let trainer = Trainer {
+        job,
+        spec,
+        context,
+        model,
+        wrapped,
+        processes,
+        mode,
+        reference,
+        barrier,
+        batches: Batches::default(),
+    };
     if spec.precompute_ref_log_probs {
         trainer.precompute_ref_logps();
     }
-    Ok(trainer::run_trainer(job, context, &policy.builder.trainable(), &trainer))
+    Ok(trainer::run_trainer(job, context, &parameters, &trainer))
 }
+
+/// What the policy's head returns to be logged.
+const HEAD_OUTPUTS: TokenOutputs = TokenOutputs { entropy: true, mean_logits: true, is_top1: true };
 
 struct Trainer<'a> {
     job: &'a JobSpec,
     spec: &'a DpoSpec,
     context: &'a Rc<Context>,
-    model: &'a dyn Model,
+    /// `self.model`, without the wrapper.
+    model: Rc<dyn Model>,
+    wrapped: Wrapped<'a>,
+    processes: Processes,
+    /// What the last barrier left.
+    barrier: RefCell<Option<Tensor>>,
     mode: Rc<Mode>,
     reference: Option<Box<dyn Model>>,
     batches: Batches<Batch>,
@@ -72,12 +100,20 @@ struct Batch {
 type Pair = [Tensor; 2];
 
 impl Recipe for Trainer<'_> {
+    fn prepare(&self) {
+        self.wrapped.prepare();
+    }
+
+    fn wrapper(&self) -> Option<&dyn Wrapper> {
+        self.wrapped.wrapper()
+    }
+
     fn get_batch_samples(&self) {
         self.batches.load(self.job.gradient_accumulation_steps, || self.make_batch(true));
     }
 
     fn compute_loss(&self, pass: u64) -> Option<Tensor> {
-        self.batches.read(pass, |batch| self.loss(batch))
+        self.batches.read(pass, |batch| self.loss(batch)).flatten()
     }
 
     fn divides_loss(&self) -> bool {
@@ -106,11 +142,6 @@ impl Trainer<'_> {
         }
     }
 
-    /// The policy, whose head returns what is logged.
-    fn prepared_policy(&self) -> Prepared<'_> {
-        self.prepared_model(self.model, TokenOutputs { entropy: true, mean_logits: true, is_top1: true })
-    }
-
     fn prepared_model<'a>(&'a self, model: &'a dyn Model, head_outputs: TokenOutputs) -> Prepared<'a> {
         Prepared { context: self.context, model, autocast: self.job.precision.autocast_dtype(), head_outputs }
     }
@@ -129,40 +160,46 @@ impl Trainer<'_> {
             let labels = completion_labels(&batch.input_ids, &batch.completion_mask);
             let log_probs = {
                 let _no_grad = self.context.set_grad_enabled(false);
-                self.reference_forward(batch, &labels).log_probs
+                self.reference_forward(batch, &labels).map(|output| output.log_probs)
             };
-            let logps = sequence_logps(&log_probs);
+            let logps = log_probs.as_ref().map(sequence_logps);
             drop((log_probs, labels));
             self.context.phase(PhaseKind::Load);
-            last_logps = Some(logps);
+            let own: &Option<Pair> = last_logps.insert(logps.map(|logps| logps.split(0)));
+            let gathered = own.as_ref().map(|own| own.each_ref().map(|part| self.processes.gather(part)));
+            last_logps = Some(gathered);
             let left_out = pieces_left_out(self.context, done, batches);
             if left_out > 0 {
                 done += left_out;
                 self.context.count_phases_again(begun..self.context.phases(), left_out);
             }
         }
-        drop((last_batch, last_logps));
+        // `accelerator.wait_for_everyone()`
+        let before = self.barrier.replace(self.processes.barrier(self.context));
+        drop((before, last_batch, last_logps));
     }
 
     /// `model(..., labels=labels, fused_lm_head=True)`
-    fn forward(&self, model: &Prepared, batch: &Batch, labels: &Tensor, router: RouterCall) -> FusedCausalLmOutput {
-        let _autocast = self.context.autocast(model.autocast);
-        fused_forward(
-            model,
-            &FusedCall {
-                input_ids: &batch.input_ids,
-                attention_mask: Some(&batch.attention_mask),
-                position_ids: None,
-                labels,
-                scored: batch.input_ids.size(0) * self.spec.completion_len,
-                cast_lm_head_to_fp32: false,
-                router,
-            },
-        )
+    fn forward(
+        &self,
+        model: &dyn Called,
+        batch: &Batch,
+        labels: &Tensor,
+        router: RouterCall,
+    ) -> Option<FusedCausalLmOutput> {
+        model.call_fused(&FusedCall {
+            input_ids: &batch.input_ids,
+            attention_mask: Some(&batch.attention_mask),
+            position_ids: None,
+            labels,
+            scored: batch.input_ids.size(0) * self.spec.completion_len,
+            cast_lm_head_to_fp32: false,
+            router,
+        })
     }
 
     /// The same under the reference: a model of its own, or the policy without its adapters.
-    fn reference_forward(&self, batch: &Batch, labels: &Tensor) -> FusedCausalLmOutput {
+    fn reference_forward(&self, batch: &Batch, labels: &Tensor) -> Option<FusedCausalLmOutput> {
         let checkpointing = self.mode.set_checkpointing(CheckpointPolicy::Off);
         let router = RouterCall::Output;
         let output = match self.reference.as_deref() {
@@ -171,7 +208,8 @@ impl Trainer<'_> {
             }
             None => {
                 self.mode.enable_adapters(false);
-                let output = self.forward(&self.prepared_policy(), batch, labels, router);
+                let policy = self.prepared_model(self.model.as_ref(), HEAD_OUTPUTS);
+                let output = self.forward(&policy, batch, labels, router);
                 self.mode.enable_adapters(true);
                 output
             }
@@ -181,9 +219,9 @@ impl Trainer<'_> {
     }
 
     /// `_compute_loss`
-    fn loss(&self, batch: &Batch) -> Tensor {
+    fn loss(&self, batch: &Batch) -> Option<Tensor> {
         let labels = completion_labels(&batch.input_ids, &batch.completion_mask);
-        let outputs = self.forward(&self.prepared_policy(), batch, &labels, RouterCall::WeightedOrOutput);
+        let outputs = self.forward(&self.wrapped, batch, &labels, RouterCall::WeightedOrOutput)?;
         let logps = sequence_logps(&outputs.log_probs);
         let [chosen_logps, rejected_logps] = logps.split(0);
         let mut _ref_outputs = None;
@@ -191,7 +229,7 @@ impl Trainer<'_> {
             Some(reference) => reference.clone(),
             None => {
                 let _no_grad = self.context.set_grad_enabled(false);
-                let output = self.reference_forward(batch, &labels);
+                let output = self.reference_forward(batch, &labels)?;
                 let logps = sequence_logps(&output.log_probs);
                 _ref_outputs = Some(output);
                 logps.split(0)
@@ -207,12 +245,12 @@ impl Trainer<'_> {
         };
         if let Some(aux_loss) = &outputs.aux_loss {
             loss = &loss + &aux_loss.mul_scalar(UNTOLD);
-            log_router_loss(aux_loss);
+            log_router_loss(aux_loss, self.processes);
         }
         let completion_mask = batch.completion_mask.narrow_any(1, batch.completion_mask.size(1) - 1);
         let _logged = self.log_tokens(batch, &outputs, &completion_mask);
-        log_rewards([&chosen_logratios, &rejected_logratios], [&chosen_logps, &rejected_logps]);
-        loss
+        self.log_rewards([&chosen_logratios, &rejected_logratios], [&chosen_logps, &rejected_logps]);
+        Some(loss)
     }
 
     /// Entropy, number of tokens, mean logits and accuracy; returned is what lives to the end of the loss.
@@ -222,20 +260,18 @@ impl Trainer<'_> {
         else {
             return Vec::new();
         };
+        let processes = self.processes;
         let mut entropy_sum = {
             let masked = entropy.detach().binary("mul.Tensor", mask, DType::Float32);
             sum_all(&masked)
         };
         let mut total_tokens = sum_all(mask);
-        entropy_sum = sum_all(&entropy_sum);
-        total_tokens = sum_all(&total_tokens);
+        entropy_sum = processes.sum_of_all(entropy_sum.clone());
+        total_tokens = processes.sum_of_all(total_tokens.clone());
         total_tokens.map("gt.Scalar", DType::Bool);
-        {
-            let tokens = sum_all(&batch.attention_mask);
-            sum_all(&tokens);
-        }
+        processes.sum_of_all(sum_all(&batch.attention_mask));
         let masks: Pair = mask.split(0);
-        log_mean_logits(&mean_logits.split::<2>(0), &masks, self.spec.completion_len);
+        log_mean_logits(processes, &mean_logits.split::<2>(0), &masks, self.spec.completion_len);
         let [chosen_mask, _] = &masks;
         let [chosen_is_top1, _]: Pair = is_top1.split(0);
         let correct = {
@@ -243,24 +279,28 @@ impl Trainer<'_> {
             chosen_is_top1.binary("bitwise_and.Tensor", &scored, DType::Bool)
         };
         total_tokens = sum_all(chosen_mask);
-        let correct_tokens = sum_all(&correct);
+        let mut correct_tokens = sum_all(&correct);
+        correct_tokens = processes.gather(&correct_tokens);
+        total_tokens = processes.gather(&total_tokens);
         let total_sum = sum_all(&total_tokens);
         total_sum.map("gt.Scalar", DType::Bool);
         vec![entropy_sum, total_tokens, correct, correct_tokens, total_sum]
     }
-}
 
-/// Rewards, their accuracy and margin, and the log-probabilities.
-fn log_rewards(logratios: [&Tensor; 2], logps: [&Tensor; 2]) {
-    let [chosen_rewards, rejected_rewards] = logratios.map(|logratio| logratio.detach().mul_scalar(UNTOLD));
-    log_mean(&chosen_rewards);
-    log_mean(&rejected_rewards);
-    let accuracies = {
-        let is_greater = chosen_rewards.binary("gt.Tensor", &rejected_rewards, DType::Bool);
-        is_greater.to(DType::Float32)
-    };
-    log_mean(&accuracies);
-    let margins = &chosen_rewards - &rejected_rewards;
-    log_mean(&margins);
-    logps.into_iter().for_each(log_mean);
+    /// Rewards, their accuracy and margin, and the log-probabilities.
+    fn log_rewards(&self, logratios: [&Tensor; 2], logps: [&Tensor; 2]) {
+        let [chosen_rewards, rejected_rewards] = logratios.map(|logratio| logratio.detach().mul_scalar(UNTOLD));
+        let agg_rewards = [&chosen_rewards, &rejected_rewards].map(|rewards| self.processes.gather(rewards));
+        agg_rewards.iter().for_each(log_mean);
+        let accuracies = {
+            let is_greater = chosen_rewards.binary("gt.Tensor", &rejected_rewards, DType::Bool);
+            is_greater.to(DType::Float32)
+        };
+        let agg_accuracies = self.processes.gather(&accuracies);
+        log_mean(&agg_accuracies);
+        let margins = &chosen_rewards - &rejected_rewards;
+        let agg_margins = self.processes.gather(&margins);
+        log_mean(&agg_margins);
+        logps.iter().for_each(|logps| log_mean(&self.processes.gather(logps)));
+    }
 }

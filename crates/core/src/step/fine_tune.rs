@@ -1,25 +1,26 @@
 //! Fine-tuning on labels as the trainers do it: Hugging Face's `Trainer` with the model's own loss (transformers 5.17,
 //! trainer.py, `compute_loss`), and TRL's `SFTTrainer` with its fused head (trl 1.16, trainer/sft_trainer.py).
 
-use std::cell::{OnceCell, RefCell};
+use std::cell::RefCell;
 use std::rc::Rc;
 
 use crate::building::Builder;
 use crate::dtype::DType;
 use crate::job::{Attention, CheckpointPolicy, Framework, JobSpec, LossKernel, Strategy, Task};
-use crate::model::family::{ForwardCall, Model, ModelOutput};
-use crate::op::{ReduceKind, TokenOutputs, UNTOLD, full, number_from_host};
-use crate::parallel::{self, Loaded, Wrapper};
+use crate::model::family::{ForwardCall, ModelOutput};
+use crate::op::{TokenOutputs, UNTOLD, full, number_from_host};
+use crate::parallel::{Loaded, Wrapper};
 use crate::tensor::{Context, Tensor};
-use crate::trace::{Category, PhaseKind};
+use crate::trace::Category;
 
-use super::fused_head::{FusedCall, RouterCall, fused_forward, log_router_loss};
+use super::fused_head::{FusedCall, RouterCall, log_router_loss};
+use super::gathered::{Processes, sum_all};
 use super::inputs::{labels, main_input, row_numbers};
 use super::liger::apply_liger_kernels;
-use super::prepared::{Prepared, convert_outputs_to_fp32};
 use super::repetition::Repetition;
 use super::train::caches_keys;
 use super::trainer::{self, Recipe};
+use super::wrapped::{Called, Wrapped};
 
 /// Batches of a step that are tensors of their own; those beyond lie in one.
 const BATCHES: u64 = 1024;
@@ -71,16 +72,19 @@ pub(super) fn run_fine_tune(job: &JobSpec, context: &Rc<Context>, builder: &Buil
     if job.framework == Framework::Trl && job.quantization.is_none() {
         builder.load_adapters_last();
     }
+    let is_trl = job.framework == Framework::Trl;
+    let barrier = is_trl.then(|| Processes::of(job).wait_for_main(context)).flatten();
     apply_liger_kernels(job, &builder.mode());
     if lays_end_to_end(job) {
         context.pack_rows();
     }
     let parameters = loaded.parameters.clone();
+    let head_outputs = TokenOutputs { entropy: true, mean_logits: false, is_top1: true };
     let trainer = FineTune {
         job,
         context,
-        loaded: RefCell::new(Some(loaded)),
-        wrapped: OnceCell::new(),
+        model: Wrapped::new(job, context, loaded, head_outputs),
+        _barrier: barrier,
         batches: RefCell::default(),
         kept: RefCell::default(),
     };
@@ -96,9 +100,9 @@ fn lays_end_to_end(job: &JobSpec) -> bool {
 struct FineTune<'a> {
     job: &'a JobSpec,
     context: &'a Rc<Context>,
-    /// The model until it is wrapped.
-    loaded: RefCell<Option<Loaded>>,
-    wrapped: OnceCell<Box<dyn Wrapper>>,
+    model: Wrapped<'a>,
+    /// What the barriers left.
+    _barrier: Option<Tensor>,
     batches: RefCell<Batches>,
     /// What a `compute_loss` of one's own keeps of the last pass.
     kept: RefCell<Option<ModelOutput>>,
@@ -153,14 +157,11 @@ impl Inputs {
 
 impl Recipe for FineTune<'_> {
     fn prepare(&self) {
-        if let Some(loaded) = self.loaded.take() {
-            self.wrapped.get_or_init(|| parallel::wrap_model(self.job, self.context, loaded));
-            self.context.phase(PhaseKind::Between);
-        }
+        self.model.prepare();
     }
 
     fn wrapper(&self) -> Option<&dyn Wrapper> {
-        self.wrapped.get().map(Box::as_ref)
+        self.model.wrapper()
     }
 
     fn get_batch_samples(&self) {
@@ -245,11 +246,6 @@ impl FineTune<'_> {
         sum
     }
 
-    fn prepared_model<'a>(&'a self, model: &'a dyn Model, head_outputs: TokenOutputs) -> Prepared<'a> {
-        let autocast = self.job.precision.autocast_dtype();
-        Prepared { context: self.context, model, autocast, head_outputs }
-    }
-
     /// `accelerator.gather(num_items_in_batch).sum()`, where there are several ranks.
     fn of_all_ranks(&self, own: Tensor) -> Tensor {
         let ranks = self.job.parallel.world_size;
@@ -266,33 +262,12 @@ impl FineTune<'_> {
         sum_all(&gathered)
     }
 
-    /// `model(**inputs)` of the wrapped model.
-    fn forward(&self, call: &ForwardCall) -> Option<ModelOutput> {
-        let wrapper = self.wrapper()?;
-        let mut returned = None;
-        let mut inner = |model: &dyn Model| {
-            let output = self.prepared_model(model, TokenOutputs::default()).forward(call);
-            let tensors = output.tensors();
-            returned = Some(output);
-            tensors
-        };
-        if let Some(outputs) = wrapper.around(&mut inner) {
-            return returned.map(|returned| returned.with_tensors(outputs));
-        }
-        let autocast = self.job.precision.autocast_dtype();
-        let output = {
-            let _autocast = self.context.autocast(autocast);
-            wrapper.forward(call)
-        };
-        Some(if autocast.is_some() { convert_outputs_to_fp32(&output) } else { output })
-    }
-
     /// `model(**inputs, num_items_in_batch=...)["loss"]`: the model sums the losses and divides by the number.
     fn own_loss(&self, inputs: &Inputs, num_items: &Tensor) -> Option<Tensor> {
         let recomputes = self.job.gradient_checkpointing == CheckpointPolicy::EveryLayer;
         let caches = self.job.use_cache && caches_keys(self.job) && !recomputes;
         let in_model = self.context.transformers().divides_losses_in_models();
-        let outputs = self.forward(&ForwardCall {
+        let outputs = self.model.call(&ForwardCall {
             input_ids: &inputs.input_ids,
             attention_mask: inputs.attention_mask(),
             position_ids: inputs.position_ids(),
@@ -320,8 +295,7 @@ impl FineTune<'_> {
 
     /// `model(**inputs, fused_lm_head=True)` and what is logged of it.
     fn fused_loss(&self, inputs: &Inputs, num_items: &Tensor) -> Option<Tensor> {
-        let head_outputs = TokenOutputs { entropy: true, mean_logits: false, is_top1: true };
-        let call = FusedCall {
+        let outputs = self.model.call_fused(&FusedCall {
             input_ids: &inputs.input_ids,
             attention_mask: inputs.attention_mask(),
             position_ids: inputs.position_ids(),
@@ -330,17 +304,7 @@ impl FineTune<'_> {
             cast_lm_head_to_fp32: false,
             // SFTTrainer overrides what the config says by whether the coefficient is anything.
             router: RouterCall::Weighted,
-        };
-        let mut rest = None;
-        let outputs = self.wrapper()?.around(&mut |model| {
-            let model = self.prepared_model(model, head_outputs);
-            let _autocast = self.context.autocast(model.autocast);
-            let output = fused_forward(&model, &call);
-            let tensors = output.tensors();
-            rest = Some(output);
-            tensors
         })?;
-        let outputs = rest?.with_tensors(outputs);
         let per_token_loss = outputs.log_probs.neg();
         let mut loss = {
             let sum = per_token_loss.sum();
@@ -352,7 +316,8 @@ impl FineTune<'_> {
         if let Some(weighted_aux_loss) = &weighted_aux_loss {
             loss = &loss + &weighted_aux_loss.div_scalar(UNTOLD);
         }
-        let count = |x: &Tensor| sum_all(&sum_all(x));
+        let processes = Processes::of(self.job);
+        let count = |x: &Tensor| processes.sum_of_all(sum_all(x));
         let num_valid = count(&outputs.label_mask);
         let entropy_sum = outputs.entropy.as_ref().map(|entropy| count(&entropy.detach()));
         let num_correct = outputs.is_top1.as_ref().map(count);
@@ -363,16 +328,10 @@ impl FineTune<'_> {
         match &inputs.rows {
             Rows::Padded { attention_mask } => count(attention_mask),
             Rows::EndToEnd { .. } | Rows::Whole => {
-                sum_all(&number_from_host(self.context, "tensor", 0.0, DType::Int64))
+                processes.sum_of_all(number_from_host(self.context, "tensor", 0.0, DType::Int64))
             }
         };
-        outputs.aux_loss.as_ref().inspect(|aux_loss| log_router_loss(aux_loss));
+        outputs.aux_loss.as_ref().inspect(|aux_loss| log_router_loss(aux_loss, processes));
         Some(loss)
     }
-}
-
-/// `x.sum()`, outside autograd
-fn sum_all(x: &Tensor) -> Tensor {
-    let dtype = if x.dtype().is_floating_point() { x.dtype() } else { DType::Int64 };
-    x.reduce_all("sum.default", ReduceKind::Sum, dtype)
 }

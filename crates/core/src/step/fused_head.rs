@@ -7,6 +7,7 @@ use crate::model::nn::RouterLoss;
 use crate::op::{ReduceKind, UNTOLD, chunked_log_probs, full};
 use crate::tensor::Tensor;
 
+use super::gathered::Processes;
 use super::prepared::Prepared;
 
 /// The arguments of `model(..., labels=labels, fused_lm_head=True)`, and what the head was made with.
@@ -56,15 +57,15 @@ impl FusedCausalLmOutput {
     /// All its tensors, in the order of its fields.
     pub(super) fn tensors(&self) -> Vec<Tensor> {
         let optional = [&self.entropy, &self.mean_logits, &self.is_top1].into_iter().flatten();
-        let first = [&self.log_probs].into_iter().chain(optional);
-        first.chain([&self.loss, &self.label_mask]).chain(&self.aux_loss).cloned().collect()
+        let first = [&self.loss, &self.log_probs].into_iter().chain(optional);
+        first.chain([&self.label_mask]).chain(&self.aux_loss).cloned().collect()
     }
 
     /// The same output with these in their place.
     pub(super) fn with_tensors(mut self, tensors: Vec<Tensor>) -> Self {
         let optional = [&mut self.entropy, &mut self.mean_logits, &mut self.is_top1].into_iter().flatten();
-        let first = [&mut self.log_probs].into_iter().chain(optional);
-        let all = first.chain([&mut self.loss, &mut self.label_mask]).chain(&mut self.aux_loss);
+        let first = [&mut self.loss, &mut self.log_probs].into_iter().chain(optional);
+        let all = first.chain([&mut self.label_mask]).chain(&mut self.aux_loss);
         all.zip(tensors).for_each(|(field, tensor)| *field = tensor);
         self
     }
@@ -130,8 +131,8 @@ pub(super) fn fused_forward(model: &Prepared, call: &FusedCall) -> FusedCausalLm
 }
 
 /// `accelerator.gather_for_metrics(aux_loss).mean()`
-pub(super) fn log_router_loss(aux_loss: &Tensor) {
-    let aux_loss = aux_loss.detach();
+pub(super) fn log_router_loss(aux_loss: &Tensor, processes: Processes) {
+    let aux_loss = processes.gather(&aux_loss.detach());
     aux_loss.reduce_all("mean.default", ReduceKind::Mean, aux_loss.dtype());
 }
 

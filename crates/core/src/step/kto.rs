@@ -11,9 +11,10 @@ use crate::op::{ReduceKind, TokenOutputs, UNTOLD, cat, full};
 use crate::tensor::{Context, Tensor};
 use crate::trace::{Category, PhaseKind};
 
-use super::answers::{completion_labels, log_mean_logits, sequence_logps, sum_all};
+use super::answers::{completion_labels, log_mean_logits, sequence_logps};
 use super::batches::Batches;
 use super::fused_head::{FusedCall, FusedCausalLmOutput, RouterCall, fused_forward, log_router_loss};
+use super::gathered::{Processes, sum_all};
 use super::liger::apply_liger_kernels;
 use super::models::{Kind, Policy, load_model};
 use super::prepared::Prepared;
@@ -37,7 +38,8 @@ pub(super) fn train_kto(
     let reference = has_reference.then(|| load_model(job, context, ("reference", &job.model), kind)).transpose()?;
     let reference = reference.map(|(model, _)| model);
     apply_liger_kernels(job, &mode);
-    let trainer = Trainer { job, spec, context, model: policy.model, mode, reference, batches: Batches::default() };
+    let trainer =
+        Trainer { job, spec, context, model: policy.model.as_ref(), mode, reference, batches: Batches::default() };
     if spec.precompute_ref_log_probs {
         trainer.precompute_ref_logps();
     }
@@ -237,7 +239,7 @@ impl Trainer<'_> {
         let mut loss = losses.nanmean();
         if let Some(aux_loss) = &outputs.aux_loss {
             loss = &loss + &aux_loss.mul_scalar(UNTOLD);
-            log_router_loss(aux_loss);
+            log_router_loss(aux_loss, Processes::of(self.job));
         }
         loss
     }
@@ -321,7 +323,7 @@ impl Trainer<'_> {
         }
         let logits = select_rows(&mean_logits.detach(), indices);
         let masks = select_rows(&mask, indices);
-        log_mean_logits(&logits, &masks, self.spec.completion_len);
+        log_mean_logits(Processes::of(self.job), &logits, &masks, self.spec.completion_len);
         [entropy_sum, total_tokens].into_iter().chain(logits).chain(masks).collect()
     }
 }

@@ -9,6 +9,7 @@ mod calls;
 mod dpo;
 mod fine_tune;
 mod fused_head;
+mod gathered;
 mod generate;
 mod generation_config;
 mod grpo;
@@ -33,6 +34,7 @@ mod swarm;
 mod tokens;
 mod train;
 mod trainer;
+mod wrapped;
 
 pub(crate) use fine_tune::{TrainingLoop, training_loop};
 pub use grpo::simulate_judge;

@@ -8,6 +8,7 @@ use crate::family;
 use crate::gpu::Device;
 use crate::job::{Attention, CheckpointPolicy, JobSpec, ModelSpec};
 use crate::model::family::{Model, RunOptions};
+use crate::parallel::{self, Rebuild};
 use crate::tensor::Context;
 
 use super::liger::patches_layers;
@@ -19,8 +20,16 @@ pub(super) type Loaded = (Box<dyn Model>, Builder);
 
 /// The policy, as it was built.
 pub(super) struct Policy<'a> {
-    pub model: &'a dyn Model,
+    pub model: Rc<dyn Model>,
     pub builder: &'a Builder,
+    pub rebuild: Rebuild,
+}
+
+impl Policy<'_> {
+    /// What is wrapped of it, once its parameters are what is trained.
+    pub(super) fn into_loaded(self) -> parallel::Loaded {
+        parallel::Loaded::new(self.model, self.builder, self.rebuild)
+    }
 }
 
 /// What a model that is not trained is loaded as.

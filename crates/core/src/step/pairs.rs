@@ -24,7 +24,7 @@ pub(super) fn train_pairs(job: &JobSpec, spec: &PairsSpec, context: &Rc<Context>
     let mode = policy.builder.mode();
     mode.disable_dropout();
     apply_liger_kernels(job, &mode);
-    let trainer = Trainer { job, spec, context, model: policy.model, batches: Batches::default() };
+    let trainer = Trainer { job, spec, context, model: policy.model.as_ref(), batches: Batches::default() };
     trainer::run_trainer(job, context, &policy.builder.trainable(), &trainer)
 }
 

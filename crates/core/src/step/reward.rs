@@ -5,33 +5,41 @@ use std::rc::Rc;
 
 use crate::dtype::DType;
 use crate::job::{JobSpec, RewardSpec};
-use crate::model::family::{ForwardCall, Model, ModelOutput};
+use crate::model::family::{ForwardCall, ModelOutput};
 use crate::op::{ReduceKind, TokenOutputs, full};
+use crate::parallel::Wrapper;
 use crate::tensor::{Context, Tensor};
 use crate::trace::Category;
 
 use super::batches::Batches;
+use super::gathered::{Processes, sum_all};
 use super::models::Policy;
-use super::prepared::Prepared;
 use super::repetition::Repetition;
 use super::trainer::{self, Recipe};
+use super::wrapped::{Called, Wrapped};
 
 /// Trains the model with its score.
-pub(super) fn train_reward(job: &JobSpec, spec: &RewardSpec, context: &Rc<Context>, policy: &Policy) -> Repetition {
+pub(super) fn train_reward(job: &JobSpec, spec: &RewardSpec, context: &Rc<Context>, policy: Policy) -> Repetition {
     policy.builder.load_buffers_last();
     policy.builder.load_adapters_last();
     if spec.disable_dropout {
         policy.builder.mode().disable_dropout();
     }
-    let trainer = Trainer { job, spec, context, model: policy.model, batches: Batches::default() };
-    trainer::run_trainer(job, context, &policy.builder.trainable(), &trainer)
+    let processes = Processes::of(job);
+    let barrier = processes.wait_for_main(context);
+    let parameters = policy.builder.trainable();
+    let wrapped = Wrapped::new(job, context, policy.into_loaded(), TokenOutputs::default());
+    let trainer = Trainer { job, spec, context, wrapped, processes, _barrier: barrier, batches: Batches::default() };
+    trainer::run_trainer(job, context, &parameters, &trainer)
 }
 
 struct Trainer<'a> {
     job: &'a JobSpec,
     spec: &'a RewardSpec,
     context: &'a Rc<Context>,
-    model: &'a dyn Model,
+    wrapped: Wrapped<'a>,
+    processes: Processes,
+    _barrier: Option<Tensor>,
     batches: Batches<Batch>,
 }
 
@@ -42,6 +50,14 @@ struct Batch {
 }
 
 impl Recipe for Trainer<'_> {
+    fn prepare(&self) {
+        self.wrapped.prepare();
+    }
+
+    fn wrapper(&self) -> Option<&dyn Wrapper> {
+        self.wrapped.wrapper()
+    }
+
     fn get_batch_samples(&self) {
         self.batches.load(self.job.gradient_accumulation_steps, || self.make_batch());
     }
@@ -68,11 +84,8 @@ impl Trainer<'_> {
     }
 
     /// `model(**inputs)`
-    fn forward(&self, batch: &Batch) -> ModelOutput {
-        let autocast = self.job.precision.autocast_dtype();
-        let head_outputs = TokenOutputs::default();
-        let model = Prepared { context: self.context, model: self.model, autocast, head_outputs };
-        model.forward(&ForwardCall {
+    fn forward(&self, batch: &Batch) -> Option<ModelOutput> {
+        self.wrapped.call(&ForwardCall {
             input_ids: &batch.input_ids,
             attention_mask: Some(&batch.attention_mask),
             position_ids: None,
@@ -85,12 +98,17 @@ impl Trainer<'_> {
     }
 
     fn loss(&self, batch: &Batch) -> Option<Tensor> {
-        let outputs = self.forward(batch);
+        let outputs = self.forward(batch)?;
         let logits = outputs.logits.as_ref()?;
         let [rewards_chosen, rewards_rejected]: [Tensor; 2] = logits.view(&[logits.size(0)]).split(0);
         let mut loss = {
-            let margin = &rewards_chosen - &rewards_rejected;
-            margin.log_sigmoid().mean().neg()
+            let mean = {
+                let margin = &rewards_chosen - &rewards_rejected;
+                let log_odds = margin.log_sigmoid();
+                drop(margin);
+                log_odds.mean()
+            };
+            mean.neg()
         };
         if self.spec.center_rewards_coefficient > 0.0 {
             let mean = {
@@ -99,34 +117,29 @@ impl Trainer<'_> {
             };
             loss = loss.add_in_place(&mean.mul_scalar(self.spec.center_rewards_coefficient));
         }
-        {
-            let tokens = sum_all(&batch.attention_mask);
-            sum_all(&tokens);
-        }
-        log_rewards(logits, [&rewards_chosen, &rewards_rejected]);
+        self.processes.sum_of_all(sum_all(&batch.attention_mask));
+        log_rewards(self.processes, logits, [&rewards_chosen, &rewards_rejected]);
         Some(loss)
     }
 }
 
 /// The least, mean and greatest reward, the accuracy and the margin.
-fn log_rewards(all_rewards: &Tensor, [chosen, rejected]: [&Tensor; 2]) {
-    let _no_grad = all_rewards.context().set_grad_enabled(false);
+fn log_rewards(processes: Processes, logits: &Tensor, [chosen, rejected]: [&Tensor; 2]) {
+    let _no_grad = logits.context().set_grad_enabled(false);
+    let all_rewards = processes.gather(logits);
     let dtype = all_rewards.dtype();
     all_rewards.reduce_all("min.default", ReduceKind::WholeMax, dtype);
     all_rewards.reduce_all("mean.default", ReduceKind::Mean, dtype);
     all_rewards.reduce_all("max.default", ReduceKind::WholeMax, dtype);
     let mut mean_accuracy = {
         let is_greater = chosen.binary("gt.Tensor", rejected, DType::Bool);
-        is_greater.to(DType::Float32).mean()
+        let accuracies = is_greater.to(DType::Float32);
+        drop(is_greater);
+        accuracies.mean()
     };
-    mean_accuracy = mean_accuracy.mean();
+    mean_accuracy = processes.gather(&mean_accuracy).mean();
     drop(mean_accuracy);
     let mut mean_margin = (chosen - rejected).mean();
-    mean_margin = mean_margin.mean();
+    mean_margin = processes.gather(&mean_margin).mean();
     drop(mean_margin);
-}
-
-/// `x.sum()` of integers
-fn sum_all(x: &Tensor) -> Tensor {
-    x.reduce_all("sum.default", ReduceKind::Sum, DType::Int64)
 }

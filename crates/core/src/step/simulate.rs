@@ -8,7 +8,7 @@ use crate::family::{self, Build, Family};
 use crate::gpu::Device;
 use crate::job::{CheckpointPolicy, Framework, JobSpec, Task, check};
 use crate::model::family::{Model, RunOptions};
-use crate::parallel::{self, Loaded, Rebuild};
+use crate::parallel::{self, Rebuild};
 use crate::tensor::{Context, Tensor};
 use crate::work::Work;
 
@@ -135,10 +135,10 @@ fn run_task(
     model: Box<dyn Model>,
     rebuild: Rebuild,
 ) -> Result<Option<Repetition>, SimulateError> {
-    let policy = Policy { model: model.as_ref(), builder };
+    let policy = Policy { model: model.into(), builder, rebuild };
     Ok(match &job.task {
         task if fine_tune::training_loop(job) == TrainingLoop::Own && task.name().has_labels() => {
-            Some(fine_tune::run_fine_tune(job, context, builder, Loaded::new(model, builder, rebuild)))
+            Some(fine_tune::run_fine_tune(job, context, builder, policy.into_loaded()))
         }
         Task::CausalLm
         | Task::MaskedLm
@@ -146,26 +146,29 @@ fn run_task(
         | Task::TokenClassification
         | Task::ImageClassification => {
             apply_liger_kernels(job, &builder.mode());
-            let wrapper = parallel::wrap_model(job, context, Loaded::new(model, builder, rebuild));
+            let wrapper = parallel::wrap_model(job, context, policy.into_loaded());
             Some(train::train_loop(job, context, wrapper.as_ref()))
         }
         Task::InferenceForward => {
-            infer::inference_forward(job, context, policy.model);
+            infer::inference_forward(job, context, policy.model.as_ref());
             None
         }
         Task::Generate => {
-            infer::generate_alone(job, context, policy.model, has_begin_token(&job.model));
+            infer::generate_alone(job, context, policy.model.as_ref(), has_begin_token(&job.model));
             None
         }
-        Task::Grpo(spec) => Some(grpo::train_grpo(job, spec, context, &policy)?),
-        Task::Dpo(spec) => Some(dpo::train_dpo(job, spec, context, &policy)?),
+        Task::Grpo(spec) => Some(grpo::train_grpo(job, spec, context, policy)?),
+        Task::Dpo(spec) => Some(dpo::train_dpo(job, spec, context, policy)?),
         Task::Kto(spec) => Some(kto::train_kto(job, spec, context, &policy)?),
         Task::Pairs(spec) => Some(pairs::train_pairs(job, spec, context, &policy)),
-        Task::Reward(spec) => Some(reward::train_reward(job, spec, context, &policy)),
+        Task::Reward(spec) => Some(reward::train_reward(job, spec, context, policy)),
         Task::Swarm(swarm) => {
             let (mode, parameters) = (&builder.mode(), &builder.trainable());
             let has_begin_token = has_begin_token(&job.model);
-            Some(Node { job, swarm, context, model: policy.model, mode, parameters, has_begin_token }.run_node())
+            Some(
+                Node { job, swarm, context, model: policy.model.as_ref(), mode, parameters, has_begin_token }
+                    .run_node(),
+            )
         }
         Task::Hrm => {
             check::is_hrm(job)?;

@@ -244,12 +244,20 @@ impl State<'_> {
             tr_loss.reduce_all("mean.default", ReduceKind::Mean, DType::Float32);
             return;
         }
-        let context = tr_loss.context();
-        let own = tr_loss.view(&[1]);
+        let all = self.gather_number(&tr_loss.view(&[1]));
+        all.reduce_all("mean.default", ReduceKind::Mean, DType::Float32);
+        drop(all);
+        // `store_flos` (`distributed_broadcast_scalars`).
+        let flos = full(tr_loss.context(), "_to_copy.default", &[], DType::Float32);
+        let all = self.gather_number(&flos);
+        drop(flos);
+        all.reduce_all("sum.default", ReduceKind::Sum, DType::Float32);
+    }
+
+    /// A number of each rank, gathered into copies of the own one (transformers 5.17, trainer_pt_utils.py).
+    fn gather_number(&self, own: &Tensor) -> Tensor {
         let gathered: Vec<Tensor> =
             (0..self.ranks.min(MOST_RANKS)).map(|_| own.unary("clone.default", own.dtype())).collect();
-        let all = full(context, "cat.default", &[gathered.len() as u64], DType::Float32);
-        drop(gathered);
-        all.reduce_all("mean.default", ReduceKind::Mean, DType::Float32);
+        full(own.context(), "cat.default", &[gathered.len() as u64], DType::Float32)
     }
 }

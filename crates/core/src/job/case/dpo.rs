@@ -4,7 +4,7 @@ use serde::Deserialize;
 use serde_json::{Map, Value};
 
 use super::rl::OptimizerName;
-use super::trainer::CaseQuantization;
+use super::trainer::{CaseQuantization, ranks_of_trainer};
 use super::{CaseLora, CasePrecision, checkpoint_policy, clip_spec, model_of_case, plain_job};
 use crate::job::{DpoSpec, Framework, JobError, JobSpec, OptimizerKind};
 use crate::model_type::QWEN2;
@@ -29,6 +29,7 @@ pub(super) struct DpoCase {
     precompute: bool,
     liger: bool,
     max_grad_norm: f64,
+    world: u64,
     padded: bool,
     quantization: Option<CaseQuantization>,
     #[serde(rename = "note")]
@@ -53,6 +54,7 @@ impl Default for DpoCase {
             precompute: false,
             liger: false,
             max_grad_norm: 1.0,
+            world: 1,
             padded: false,
             quantization: None,
             _note: String::new(),
@@ -66,6 +68,7 @@ pub(super) fn job_of_case(case: DpoCase) -> Result<JobSpec, JobError> {
         completion_len: case.completion_len,
         precompute_ref_log_probs: case.precompute,
     };
+    let is_peft = case.lora.is_some();
     Ok(JobSpec {
         micro_batch_size: case.batch,
         seq_len: case.prompt_len.saturating_add(case.completion_len),
@@ -80,6 +83,7 @@ pub(super) fn job_of_case(case: DpoCase) -> Result<JobSpec, JobError> {
         device_map: case.quantization.is_some(),
         quantization: case.quantization.map(|quantization| quantization.spec(Framework::Trl)),
         steps: case.steps,
+        parallel: ranks_of_trainer(case.world, is_peft, case.gradient_checkpointing),
         ..plain_job(model_of_case(case.id, case.model)?, dpo.into())
     })
 }

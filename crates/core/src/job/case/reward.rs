@@ -4,6 +4,7 @@ use serde::Deserialize;
 use serde_json::{Map, Value};
 
 use super::rl::OptimizerName;
+use super::trainer::ranks_of_trainer;
 use super::{CaseLora, CasePrecision, checkpoint_policy, clip_spec, model_of_case, plain_job};
 use crate::job::{Attention, JobError, JobSpec, OptimizerKind, RewardSpec};
 use crate::model_type::QWEN2;
@@ -28,6 +29,7 @@ pub(super) struct RewardCase {
     disable_dropout: bool,
     attn: Attention,
     max_grad_norm: f64,
+    world: u64,
     padded: bool,
     #[serde(rename = "note")]
     _note: String,
@@ -51,6 +53,7 @@ impl Default for RewardCase {
             disable_dropout: true,
             attn: Attention::Sdpa,
             max_grad_norm: 1.0,
+            world: 1,
             padded: false,
             _note: String::new(),
         }
@@ -62,6 +65,7 @@ pub(super) fn job_of_case(case: RewardCase) -> Result<JobSpec, JobError> {
         center_rewards_coefficient: case.center_rewards_coefficient,
         disable_dropout: case.disable_dropout,
     };
+    let is_peft = case.lora.is_some();
     Ok(JobSpec {
         micro_batch_size: case.batch,
         seq_len: case.seq_len,
@@ -74,6 +78,7 @@ pub(super) fn job_of_case(case: RewardCase) -> Result<JobSpec, JobError> {
         lora: case.lora.map(Into::into),
         padded: Some(case.padded),
         steps: case.steps,
+        parallel: ranks_of_trainer(case.world, is_peft, case.gradient_checkpointing),
         ..plain_job(model_of_case(case.id, case.model)?, reward.into())
     })
 }

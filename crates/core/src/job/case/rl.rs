@@ -3,6 +3,7 @@
 use serde::Deserialize;
 use serde_json::{Map, Value};
 
+use super::trainer::ranks_of_trainer;
 use super::{CaseLora, CasePrecision, checkpoint_policy, clip_spec, default_model, model_of_case, plain_job};
 use crate::job::{
     Baseline, GrpoSpec, JobError, JobSpec, JudgePhase, JudgePlace, JudgeSpec, JudgeWeights, LogProbs, OptimizerKind,
@@ -36,6 +37,7 @@ pub(super) struct GrpoCase {
     max_grad_norm: f64,
     logprob: LogProbs,
     cast_lm_head_to_fp32: bool,
+    world: u64,
     #[serde(rename = "note")]
     _note: String,
 }
@@ -135,6 +137,7 @@ impl Default for GrpoCase {
             max_grad_norm: 1.0,
             logprob: LogProbs::Fused,
             cast_lm_head_to_fp32: false,
+            world: 1,
             _note: String::new(),
         }
     }
@@ -156,6 +159,7 @@ pub(super) fn grpo_job(case: GrpoCase) -> Result<JobSpec, JobError> {
         cast_lm_head_to_fp32: case.cast_lm_head_to_fp32,
         judge: case.judge.map(JudgeCase::spec).transpose()?,
     };
+    let is_peft = case.lora.is_some();
     Ok(JobSpec {
         micro_batch_size: case.batch,
         seq_len: case.prompt_len.saturating_add(case.completion_len),
@@ -167,6 +171,7 @@ pub(super) fn grpo_job(case: GrpoCase) -> Result<JobSpec, JobError> {
         lora: case.lora.map(Into::into),
         steps: case.steps,
         liger_kernels: case.liger,
+        parallel: ranks_of_trainer(case.world, is_peft, case.gradient_checkpointing),
         ..plain_job(model_of_case(case.id, case.model)?, grpo.into())
     })
 }

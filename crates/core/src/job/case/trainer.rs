@@ -115,6 +115,13 @@ impl Default for TrainerCase {
     }
 }
 
+/// Ranks as a trainer wraps them: a model that is not peft's and recomputes has no unused parameters looked for.
+pub(super) fn ranks_of_trainer(world_size: u64, is_peft: bool, recomputes: bool) -> Parallel {
+    let ddp = Ddp { find_unused_parameters: is_peft || !recomputes, ..Ddp::default() };
+    let strategy = if world_size > 1 { Strategy::Ddp(ddp) } else { Strategy::None };
+    Parallel { world_size, rank: 0, strategy }
+}
+
 pub(super) fn job_of_case(case: TrainerCase) -> Result<JobSpec, JobError> {
     let model = model_of_case(case.id, case.model)?;
     let task = match case.task {
@@ -126,9 +133,7 @@ pub(super) fn job_of_case(case: TrainerCase) -> Result<JobSpec, JobError> {
     };
     let brings_loss = case.use_liger_kernel && case.framework == Framework::Trainer && model.facts().liger.fuses_loss();
     let loss = if brings_loss { LossKernel::Liger } else { case.loss };
-    let find_unused_parameters = case.lora.is_some() || !case.gradient_checkpointing;
-    let ddp = Ddp { find_unused_parameters, ..Ddp::default() };
-    let strategy = if case.world > 1 { Strategy::Ddp(ddp) } else { Strategy::None };
+    let is_peft = case.lora.is_some();
     Ok(JobSpec {
         framework: case.framework,
         micro_batch_size: case.micro_batch,
@@ -148,7 +153,7 @@ pub(super) fn job_of_case(case: TrainerCase) -> Result<JobSpec, JobError> {
         padded: Some(case.padded),
         padding_free: case.padding_free,
         steps: case.steps,
-        parallel: Parallel { world_size: case.world, rank: 0, strategy },
+        parallel: ranks_of_trainer(case.world, is_peft, case.gradient_checkpointing),
         ..plain_job(model, task)
     })
 }

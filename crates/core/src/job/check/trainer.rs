@@ -3,8 +3,8 @@
 use super::{MAX_TOKENS_PER_PASS, has_decoder_head, shards};
 use crate::job::keys;
 use crate::job::{
-    DeepSpeed, DpoSpec, GrpoSpec, JobError, JobSpec, LogProbs, LossKernel, Spreading, Strategy, SwarmLogProbs,
-    SwarmSpec,
+    DeepSpeed, DpoSpec, GrpoSpec, JobError, JobErrorKind, JobSpec, JudgePlace, JudgeSpec, LogProbs, LossKernel,
+    Spreading, Strategy, SwarmLogProbs, SwarmSpec,
 };
 use crate::model_type::ModelKind;
 
@@ -12,6 +12,8 @@ use crate::model_type::ModelKind;
 const MAX_HELD_BATCHES: u64 = 1 << 16;
 /// The most chunks of a node's rows: what each leaves is alive until the end of the step.
 const MAX_CHUNKS: u64 = 1 << 14;
+/// The most ranks of a trainer that gathers what it logs.
+const MAX_GATHERED_RANKS: u64 = 1 << 16;
 /// The most parts of a generation batch, one a pass, and the most rows that are taken one by one.
 const MAX_PARTS: u64 = 1 << 17;
 
@@ -80,10 +82,23 @@ pub(in crate::job) fn check_grpo(job: &JobSpec, grpo: &GrpoSpec) -> Result<(), J
             .about(&[keys::MICRO_BATCH_SIZE, keys::GRPO_STEPS_PER_GENERATION, keys::NUM_GENERATIONS])
             .hint("keep groups whole: change one of the three"));
     }
-    if let Some(judge) = &grpo.judge
-        && judge.rows == Some(0)
-    {
+    match &grpo.judge {
+        Some(judge) => check_judge(judge, world_size),
+        None => Ok(()),
+    }
+}
+
+/// A judge that reads nothing, and one beside several ranks, each of which asks it.
+fn check_judge(judge: &JudgeSpec, ranks: u64) -> Result<(), JobError> {
+    if judge.rows == Some(0) {
         return Err(JobError::new("`judge.rows` must be at least 1, found 0").about(&[keys::JUDGE_ROWS]));
+    }
+    if judge.place == JudgePlace::OtherGpu && ranks > 1 {
+        let problem = "`judge.place`: a judge on a GPU of its own is simulated beside one rank";
+        return Err(JobError::of_kind(JobErrorKind::Unsimulated, problem)
+            .about(&[keys::JUDGE_PLACE, keys::WORLD_SIZE])
+            .hint("set judge.place = \"same_gpu\": each rank then has a judge beside it")
+            .or_rehearse());
     }
     Ok(())
 }
@@ -225,12 +240,19 @@ pub(super) fn fits_ranks(job: &JobSpec) -> Result<(), JobError> {
         let problem = format!("rank {} of `world_size` {}", job.parallel.rank, job.parallel.world_size);
         return Err(JobError::new(problem).about(&[keys::WORLD_SIZE]).hint("ranks count from 0"));
     }
+    if job.task.facts().spreading() == Spreading::Replicas && job.parallel.world_size > MAX_GATHERED_RANKS {
+        let problem = format!("`world_size` must be at most {MAX_GATHERED_RANKS}, whose rows are gathered");
+        return Err(JobError::new(problem).about(&[keys::WORLD_SIZE]));
+    }
     if let Strategy::Fsdp2(_) = job.parallel.strategy {
         shards::fits_shards(job)?;
     }
     super::offload::fits_offload(job)?;
     match (job.task.facts().spreading(), job.parallel.strategy) {
-        (_, Strategy::None) | (Spreading::Ranks, _) | (Spreading::OwnRanks, Strategy::AllReduce) => return Ok(()),
+        (_, Strategy::None)
+        | (Spreading::Ranks, _)
+        | (Spreading::Replicas, Strategy::Ddp(_))
+        | (Spreading::OwnRanks, Strategy::AllReduce) => return Ok(()),
         (Spreading::OwnRanks, _) => {
             let problem = "`parallel`: HRM's loop has no wrapper, it all-reduces its gradients itself";
             return Err(JobError::new(problem)
@@ -240,9 +262,13 @@ pub(super) fn fits_ranks(job: &JobSpec) -> Result<(), JobError> {
         _ => {}
     }
     let task = serde_json::to_value(job.task.name()).unwrap_or_default();
-    Err(JobError::new(format!("`parallel`: ranks are simulated for plain training, not for task = {task}"))
-        .about(&[keys::PARALLEL, keys::WORLD_SIZE])
-        .hint(without_ranks(job.parallel.strategy)))
+    let problem = match job.task.facts().spreading() {
+        Spreading::Replicas => {
+            format!("`parallel`: ranks of task = {task} are simulated under parallel = \"ddp\" alone")
+        }
+        _ => format!("`parallel`: ranks are simulated for training, not for task = {task}"),
+    };
+    Err(JobError::new(problem).about(&[keys::PARALLEL, keys::WORLD_SIZE]).hint(without_ranks(job.parallel.strategy)))
 }
 
 /// What answers instead: a replica holds all that one process holds, a shard less.
@@ -255,6 +281,26 @@ const fn without_ranks(strategy: Strategy) -> &'static str {
         _ => {
             "one process would need more than a rank that holds a share: `tonnage rehearse --gpus N -- torchrun --nproc-per-node \
              N train.py` runs your script and tells each rank's peak"
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+    use crate::job::{Parallel, from_case};
+
+    #[test]
+    fn whole_replicas_are_simulated_and_shards_of_them_refused_with_the_way_out() {
+        for kind in ["trl_dpo", "trl_reward", "trl_grpo"] {
+            let job = from_case(&json!({"kind": kind, "world": 4})).unwrap();
+            assert_eq!(fits_ranks(&job), Ok(()));
+            let deepspeed = Strategy::DeepSpeed(DeepSpeed::stage(2));
+            let job = JobSpec { parallel: Parallel { strategy: deepspeed, ..job.parallel }, ..job };
+            let error = fits_ranks(&job).unwrap_err().to_string();
+            assert!(error.contains("under parallel = \"ddp\" alone"), "{error}");
         }
     }
 }

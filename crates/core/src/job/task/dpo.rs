@@ -1,6 +1,6 @@
 //! DPO as TRL's `DPOTrainer` runs it: chosen and rejected answers in one batch, a policy and its frozen reference.
 
-use super::{TaskFacts, TaskName};
+use super::{Spreading, TaskFacts, TaskName};
 use crate::job::{JobError, JobSpec, check, keys};
 
 /// What DPO needs beyond the policy. `micro_batch_size` counts pairs: a pass has twice as many rows.
@@ -29,6 +29,10 @@ impl TaskFacts for DpoSpec {
 
     fn precomputed_reference(&self) -> Option<(&'static str, bool)> {
         Some((keys::DPO_PRECOMPUTE_REF_LOG_PROBS, self.precompute_ref_log_probs))
+    }
+
+    fn spreading(&self) -> Spreading {
+        Spreading::Replicas
     }
 
     fn takes_adapters(&self) -> bool {

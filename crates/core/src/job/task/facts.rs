@@ -28,6 +28,8 @@ pub enum Passes {
 pub enum Spreading {
     /// Ranks under any wrapper; accumulation makes up for rows that do not divide.
     Ranks,
+    /// Ranks that each hold the whole model, under DDP alone.
+    Replicas,
     /// Ranks that reduce their gradients themselves, each in one pass.
     OwnRanks,
     /// Nodes, each a process of its own, dealt to GPUs.

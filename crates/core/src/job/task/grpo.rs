@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::{JudgePlace, JudgeSpec, Passes, TaskFacts, TaskName};
+use super::{JudgePlace, JudgeSpec, Passes, Spreading, TaskFacts, TaskName};
 use crate::job::{JobError, JobSpec, check, keys};
 
 /// What GRPO needs beyond the policy. `micro_batch_size` is `per_device_train_batch_size`: completions, not prompts.
@@ -63,6 +63,12 @@ impl TaskFacts for GrpoSpec {
 
     fn completion_len(&self) -> Option<u64> {
         Some(self.completion_len)
+    }
+
+    fn spreading(&self) -> Spreading {
+        // A judge on a GPU of its own serves one rank, and RLOO was not measured on more.
+        let is_one = self.more_gpus() > 0 || self.baseline == Baseline::LeaveOneOut;
+        if is_one { Spreading::OneRank } else { Spreading::Replicas }
     }
 
     fn takes_adapters(&self) -> bool {

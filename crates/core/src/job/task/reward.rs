@@ -1,6 +1,6 @@
 //! Reward models as TRL's `RewardTrainer` trains them: a score of each chosen and of each rejected row, in one batch.
 
-use super::{TaskFacts, TaskName};
+use super::{Spreading, TaskFacts, TaskName};
 use crate::job::{JobError, JobSpec, check};
 
 /// What training a reward model needs to be told. `micro_batch_size` counts pairs: a pass has twice as many rows.
@@ -19,6 +19,10 @@ impl TaskFacts for RewardSpec {
 
     fn check(&self, job: &JobSpec) -> Result<(), JobError> {
         check::trainer::check_reward(job)
+    }
+
+    fn spreading(&self) -> Spreading {
+        Spreading::Replicas
     }
 
     fn takes_adapters(&self) -> bool {

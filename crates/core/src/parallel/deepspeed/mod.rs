@@ -36,7 +36,7 @@ fn scale_loss(loss: &Tensor) -> [Tensor; 2] {
 
 /// A model in `DeepSpeedEngine`.
 pub(super) struct ZeroStage12 {
-    model: Box<dyn Model>,
+    model: Rc<dyn Model>,
     parameters: Vec<Tensor>,
     gradients: Rc<Gradients>,
     flat: Tensor,

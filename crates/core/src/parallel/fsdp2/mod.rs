@@ -54,7 +54,7 @@ impl Precision {
 /// A sharded model.
 struct FullyShardedModel {
     hooks: Rc<ModuleHooks>,
-    model: Box<dyn Model>,
+    model: Rc<dyn Model>,
     parameters: Vec<Tensor>,
     tree: Rc<Tree>,
     world_size: u64,

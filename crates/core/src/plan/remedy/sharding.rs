@@ -5,12 +5,15 @@ use crate::job::keys;
 use crate::job::{JobSpec, Spreading, Strategy};
 use crate::plan::spread::spread_over;
 
+const NOT_SHARDED: &str = "this trainer is simulated with the whole model on each rank";
+
 pub(super) const ZERO1: Remedy = Remedy {
     name: "zero1",
     text: "divide the optimizer's state over the ranks (ZeroRedundancyOptimizer)",
     results: Results::Same,
     caution: "",
     apply: |job| match job.parallel.strategy {
+        _ if job.task.facts().spreading() == Spreading::Replicas => not_for(NOT_SHARDED),
         Strategy::Ddp(_) if job.parallel.world_size > 1 => change_one(keys::PARALLEL, "zero1"),
         Strategy::Zero1 { .. } | Strategy::Fsdp2(_) | Strategy::DeepSpeed(_) => {
             already_done("state is divided already")
@@ -25,6 +28,7 @@ pub(super) const FSDP2: Remedy = Remedy {
     results: Results::Rounding,
     caution: "",
     apply: |job| match job.parallel.strategy {
+        _ if job.task.facts().spreading() == Spreading::Replicas => not_for(NOT_SHARDED),
         Strategy::Ddp(_) | Strategy::Zero1 { .. } if job.parallel.world_size > 1 => change_one(keys::PARALLEL, "fsdp2"),
         Strategy::Fsdp2(_) => already_done("parameters are sharded already"),
         _ => not_for("there are no ranks under DDP"),
@@ -45,7 +49,7 @@ fn doubled_gpus(job: &JobSpec) -> Applied {
         _ => not_for("its rows or nodes do not divide over twice as many"),
     };
     match job.task.facts().spreading() {
-        Spreading::OwnRanks => over(job.parallel.world_size),
+        Spreading::OwnRanks | Spreading::Replicas => over(job.parallel.world_size),
         Spreading::Nodes { gpus, .. } => over(gpus),
         Spreading::Ranks => sharded_over_twice(job),
         Spreading::OneRank => not_for("this trainer is simulated on one rank"),

@@ -1,14 +1,16 @@
 //! Log-probabilities from the completion's full logits, as TRL 0.25 took them: divided by the temperature, then row by row.
 
+use std::rc::Rc;
+
 use crate::dtype::DType;
-use crate::model::family::{ForwardCall, Model};
+use crate::model::family::ForwardCall;
 use crate::op::{ReduceKind, UNTOLD, cat, stack};
-use crate::tensor::Tensor;
+use crate::tensor::{Context, Tensor};
 
 use super::logps::LogpsCall;
 use crate::step::generate::positions_of;
-use crate::step::prepared::Prepared;
 use crate::step::schedule::pieces_left_out;
+use crate::step::wrapped::Called;
 
 /// Positions whose entropies are taken at once.
 const ENTROPY_CHUNK: u64 = 128;
@@ -24,16 +26,16 @@ struct Variables {
 }
 
 /// Log-probabilities of the completion's tokens, and the entropies if they are asked for.
-pub(super) fn per_token_logps(model: &Prepared, call: &LogpsCall) -> (Tensor, Option<Tensor>) {
+pub(super) fn per_token_logps(context: &Rc<Context>, model: &dyn Called, call: &LogpsCall) -> (Tensor, Option<Tensor>) {
     let rows = call.input_ids.size(0);
     let batch_size = call.batch_size.unwrap_or(rows).max(1);
     let (mut all_logps, mut all_entropies) = (Vec::new(), Vec::new());
     let mut variables = Variables::default();
     let pieces = rows.div_ceil(batch_size);
     let mut piece = 0;
-    while piece < pieces && (piece == 0 || !model.context.has_failed()) {
+    while piece < pieces && (piece == 0 || !context.has_failed()) {
         let count = batch_size.min(rows - piece * batch_size);
-        let moment = model.context.moment();
+        let moment = context.moment();
         piece += 1;
         let ids = call.input_ids.narrow_any(0, count);
         let Some(mut logits) = completion_logits(model, call, &ids, count) else { continue };
@@ -44,10 +46,10 @@ pub(super) fn per_token_logps(model: &Prepared, call: &LogpsCall) -> (Tensor, Op
         if call.entropy {
             all_entropies.push(variables.take_entropies(&logits));
         }
-        let left_out = pieces_left_out(model.context, piece, pieces);
+        let left_out = pieces_left_out(context, piece, pieces);
         if let Some(logps) = all_logps.last().filter(|_| left_out > 0).cloned() {
             piece += left_out;
-            model.context.count_again(&moment, left_out);
+            context.count_again(&moment, left_out);
             all_logps.extend((0..left_out).map(|_| logps.another()));
         }
     }
@@ -57,10 +59,10 @@ pub(super) fn per_token_logps(model: &Prepared, call: &LogpsCall) -> (Tensor, Op
 }
 
 /// The logits that predict the completion's tokens: one more is computed, and the last dropped.
-fn completion_logits(model: &Prepared, call: &LogpsCall, ids: &Tensor, rows: u64) -> Option<Tensor> {
+fn completion_logits(model: &dyn Called, call: &LogpsCall, ids: &Tensor, rows: u64) -> Option<Tensor> {
     let attention_mask = call.attention_mask.narrow_any(0, rows);
     let position_ids = call.own_positions.then(|| positions_of(&attention_mask));
-    let output = model.forward(&ForwardCall {
+    let output = model.call(&ForwardCall {
         input_ids: ids,
         attention_mask: Some(&attention_mask),
         position_ids: position_ids.as_ref(),
@@ -69,7 +71,7 @@ fn completion_logits(model: &Prepared, call: &LogpsCall, ids: &Tensor, rows: u64
         cache: None,
         logits_to_keep: Some(call.logits_to_keep + 1),
         fused_loss: false,
-    });
+    })?;
     let all_but_last = output.logits?.slice_any(1, call.logits_to_keep);
     Some(all_but_last.slice_any(1, call.logits_to_keep))
 }

@@ -9,6 +9,7 @@ use super::logps::{Logps, LogpsCall};
 use super::statistics::{log_masked_mean, masked_seq_mean};
 use super::trainer::Trainer;
 use crate::step::fused_head::{RouterCall, log_router_loss};
+use crate::step::gathered::Processes;
 
 /// `compute_loss(model, inputs)`
 pub(super) fn compute_loss(trainer: &Trainer, inputs: &Batch) -> Option<Tensor> {
@@ -25,7 +26,7 @@ pub(super) fn compute_loss(trainer: &Trainer, inputs: &Batch) -> Option<Tensor> 
         own_positions: trainer.makes_positions(),
         router: RouterCall::WeightedOrOutput,
     };
-    let logps = trainer.per_token_logps(&trainer.prepared_policy(), &call);
+    let logps = trainer.per_token_logps(&trainer.wrapped, &call)?;
     let Logps { per_token: per_token_logps, entropies, aux_loss } = logps;
     let advantages = inputs.advantages.unsqueeze(1);
     let old_per_token_logps = inputs.old_per_token_logps.clone().unwrap_or_else(|| per_token_logps.detach());
@@ -59,7 +60,7 @@ pub(super) fn compute_loss(trainer: &Trainer, inputs: &Batch) -> Option<Tensor> 
         sum.div_by(&normalizer)
     };
     if let Some(aux_loss) = &aux_loss {
-        loss = add_router_loss(&loss, aux_loss);
+        loss = add_router_loss(&loss, aux_loss, trainer.processes);
     }
     if let Some(per_token_kl) = &per_token_kl {
         log_masked_mean(per_token_kl, mask);
@@ -67,17 +68,17 @@ pub(super) fn compute_loss(trainer: &Trainer, inputs: &Batch) -> Option<Tensor> 
     if let Some(entropies) = &entropies {
         log_masked_mean(entropies, mask);
     }
-    log_clipping(&coef_1, &advantages, mask);
+    log_clipping(trainer.processes, &coef_1, &advantages, mask);
     Some(loss)
 }
 
 /// `loss + self.router_aux_loss_coef * aux_loss / normalizer`, and what is logged of it.
-fn add_router_loss(loss: &Tensor, aux_loss: &Tensor) -> Tensor {
+fn add_router_loss(loss: &Tensor, aux_loss: &Tensor, processes: Processes) -> Tensor {
     let sum = {
         let weighted = aux_loss.mul_scalar(UNTOLD);
         loss + &weighted.div_scalar(UNTOLD)
     };
-    log_router_loss(aux_loss);
+    log_router_loss(aux_loss, processes);
     sum
 }
 
@@ -124,13 +125,17 @@ pub(super) fn clipped_ratios(coef_1: &Tensor, advantages: &Tensor) -> [Tensor; 3
 }
 
 /// The shares of clipped ratios.
-fn log_clipping(coef_1: &Tensor, advantages: &Tensor, mask: &Tensor) {
+fn log_clipping(processes: Processes, coef_1: &Tensor, advantages: &Tensor, mask: &Tensor) {
     let [is_low_clipped, is_high_clipped, is_region_clipped] = clipped_ratios(coef_1, advantages);
     for is_clipped in [&is_low_clipped, &is_high_clipped, &is_region_clipped] {
         log_masked_mean(&is_clipped.to(DType::Float32), mask);
     }
-    let gathered_low_clip = masked_seq_mean(&is_low_clipped.to(DType::Float32), mask);
+    let gathered = |is_clipped: &Tensor| {
+        let means = masked_seq_mean(&is_clipped.to(DType::Float32), mask);
+        processes.gather(&means)
+    };
+    let gathered_low_clip = gathered(&is_low_clipped);
     gathered_low_clip.reduce_all("min.default", ReduceKind::WholeMax, DType::Float32);
-    let gathered_high_clip = masked_seq_mean(&is_high_clipped.to(DType::Float32), mask);
+    let gathered_high_clip = gathered(&is_high_clipped);
     gathered_high_clip.reduce_all("max.default", ReduceKind::WholeMax, DType::Float32);
 }

@@ -20,20 +20,22 @@ use crate::building::BuildError;
 use crate::job::{GrpoSpec, JobSpec, JudgePlace};
 use crate::tensor::Context;
 
+use super::gathered::Processes;
 use super::liger::apply_liger_kernels;
 use super::models::{Kind, Loaded, Policy, load_model};
 use super::repetition::Repetition;
 use super::trainer as hf_trainer;
+use super::wrapped::Wrapped;
 use judge::Judge;
 pub use judge::simulate_judge;
-use trainer::Trainer;
+use trainer::{HEAD_OUTPUTS, Trainer};
 
 /// Puts the other models beside the policy and trains.
 pub(super) fn train_grpo(
     job: &JobSpec,
     spec: &GrpoSpec,
     context: &Rc<Context>,
-    policy: &Policy,
+    policy: Policy,
 ) -> Result<Repetition, BuildError> {
     if spec.padded {
         context.pad_rows();
@@ -52,12 +54,14 @@ pub(super) fn train_grpo(
         job,
         spec,
         context,
-        model: policy.model,
+        model: Rc::clone(&policy.model),
         mode: policy.builder.mode(),
         reference: reference.map(|(model, _)| model),
         judge_model,
         parameters: policy.builder.trainable(),
         adapters: policy.builder.adapters(),
+        processes: Processes::of(job),
+        wrapped: Wrapped::new(job, context, policy.into_loaded(), HEAD_OUTPUTS),
         last_loaded_step: Cell::new(None),
         buffered_inputs: RefCell::default(),
     };

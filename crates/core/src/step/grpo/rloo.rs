@@ -23,13 +23,13 @@ struct Frozen {
 
 impl Trainer<'_> {
     /// `_generate_and_score_completions`, from where the completions are on the device.
-    pub(super) fn score_left_out(&self, completions: Completions, call: &LogpsCall) -> Batch {
+    pub(super) fn score_left_out(&self, completions: Completions, call: &LogpsCall) -> Option<Batch> {
         let mask = &completions.completion_mask;
-        let frozen = self.frozen_of_policy(call, mask);
+        let frozen = self.frozen_of_policy(call, mask)?;
         let rewards_per_func = self.calculate_rewards(mask.size(0));
         let advantages = self.left_out_advantages(&rewards_per_func, &frozen, mask);
         let Completions { prompt_ids, prompt_mask, completion_ids, completion_mask } = completions;
-        Batch {
+        Some(Batch {
             prompt_ids,
             prompt_mask,
             completion_ids,
@@ -41,17 +41,17 @@ impl Trainer<'_> {
             importance_sampling_ratio: None,
             sampling_per_token_logps: None,
             ref_per_token_logps: None,
-        }
+        })
     }
 
-    fn frozen_of_policy(&self, call: &LogpsCall, mask: &Tensor) -> Frozen {
+    fn frozen_of_policy(&self, call: &LogpsCall, mask: &Tensor) -> Option<Frozen> {
         let _no_grad = self.context.set_grad_enabled(false);
         let checkpointing = self.mode.set_checkpointing(CheckpointPolicy::Off);
-        let old_per_token_logps = self.frozen_logps_of(&self.prepared_policy(), call);
+        let old_per_token_logps = self.frozen_logps_of(&self.prepared_policy(), call)?;
         let old_logps = (&old_per_token_logps * mask).sum_each();
         let ref_per_token_logps = self.reference_logps(call);
         self.mode.set_checkpointing(checkpointing);
-        Frozen { old_per_token_logps, old_logps, ref_per_token_logps }
+        Some(Frozen { old_per_token_logps, old_logps, ref_per_token_logps })
     }
 
     /// Rewards less the mean of the others of their group; and what is logged of them.
@@ -112,7 +112,7 @@ pub(super) fn compute_rloo_loss(trainer: &Trainer, inputs: &Batch) -> Option<Ten
         own_positions: trainer.makes_positions(),
         router: RouterCall::WeightedOrOutput,
     };
-    let logps = trainer.per_token_logps(&trainer.prepared_policy(), &call);
+    let logps = trainer.per_token_logps(&trainer.wrapped, &call)?;
     let Logps { per_token: per_token_logps, entropies, aux_loss } = logps;
     let logps = (&per_token_logps * &inputs.completion_mask).sum_each();
     let log_ratio = &logps - inputs.old_logps.as_ref()?;
@@ -127,7 +127,7 @@ pub(super) fn compute_rloo_loss(trainer: &Trainer, inputs: &Batch) -> Option<Ten
     let mut loss = per_sequence_loss.mean();
     if let Some(aux_loss) = &aux_loss {
         loss = &loss + &aux_loss.mul_scalar(UNTOLD);
-        log_router_loss(aux_loss);
+        log_router_loss(aux_loss, trainer.processes);
     }
     let _entropy_stats = entropies.as_ref().map(|entropies| log_total_mean(entropies, &inputs.completion_mask));
     log_clipping(&coef_1, &inputs.advantages);

@@ -65,7 +65,7 @@ impl Trainer<'_> {
         let call = GenerateCall { input_ids, attention_mask, config: &config };
         // What `prepare` has wrapped is `PeftModel.forward`; its `generate` calls the base model's own.
         let ids = match self.job.lora {
-            Some(_) => generate(self.context, self.model, &call),
+            Some(_) => generate(self.context, self.model.as_ref(), &call),
             None => generate(self.context, &self.prepared_policy(), &call),
         };
         self.mode.set_checkpointing(checkpointing);
@@ -79,15 +79,18 @@ impl Trainer<'_> {
         let prompt_lengths = to_device(DType::Int64);
         let completion_lengths = to_device(DType::Int64);
         let total = |lengths: &Tensor| lengths.reduce_all("sum.default", ReduceKind::Sum, DType::Int64);
-        let total_prompt_tokens = total(&prompt_lengths);
+        let [agg_prompt_lengths, agg_completion_lengths] =
+            [&prompt_lengths, &completion_lengths].map(|lengths| self.processes.gather(lengths));
+        let total_prompt_tokens = total(&agg_prompt_lengths);
         {
-            let completion_tokens = total(&completion_lengths);
+            let completion_tokens = total(&agg_completion_lengths);
             total_prompt_tokens.binary("add.Tensor", &completion_tokens, DType::Int64);
         }
-        log_mean_min_max(&completion_lengths);
+        log_mean_min_max(&agg_completion_lengths);
         let is_truncated = to_device(DType::Bool);
-        log_reduced(&is_truncated, "mean.default", ReduceKind::Mean);
-        is_truncated.map("bitwise_not.default", DType::Bool);
+        let agg_is_truncated = self.processes.gather(&is_truncated);
+        log_reduced(&agg_is_truncated, "mean.default", ReduceKind::Mean);
+        agg_is_truncated.map("bitwise_not.default", DType::Bool);
         // No row has ended by itself: the lengths of those that have are one zero.
         let term_completion_lengths = full(context, "zeros.default", &[1], DType::Float32);
         log_mean_min_max(&term_completion_lengths);

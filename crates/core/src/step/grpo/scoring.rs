@@ -24,6 +24,11 @@ pub(super) struct Completions {
     pub completion_mask: Tensor,
 }
 
+/// UTF-8 bytes of a token of text; more than English takes. Texts are gathered before anything is trained, where no job is largest.
+const TEXT_BYTES_OF_TOKEN: u64 = 4;
+/// Bytes of an empty list, pickled.
+const NO_NAMES: u64 = 5;
+
 /// What is computed of a batch before it is trained on.
 struct Frozen {
     old_per_token_logps: Option<Tensor>,
@@ -33,7 +38,7 @@ struct Frozen {
 
 impl Trainer<'_> {
     /// Generates and scores `rows` completions.
-    pub(super) fn generate_and_score(&self, rows: u64, pass: u64) -> Batch {
+    pub(super) fn generate_and_score(&self, rows: u64, pass: u64) -> Option<Batch> {
         self.context.phase(PhaseKind::Prepare);
         self.generate_rows(rows, pass);
         let to_device = |tokens: u64, dtype: DType| {
@@ -52,7 +57,7 @@ impl Trainer<'_> {
         let sampling_per_token_logps = samples.then(|| to_device(self.spec.completion_len, DType::Float32));
         let num_items_in_batch = is_group.then(|| {
             let items = completion_mask.reduce_all("sum.default", ReduceKind::Sum, DType::Int64);
-            items.reduce_all("sum.default", ReduceKind::Sum, DType::Int64)
+            self.processes.sum_of_all(items)
         });
         let prompt_completion_ids = cat(&[&completions.prompt_ids, &completions.completion_ids], 1);
         let attention_mask = cat(&[&completions.prompt_mask, completion_mask], 1);
@@ -73,7 +78,7 @@ impl Trainer<'_> {
         }
         let frozen = self.frozen_logps(&call, sampling_per_token_logps.as_ref().map(|logps| (logps, completion_mask)));
         let rewards_per_func = self.calculate_rewards(rows);
-        let advantages = self.compute_advantages(&rewards_per_func);
+        let advantages = self.compute_advantages(&rewards_per_func, rows);
         let Frozen { old_per_token_logps, correction, ref_per_token_logps } = frozen;
         if let (Some(old), Some(sampling), Some(correction)) =
             (&old_per_token_logps, &sampling_per_token_logps, &correction)
@@ -85,7 +90,7 @@ impl Trainer<'_> {
         drop((rewards_per_func, prompt_completion_ids, attention_mask));
         self.context.phase(PhaseKind::Between);
         let Completions { prompt_ids, prompt_mask, completion_ids, completion_mask } = completions;
-        Batch {
+        Some(Batch {
             prompt_ids,
             prompt_mask,
             completion_ids,
@@ -97,7 +102,7 @@ impl Trainer<'_> {
             importance_sampling_ratio,
             sampling_per_token_logps,
             ref_per_token_logps,
-        }
+        })
     }
 
     /// Log-probabilities of the policy before it is trained, where generation and updates do not meet or an engine samples
@@ -107,7 +112,7 @@ impl Trainer<'_> {
         let checkpointing = self.mode.set_checkpointing(CheckpointPolicy::Off);
         let is_aligned = self.job.gradient_accumulation_steps.is_multiple_of(self.generate_every());
         let is_needed = !is_aligned || sampled.is_some();
-        let old_per_token_logps = is_needed.then(|| self.frozen_logps_of(&self.prepared_policy(), call));
+        let old_per_token_logps = is_needed.then(|| self.frozen_logps_of(&self.prepared_policy(), call)).flatten();
         let correction = old_per_token_logps
             .as_ref()
             .and_then(|old| sampled.map(|(sampling, mask)| self.importance_sampling(old, sampling, mask)));
@@ -118,7 +123,7 @@ impl Trainer<'_> {
 
     /// Those of the reference, or of the policy without its adapters, where the divergence counts.
     pub(super) fn reference_logps(&self, call: &LogpsCall) -> Option<Tensor> {
-        (self.spec.beta != 0.0).then(|| match self.reference() {
+        let logps = (self.spec.beta != 0.0).then(|| match self.reference() {
             Some(reference) => self.frozen_logps_of(&reference, call),
             None => {
                 self.mode.enable_adapters(false);
@@ -126,12 +131,13 @@ impl Trainer<'_> {
                 self.mode.enable_adapters(true);
                 logps
             }
-        })
+        });
+        logps.flatten()
     }
 
-    pub(super) fn frozen_logps_of(&self, model: &Prepared, call: &LogpsCall) -> Tensor {
+    pub(super) fn frozen_logps_of(&self, model: &Prepared, call: &LogpsCall) -> Option<Tensor> {
         self.context.phase(PhaseKind::Logps);
-        let logps = self.per_token_logps(model, call).per_token;
+        let logps = self.per_token_logps(model, call).map(|logps| logps.per_token);
         self.context.phase(PhaseKind::Prepare);
         logps
     }
@@ -149,12 +155,13 @@ impl Trainer<'_> {
         };
         is_unscored.reduce_all("any.default", ReduceKind::Any, DType::Bool);
         drop(is_unscored);
+        let rewards_per_func = self.processes.gather(&rewards_per_func);
         context.phase(PhaseKind::Prepare);
         rewards_per_func
     }
 
     /// Rewards less their group's mean, over their group's deviation; and what is logged of them.
-    fn compute_advantages(&self, rewards_per_func: &Tensor) -> Tensor {
+    fn compute_advantages(&self, rewards_per_func: &Tensor, local_rows: u64) -> Tensor {
         let rows = rewards_per_func.size(0);
         let groups = rows / self.spec.num_generations;
         let _unscorable_mask = {
@@ -175,8 +182,20 @@ impl Trainer<'_> {
         let is_std_zero = is_zero(&std_rewards);
         advantages = advantages.unary("nan_to_num.default", DType::Float32);
         let _all_process_advantages = advantages.clone_contiguous();
+        // `advantages[process_slice]`: a view of those of all processes.
+        advantages = advantages.narrow_any(0, local_rows);
         self.log_scores(rewards_per_func, rewards, &is_std_zero);
+        self.gather_texts(local_rows);
         advantages
+    }
+
+    /// Prompts and completions of all processes, to be logged; then the names of what was logged beside, of which there are none.
+    fn gather_texts(&self, rows: u64) {
+        for tokens in [self.spec.prompt_len, self.spec.completion_len] {
+            let bytes = rows.saturating_mul(tokens).saturating_mul(TEXT_BYTES_OF_TOKEN);
+            self.processes.gather_object(self.context, bytes);
+        }
+        [NO_NAMES; 2].iter().for_each(|bytes| self.processes.gather_object(self.context, *bytes));
     }
 
     /// `(rewards_per_func * reward_weights.to(device).unsqueeze(0)).nansum(dim=1)`

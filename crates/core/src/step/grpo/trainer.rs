@@ -7,21 +7,30 @@ use crate::building::Mode;
 use crate::job::{Baseline, Framework, GrpoSpec, JobSpec};
 use crate::model::family::Model;
 use crate::op::TokenOutputs;
+use crate::parallel::Wrapper;
 use crate::tensor::{Context, Tensor};
 
 use super::batch::Batch;
 use super::judge::Judge;
 use super::loss::compute_loss;
 use super::rloo::compute_rloo_loss;
+use crate::step::gathered::Processes;
 use crate::step::prepared::Prepared;
 use crate::step::trainer::Recipe;
+use crate::step::wrapped::Wrapped;
+
+/// What the policy's head returns beside log-probabilities.
+pub(super) const HEAD_OUTPUTS: TokenOutputs = TokenOutputs { entropy: true, mean_logits: false, is_top1: false };
 
 /// A trainer and the models it holds.
 pub(super) struct Trainer<'a> {
     pub job: &'a JobSpec,
     pub spec: &'a GrpoSpec,
     pub context: &'a Rc<Context>,
-    pub model: &'a dyn Model,
+    /// `self.model`, without the wrapper.
+    pub model: Rc<dyn Model>,
+    pub wrapped: Wrapped<'a>,
+    pub processes: Processes,
     /// The policy's switches.
     pub mode: Rc<Mode>,
     pub reference: Option<Box<dyn Model>>,
@@ -36,9 +45,9 @@ pub(super) struct Trainer<'a> {
 }
 
 impl Trainer<'_> {
-    /// `self.model`, wrapped.
+    /// `self.model`, as accelerate has prepared it.
     pub(super) fn prepared_policy(&self) -> Prepared<'_> {
-        self.prepared_model(self.model, true)
+        self.prepared_model(self.model.as_ref(), HEAD_OUTPUTS)
     }
 
     /// Whether the loop is `tonnage train`'s and the policy's positions are rows of a table.
@@ -46,26 +55,33 @@ impl Trainer<'_> {
         self.job.framework == Framework::Loop && self.job.model.facts().has_position_table()
     }
 
-    /// `self.ref_model`, wrapped.
+    /// `self.ref_model`, which no wrapper is put round: it is not trained.
     pub(super) fn reference(&self) -> Option<Prepared<'_>> {
-        self.reference.as_deref().map(|model| self.prepared_model(model, false))
+        self.reference.as_deref().map(|model| self.prepared_model(model, TokenOutputs::default()))
     }
 
-    fn prepared_model<'a>(&'a self, model: &'a dyn Model, entropy: bool) -> Prepared<'a> {
+    fn prepared_model<'a>(&'a self, model: &'a dyn Model, head_outputs: TokenOutputs) -> Prepared<'a> {
         let autocast = self.job.precision.autocast_dtype();
-        let head_outputs = TokenOutputs { entropy, ..TokenOutputs::default() };
         Prepared { context: self.context, model, autocast, head_outputs }
     }
 }
 
 impl Recipe for Trainer<'_> {
+    fn prepare(&self) {
+        self.wrapped.prepare();
+    }
+
+    fn wrapper(&self) -> Option<&dyn Wrapper> {
+        self.wrapped.wrapper()
+    }
+
     /// `_prepare_inputs`: generates when the buffered completions are used up.
     fn prepare_inputs(&self, pass: u64) {
         if !pass.is_multiple_of(self.generate_every()) {
             return;
         }
         let rows = self.job.micro_batch_size.saturating_mul(self.spec.steps_per_generation);
-        let mut generation_batch = self.generate_and_score(rows, pass);
+        let Some(mut generation_batch) = self.generate_and_score(rows, pass) else { return };
         generation_batch = generation_batch.shuffled();
         let used_up = self.buffered_inputs.replace(Some(generation_batch));
         drop(used_up);

@@ -36,7 +36,7 @@ const PEFT_MODELS: [ModuleKey; 2] = [(u32::MAX, Part::Itself), (u32::MAX - 1, Pa
 
 /// A model in `DeepSpeedEngine`.
 pub(in crate::parallel) struct ZeroStage3 {
-    model: Box<dyn Model>,
+    model: Rc<dyn Model>,
     hooks: Rc<ModuleHooks>,
     parameters: Vec<Tensor>,
     params: Vec<Rc<Param>>,
