@@ -30,10 +30,14 @@ SEQUENCES, TOKENS = dict(architectures=["ForSequenceClassification"], num_labels
 PIXELS = dict(hidden_size=144, num_hidden_layers=3, num_attention_heads=6, image_size=70, patch_size=14)
 #: Token ids of the config class lie beyond so few tokens.
 ROTARY = dict(ODD, pad_token_id=0, bos_token_id=1, eos_token_id=2, cls_token_id=1, sep_token_id=2)
+DISTANT = dict(ODD, relative_attention=True, position_buckets=32, norm_rel_ebd="layer_norm", share_att_key=True, pos_att_type=["p2c", "c2p"],
+               position_biased_input=False)
 FAMILIES = {
     "bert": [ODD, dict(ODD, **SEQUENCES), dict(ODD, **TOKENS, type_vocab_size=3), dict(ODD, tie_word_embeddings=False)],
     "cohere": [GROUPED, dict(ODD, use_qk_norm=True), dict(GROUPED, attention_bias=True, tie_word_embeddings=False)],
     "cohere2": [GROUPED, dict(ODD, sliding_window=16), dict(GROUPED, attention_bias=True, tie_word_embeddings=False)],
+    "deberta-v2": [DISTANT, dict(DISTANT, **SEQUENCES, share_att_key=False, position_biased_input=True), dict(DISTANT, **TOKENS, type_vocab_size=3, position_buckets=-1),
+                   dict(DISTANT, tie_word_embeddings=False, norm_rel_ebd="none", pos_att_type="c2p", share_att_key=False)],
     "deepseek_v3": [dict(LATENT, **ROUTED), dict(LATENT, q_lora_rank=None, first_k_dense_replace=0, **ROUTED),
                     dict(LATENT, attention_bias=True, tie_word_embeddings=True, n_shared_experts=3, first_k_dense_replace=2, **ROUTED)],
     "dinov2": [PIXELS, dict(PIXELS, use_swiglu_ffn=True, mlp_ratio=3, num_labels=7), dict(PIXELS, use_mask_token=False, qkv_bias=False, num_channels=1)],

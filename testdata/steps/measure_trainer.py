@@ -56,6 +56,7 @@ def answer(phases, padded=False, padding_free=False):
                 return False
         return local_attention_size is None or kv_length < local_attention_size
     masks._ignore_bidirectional_mask_sdpa = ignores
+    torch.Tensor.nonzero = lambda mask: torch.nonzero_static(mask, size=mask.numel())
 
     def packed_sequences(position_ids):
         first = position_ids[:, :1] - 1

@@ -11,7 +11,7 @@ use tonnage_core::job::{Architecture, JobError, find_architecture, from_case, ge
 use tonnage_core::step::parameter_count;
 
 /// Encoders with a family of their own, of which some have a class for causal language models too.
-const ENCODERS: &[&str] = &["bert", "distilbert", "electra", "modernbert", "roberta", "xlm-roberta"];
+const ENCODERS: &[&str] = &["bert", "deberta-v2", "distilbert", "electra", "modernbert", "roberta", "xlm-roberta"];
 
 /// Families whose rows are images.
 const IMAGES: &[&str] = &["dinov2", "vit"];

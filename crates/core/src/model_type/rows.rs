@@ -83,6 +83,15 @@ pub(super) static ROWS: &[ModelType] = &[
     ModelType { name: "bert", sdpa_since: Some((4, 41)), layers_since: (4, 38), ..BERT_LIKE },
     ModelType { name: "cohere", since: Some((4, 39)), ..ModelType::DECODER },
     ModelType { name: "cohere2", since: Some((4, 48)), ..ModelType::DECODER },
+    ModelType {
+        name: "deberta-v2",
+        default_positions: None,
+        beyond_positions: BeyondPositions::Runs,
+        lora_targets: &["query_proj", "value_proj"],
+        sdpa_since: Some(NEVER),
+        since: Some((5, 17)),
+        ..BERT_LIKE
+    },
     ModelType { name: "deepseek_v3", lora_targets: &[], flash_attention: false, divides_heads: false, ..EXPERTS },
     ModelType { name: "dinov2", image: Some(ImageSizes { image: 224, patch: 14 }), ..IMAGES },
     ModelType {

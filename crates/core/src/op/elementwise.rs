@@ -219,6 +219,11 @@ impl Tensor {
         })
     }
 
+    /// `zeros_like(self)`
+    pub(crate) fn zeros_like(&self) -> Tensor {
+        self.unary("zeros_like.default", self.dtype())
+    }
+
     /// `ones_like(self)`
     pub fn ones_like(&self) -> Tensor {
         self.unary("ones_like.default", self.dtype())

@@ -37,6 +37,14 @@ impl Tensor {
     }
 }
 
+impl Tensor {
+    /// `gather(self, 0, indices.expand(...))`: rows of a matrix, or numbers of a vector, chosen each by one index.
+    pub(crate) fn gather_rows(&self, indices: &Tensor) -> Tensor {
+        let sizes = self.sizes().with(0, indices.size(0));
+        self.gather(&indices.expand(&sizes))
+    }
+}
+
 fn embedding_dense_backward(grad: &Tensor, ids: &Tensor, weight_sizes: Shape) -> Tensor {
     let call = EmbeddingBackward {
         indices: ids.numel(),

@@ -12,6 +12,7 @@ mod condition;
 mod convolution;
 mod create;
 mod delta_rule;
+mod disentangled;
 mod division;
 mod dropout;
 mod elementwise;

@@ -8,7 +8,7 @@ use crate::tensor::{MAX_DIMS, NodeBuilder, Shape, Tensor, gradients, is_autocast
 const NORM: &str = "linalg_vector_norm.default";
 
 /// Marks one dimension.
-fn only(at: usize) -> [bool; MAX_DIMS] {
+pub(super) fn only(at: usize) -> [bool; MAX_DIMS] {
     let mut reduced = [false; MAX_DIMS];
     reduced[at] = true;
     reduced
@@ -170,6 +170,17 @@ impl Tensor {
     /// `mean(self, at, keepdim=True)`, outside autograd.
     pub(crate) fn mean_along(&self, at: usize) -> Tensor {
         self.reduce("mean.dim", ReduceKind::Mean, &only(at))
+    }
+
+    /// A reduction over the marked dimensions of a gradient, whose result has these sizes.
+    pub(super) fn reduce_to(
+        &self,
+        op: &'static str,
+        kind: ReduceKind,
+        reduced: &[bool; MAX_DIMS],
+        sizes: Shape,
+    ) -> Tensor {
+        self.reduce_into(op, kind, reduced, sizes, self.dtype())
     }
 
     fn reduce_into(

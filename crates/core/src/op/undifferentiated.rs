@@ -158,6 +158,11 @@ impl Tensor {
     #[expect(clippy::unused_self, reason = "numbers written in place allocate nothing")]
     pub(crate) fn set_ones_at(&self, _places: &Tensor) {}
 
+    /// `self.any()`
+    pub(crate) fn any(&self) -> Tensor {
+        self.reduce_all("any.default", ReduceKind::Any, DType::Bool)
+    }
+
     /// `self.all()`
     pub(crate) fn all(&self) -> Tensor {
         self.reduce_all("all.default", ReduceKind::Any, DType::Bool)

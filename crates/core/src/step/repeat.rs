@@ -23,6 +23,8 @@ pub(super) struct Passes<'a> {
 struct Recorded {
     /// Which parameters had gradients when it began.
     had_gradients: Vec<bool>,
+    /// Whether TorchScript knew its functions then.
+    had_scripted: bool,
     slices: Vec<TraceSlice>,
     output: Output,
     /// The gradients that it made, each with the place of its parameter.
@@ -79,6 +81,7 @@ struct Copying {
 #[derive(Default)]
 struct Recording {
     had_gradients: Vec<bool>,
+    had_scripted: bool,
     slices: Vec<TraceSlice>,
     output: Option<Output>,
 }
@@ -95,10 +98,13 @@ impl<'a> Passes<'a> {
             return Pass::unrecorded(self.context);
         }
         let had_gradients: Vec<bool> = self.wrapper.parameters().iter().map(Tensor::has_grad).collect();
-        let earlier = self.recorded.iter().find(|recorded| recorded.had_gradients == had_gradients);
+        let had_scripted = self.context.has_scripted();
+        let is_like =
+            |recorded: &&Rc<Recorded>| recorded.had_scripted == had_scripted && recorded.had_gradients == had_gradients;
+        let earlier = self.recorded.iter().find(is_like);
         let progress = match earlier {
             Some(recorded) => Progress::Copied(Copying::new(recorded)),
-            None => Progress::Recorded(Recording { had_gradients, ..Recording::default() }),
+            None => Progress::Recorded(Recording { had_gradients, had_scripted, ..Recording::default() }),
         };
         Pass { context: self.context, progress }
     }
@@ -201,7 +207,7 @@ impl Recording {
 
     /// The pass as something to copy; `None` where it left anything else alive than its output and gradients.
     fn finish(self, context: &Context, parameters: &[Tensor]) -> Option<Recorded> {
-        let Self { had_gradients, slices, output } = self;
+        let Self { had_gradients, had_scripted, slices, output } = self;
         let mut output = output?;
         let made = parameters.iter().zip(&had_gradients).enumerate().filter(|(_, (_, had_gradient))| !**had_gradient);
         let gradients: Vec<(usize, Kept)> =
@@ -215,7 +221,7 @@ impl Recording {
         let mut held: Vec<AllocationId> = kept.filter_map(|kept| kept.allocation).collect();
         held.sort_unstable();
         let are_held = gradients.iter().all(|(_, kept)| kept.allocation.is_some());
-        (held == left && are_held).then_some(Recorded { had_gradients, slices, output, gradients })
+        (held == left && are_held).then_some(Recorded { had_gradients, had_scripted, slices, output, gradients })
     }
 }
 

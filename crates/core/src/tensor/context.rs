@@ -49,6 +49,7 @@ pub struct Context {
     padded_rows: Cell<bool>,
     packed_rows: Cell<bool>,
     places_first: Cell<bool>,
+    scripted: Cell<bool>,
     transformers: Cell<TransformersVersion>,
     /// What the process keeps on the host, recorded as if that were a device.
     host: OnceCell<Rc<Self>>,
@@ -88,6 +89,7 @@ impl Context {
             padded_rows: Cell::new(false),
             packed_rows: Cell::new(false),
             places_first: Cell::new(false),
+            scripted: Cell::new(false),
             transformers: Cell::default(),
             host: OnceCell::new(),
         })
@@ -136,6 +138,16 @@ impl Context {
     /// Indexing by masks finds the places first (`nonzero_static`), as the reference measurements do.
     pub(crate) fn find_places_first(&self, first: bool) {
         self.places_first.set(first);
+    }
+
+    /// Whether TorchScript has run a function before, after which it runs operators together that it can compile.
+    pub(crate) fn has_scripted(&self) -> bool {
+        self.scripted.get()
+    }
+
+    /// TorchScript runs a function; whether it has before.
+    pub(crate) fn run_script(&self) -> bool {
+        self.scripted.replace(true)
     }
 
     /// Whether it does.

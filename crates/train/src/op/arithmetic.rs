@@ -38,6 +38,11 @@ impl Tensor {
         self.run(operator!("div", "Scalar"), [number.into()])
     }
 
+    /// `bmm(self, other)` of two stacks of matrices
+    pub(crate) fn bmm(&self, other: &Tensor) -> Tensor {
+        self.run(operator!("bmm"), [other.into()])
+    }
+
     /// `self / other`
     pub(crate) fn div_by(&self, other: &Tensor) -> Tensor {
         self.run(operator!("div", "Tensor"), [other.into()])

@@ -59,6 +59,13 @@ impl Tensor {
         self.run(operator!("layer_norm"), [sizes, Argument::None, Argument::None, eps.into()])
     }
 
+    /// `gather(self, 0, indices.expand(...))`
+    pub(crate) fn gather_rows(&self, indices: &Tensor) -> Tensor {
+        let mut sizes = self.sizes().to_vec();
+        sizes[0] = indices.size(0);
+        self.run(operator!("gather"), [Argument::Int(0), (&indices.expand(&sizes)).into()])
+    }
+
     /// `conv2d(self, weight, bias, stride)`
     pub(crate) fn conv2d(&self, weight: &Tensor, bias: &Tensor, stride: [u64; 2]) -> Tensor {
         self.run(operator!("conv2d"), [weight.into(), bias.into(), ints(&stride)])

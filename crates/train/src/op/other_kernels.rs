@@ -17,6 +17,10 @@ impl Tensor {
         refused("a convolution of each channel")
     }
 
+    pub(crate) fn log_buckets(&self, _bucket_size: u64, _max_position: u64) -> Tensor {
+        refused("a function in TorchScript")
+    }
+
     pub(crate) fn liger_act_mul(&self, _up: &Tensor) -> Tensor {
         refused("Liger's gated activation")
     }

@@ -166,6 +166,21 @@ impl Tensor {
         or_stop(self.context().torch.call(operator!("copy_"), &[self.into(), other.into()]).map(drop));
     }
 
+    /// `self.any()`
+    pub(crate) fn any(&self) -> Tensor {
+        self.run(operator!("any"), [])
+    }
+
+    /// `zeros_like(self)`
+    pub(crate) fn zeros_like(&self) -> Tensor {
+        self.run(operator!("zeros_like"), [])
+    }
+
+    /// `self.nonzero()`
+    pub(crate) fn places(&self, _count: u64) -> Tensor {
+        self.run(operator!("nonzero"), [])
+    }
+
     /// `self.all()`
     pub(crate) fn all(&self) -> Tensor {
         self.run(operator!("all"), [])

@@ -135,6 +135,11 @@ impl Tensor {
         parts.map(|part| Self::of(self.context(), part))
     }
 
+    /// `self.repeat(count, 1, 1)`
+    pub(crate) fn repeat_first(&self, count: u64) -> Tensor {
+        self.run(operator!("repeat"), [ints(&[count, 1, 1])])
+    }
+
     /// `self.unbind(dimension)` of `N`: a view of each.
     pub(crate) fn unbind_at<const N: usize>(&self, dimension: usize) -> [Tensor; N] {
         let torch = self.context().torch;

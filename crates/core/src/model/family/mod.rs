@@ -8,6 +8,7 @@ pub(crate) mod bert;
 pub(crate) mod bounds;
 pub(crate) mod cohere;
 pub(crate) mod cohere2;
+pub(crate) mod deberta_v2;
 pub(crate) mod decoder;
 pub(crate) mod deepseek_v3;
 pub(crate) mod dinov2;
@@ -70,6 +71,7 @@ pub(crate) const LANGUAGE_MODELS: &[Family] = &[
     bert::FAMILY,
     cohere::FAMILY,
     cohere2::FAMILY,
+    deberta_v2::FAMILY,
     deepseek_v3::FAMILY,
     dinov2::FAMILY,
     distilbert::FAMILY,

@@ -42,6 +42,16 @@ pub struct Mask {
     pub found: u64,
 }
 
+/// `nonzero` inside another op: how many are true, then where.
+fn find_nonzero(plan: &mut Plan, mask: Mask, device: Device) -> Option<u32> {
+    let count = plan.alloc(4);
+    plan.touch(cub::count_flags(mask.elements, device));
+    let places = plan.alloc(mask.found * mask.dims * INDEX);
+    plan.touch(cub::select_flagged(mask.elements, device));
+    plan.free(count);
+    places
+}
+
 /// `nonzero` of a mask; output 0 is [found, dims].
 pub fn nonzero(mask: Mask, device: Device) -> Steps {
     let mut plan = Plan::new();
@@ -51,16 +61,6 @@ pub fn nonzero(mask: Mask, device: Device) -> Steps {
     plan.touch(cub::select_flagged(mask.elements, device));
     plan.free(count);
     plan.finish()
-}
-
-/// `nonzero` inside another op: how many are true, then where.
-fn find_nonzero(plan: &mut Plan, mask: Mask, device: Device) -> Option<u32> {
-    let count = plan.alloc(4);
-    plan.touch(cub::count_flags(mask.elements, device));
-    let places = plan.alloc(mask.found * mask.dims * INDEX);
-    plan.touch(cub::select_flagged(mask.elements, device));
-    plan.free(count);
-    places
 }
 
 /// `x[mask]`; output 0 is the result, of so many bytes.

@@ -33,6 +33,7 @@ pub(crate) struct Config {
 pub(crate) struct Defaults {
     pub vocab_size: u64,
     pub hidden_size: u64,
+    pub num_hidden_layers: u64,
     pub num_attention_heads: u64,
     pub intermediate_size: u64,
     pub pad_token_id: u64,
@@ -40,8 +41,14 @@ pub(crate) struct Defaults {
 
 impl Defaults {
     /// `BertConfig`'s.
-    pub(crate) const BERT: Self =
-        Self { vocab_size: 30522, hidden_size: 768, num_attention_heads: 12, intermediate_size: 3072, pad_token_id: 0 };
+    pub(crate) const BERT: Self = Self {
+        vocab_size: 30522,
+        hidden_size: 768,
+        num_hidden_layers: 12,
+        num_attention_heads: 12,
+        intermediate_size: 3072,
+        pad_token_id: 0,
+    };
 }
 
 impl Config {
@@ -55,7 +62,7 @@ impl Config {
         let config = Self {
             vocab_size,
             hidden_size: fields.size("hidden_size", defaults.hidden_size)?,
-            num_hidden_layers: fields.layers("num_hidden_layers", 12)?,
+            num_hidden_layers: fields.layers("num_hidden_layers", defaults.num_hidden_layers)?,
             num_attention_heads: fields.size("num_attention_heads", defaults.num_attention_heads)?,
             intermediate_size: fields.size("intermediate_size", defaults.intermediate_size)?,
             max_position_embeddings: fields.size("max_position_embeddings", 512)?,

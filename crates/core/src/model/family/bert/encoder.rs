@@ -53,7 +53,7 @@ impl BertSelfAttention {
 }
 
 /// `BertSelfOutput` and `BertOutput`: back to the model's width, dropout, residual, norm.
-struct BertOutput {
+pub(crate) struct BertOutput {
     module: Module,
     dense: Linear,
     layer_norm: LayerNorm,
@@ -63,7 +63,7 @@ struct BertOutput {
 }
 
 impl BertOutput {
-    fn new(at: &Builder, inputs: u64, config: Config, options: &RunOptions) -> Self {
+    pub(crate) fn new(at: &Builder, inputs: u64, config: Config, options: &RunOptions) -> Self {
         Self {
             module: at.module(),
             dense: Linear::new(&at.at("dense"), inputs, config.hidden_size, true),
@@ -74,7 +74,7 @@ impl BertOutput {
         }
     }
 
-    fn forward(&self, hidden_states: &Tensor, input_tensor: &Tensor) -> Tensor {
+    pub(crate) fn forward(&self, hidden_states: &Tensor, input_tensor: &Tensor) -> Tensor {
         let _module = self.module.enter();
         let mut hidden_states = self.dense.forward(hidden_states);
         hidden_states = {
@@ -108,7 +108,7 @@ impl BertAttention {
     }
 }
 
-struct BertIntermediate {
+pub(crate) struct BertIntermediate {
     module: Module,
     dense: Linear,
     act: Module,
@@ -116,7 +116,7 @@ struct BertIntermediate {
 }
 
 impl BertIntermediate {
-    fn new(at: &Builder, config: Config) -> Self {
+    pub(crate) fn new(at: &Builder, config: Config) -> Self {
         Self {
             module: at.module(),
             dense: Linear::new(&at.at("dense"), config.hidden_size, config.intermediate_size, true),
@@ -125,7 +125,7 @@ impl BertIntermediate {
         }
     }
 
-    fn forward(&self, hidden_states: &Tensor) -> Tensor {
+    pub(crate) fn forward(&self, hidden_states: &Tensor) -> Tensor {
         let _module = self.module.enter();
         let hidden_states = self.dense.forward(hidden_states);
         let _act = self.act.enter();

@@ -16,8 +16,8 @@ use super::encoder::{Encoder, ForTokenClassification};
 use super::heads::DroppedClassifier;
 use super::{Family, ForwardCall, Model, ModelOutput, RunOptions};
 pub(crate) use config::{Config, Defaults};
-pub(crate) use encoder::BertEncoder;
-use predictions::BertPredictions;
+pub(crate) use encoder::{BertEncoder, BertIntermediate, BertOutput};
+pub(crate) use predictions::BertPredictions;
 
 pub(crate) const FAMILY: Family = Family { model_types: &["bert"], build };
 
