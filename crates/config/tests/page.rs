@@ -44,7 +44,10 @@ fn page() -> String {
         };
         let also = match kind {
             Kind::TrlSft | Kind::LlamaFactory => "those of trainer",
-            Kind::TrlDpo | Kind::TrlGrpo => "those of trl-sft and of trainer",
+            Kind::TrlDpo | Kind::TrlGrpo | Kind::TrlKto | Kind::TrlOrpo | Kind::TrlCpo => {
+                "those of trl-sft and of trainer"
+            }
+            Kind::TrlRloo => "those of trl-grpo, of trl-sft and of trainer",
             _ => "",
         };
         if !also.is_empty() {

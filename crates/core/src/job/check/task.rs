@@ -2,8 +2,8 @@
 
 use crate::job::keys;
 use crate::job::{
-    Attention, CheckpointPolicy, JobError, JobErrorKind, JobSpec, LossKernel, Precision, Spreading, Strategy, Task,
-    TransformersVersion,
+    Attention, CheckpointPolicy, JobError, JobErrorKind, JobSpec, LogProbs, LossKernel, Precision, Spreading, Strategy,
+    Task, TransformersVersion,
 };
 use crate::model_type::ModelKind;
 
@@ -46,6 +46,8 @@ fn is_set(job: &JobSpec, key: &str) -> Option<bool> {
         keys::KEEP_OUTPUTS => job.logits.keep_outputs,
         keys::LOGITS_TO_KEEP => job.logits.logits_to_keep.is_some(),
         keys::LOSS => job.logits.loss != LossKernel::Full,
+        keys::GRPO_LOG_PROBS => job.task.grpo().is_some_and(|grpo| grpo.log_probs == LogProbs::FullLogits),
+        keys::GRPO_CAST_LM_HEAD_TO_FP32 => job.task.grpo().is_some_and(|grpo| grpo.cast_lm_head_to_fp32),
         "lora" => job.lora.is_some(),
         _ => return None,
     })
@@ -202,7 +204,7 @@ mod tests {
 
     #[test]
     fn every_key_that_a_program_does_not_read_can_be_seen_to_be_set() {
-        let cases = [json!({}), json!({"kind": "hrm"}), json!({"kind": "trl_grpo"}), json!({"kind": "swarm_node"})];
+        let cases = [json!({}), json!({"kind": "hrm"}), json!({"kind": "trl_rloo"}), json!({"kind": "swarm_node"})];
         for job in cases.map(|case| from_case(&case).unwrap()) {
             for (key, _) in job.task.facts().unread_keys() {
                 assert_eq!(is_set(&job, key), Some(false), "{key}");

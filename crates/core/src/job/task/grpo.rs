@@ -94,8 +94,7 @@ pub enum Baseline {
 }
 
 /// Keys that `RLOOConfig` has no field for, or of which its trainer knows one value.
-const NOT_OF_RLOO: [(&str, &str); 3] = [
-    (keys::TRL, "RLOO is simulated as TRL 1.16 runs it"),
+const NOT_OF_RLOO: [(&str, &str); 2] = [
     (keys::GRPO_LOG_PROBS, "TRL 1.16 fuses head and log-softmax"),
     (keys::GRPO_CAST_LM_HEAD_TO_FP32, "RLOOConfig has no such field"),
 ];

@@ -22,15 +22,15 @@ pub struct PairsSpec {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum PairLoss {
-    /// ORPO's.
+    /// ORPO's, which needs means over an answer's tokens.
     OddsRatio,
-    /// CPO's own.
+    /// CPO's own, of sums over an answer's tokens.
     Sigmoid,
     /// With a margin at most.
     Hinge,
-    /// IPO's.
+    /// IPO's, of means over an answer's tokens.
     Ipo,
-    /// `SimPO`'s.
+    /// `SimPO`'s, of means over an answer's tokens.
     Simpo,
 }
 

@@ -13,7 +13,7 @@ pub(super) struct Batch {
     /// RLOO's: of whole completions.
     pub old_logps: Option<Tensor>,
     pub advantages: Tensor,
-    /// GRPO's.
+    /// By which GRPO divides its loss.
     pub num_items_in_batch: Option<Tensor>,
     pub old_per_token_logps: Option<Tensor>,
     pub importance_sampling_ratio: Option<Tensor>,

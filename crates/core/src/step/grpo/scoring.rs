@@ -41,20 +41,12 @@ impl Trainer<'_> {
     pub(super) fn generate_and_score(&self, rows: u64, pass: u64) -> Option<Batch> {
         self.context.phase(PhaseKind::Prepare);
         self.generate_rows(rows, pass);
-        let to_device = |tokens: u64, dtype: DType| {
-            let _category = self.context.enter_category(Category::Input);
-            full(self.context, "_to_copy.default", &[rows, tokens], dtype)
-        };
-        let completions = Completions {
-            prompt_ids: to_device(self.spec.prompt_len, DType::Int64),
-            prompt_mask: to_device(self.spec.prompt_len, DType::Int64),
-            completion_ids: to_device(self.spec.completion_len, DType::Int64),
-            completion_mask: to_device(self.spec.completion_len, DType::Int64),
-        };
+        let completions = self.completions_on_device(rows);
         let is_group = self.spec.baseline == Baseline::Group;
         let completion_mask = &completions.completion_mask;
         let samples = is_group && self.uses_vllm();
-        let sampling_per_token_logps = samples.then(|| to_device(self.spec.completion_len, DType::Float32));
+        let sampling_per_token_logps =
+            samples.then(|| self.rows_on_device([rows, self.spec.completion_len], DType::Float32));
         let num_items_in_batch = is_group.then(|| {
             let items = completion_mask.reduce_all("sum.default", ReduceKind::Sum, DType::Int64);
             self.processes.sum_of_all(items)
@@ -103,6 +95,22 @@ impl Trainer<'_> {
             sampling_per_token_logps,
             ref_per_token_logps,
         })
+    }
+
+    /// Prompts and completions with their masks.
+    fn completions_on_device(&self, rows: u64) -> Completions {
+        let ids = |tokens: u64| self.rows_on_device([rows, tokens], DType::Int64);
+        Completions {
+            prompt_ids: ids(self.spec.prompt_len),
+            prompt_mask: ids(self.spec.prompt_len),
+            completion_ids: ids(self.spec.completion_len),
+            completion_mask: ids(self.spec.completion_len),
+        }
+    }
+
+    fn rows_on_device(&self, sizes: [u64; 2], dtype: DType) -> Tensor {
+        let _category = self.context.enter_category(Category::Input);
+        full(self.context, "_to_copy.default", &sizes, dtype)
     }
 
     /// Log-probabilities of the policy before it is trained, where generation and updates do not meet or an engine samples
