@@ -153,5 +153,5 @@ fn the_range_reaches_to_padded_rows_until_somebody_says_how_long_rows_are() {
         assert!(told(&unknown) && !told(&padded) && !told(&even), "{assignments:?}");
     }
     let refused = JobSource::model("gpt2").set("task", "grpo").set("padded", "true").resolve(&[]).unwrap_err();
-    assert!(refused.to_string().contains("GRPO has a key of its own"), "{refused}");
+    assert!(refused.to_string().contains("GRPO and RLOO have a key of their own"), "{refused}");
 }

@@ -78,7 +78,7 @@ fn jobs_that_are_not_modelled() {
         &["llama-3.2-1b", "--parallel", "fsdp2", "--world-size", "2", "--optimizer", "adamw8bit"],
         &["llama-3.2-1b", "--parallel", "fsdp2", "--world-size", "2", "--precision", "amp-fp16"],
         &["llama-3.2-1b", "--parallel", "fsdp2", "--world-size", "2", "--optimizer", "adafactor"],
-        &["llama-3.2-1b", "--task", "grpo", "--parallel", "ddp", "--world-size", "2"],
+        &["llama-3.2-1b", "--task", "kto", "--parallel", "ddp", "--world-size", "2"],
         &["llama-3.2-1b", "--task", "dpo", "--parallel", "deepspeed", "--world-size", "2"],
         &["gpt2", "--attention", "flash_attention_2", "--precision", "bf16", "--gpu", "l4"],
         &["llama-3.2-1b", "--attention", "flash_attention_2", "--precision", "bf16", "--task", "grpo", "--gpu", "l4"],

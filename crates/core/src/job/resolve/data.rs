@@ -40,7 +40,7 @@ pub(super) fn padded(choose: &mut Chooser<'_>, task: TaskName) -> Result<Option<
         return Ok(None);
     }
     let (problem, hint) = match task {
-        TaskName::Grpo | TaskName::Rloo => ("GRPO and RLOO have a key of its own for it", "set grpo.padded"),
+        TaskName::Grpo | TaskName::Rloo => ("GRPO and RLOO have a key of their own for it", "set grpo.padded"),
         TaskName::Swarm => ("rows of a swarm's nodes are always padded", "leave it out"),
         TaskName::Hrm => ("HRM's puzzles are all of one length", "leave it out"),
         TaskName::ImageClassification => ("images are all of one size", "leave it out"),

@@ -1,5 +1,6 @@
 //! What every model family is made of: linear layers, norms, embeddings, attention, the language-model head.
 
+mod activation;
 mod attention;
 mod cache;
 mod experts;
@@ -15,12 +16,13 @@ mod rotary_versions;
 mod rotations;
 mod router_loss;
 
+pub(crate) use activation::Activation;
 pub(crate) use attention::{AttentionConfig, AttentionOutput, attention_forward, repeat_kv, sdpa_attention_forward};
 pub(crate) use cache::{CacheLayer, KvCache};
 pub(crate) use experts::{Experts, ExpertsConfig, ExpertsForm, ExpertsKind, Routing, Scores, TopKRouter};
 pub(crate) use group_router::{GroupRouter, GroupScores};
 pub(crate) use head::{HeadCall, HeadOutput, LmHead, fixed_cross_entropy, float_masked_lm_loss, masked_lm_loss};
-pub(crate) use layers::{Activation, Conv1d, Embedding, LayerNorm, Linear, Norm, RmsNorm};
+pub(crate) use layers::{Conv1d, Embedding, LayerNorm, Linear, Norm, RmsNorm};
 pub(crate) use mask_inputs::MaskInputs;
 pub(crate) use masks::{
     LayerMasks, LayerType, create_bidirectional_mask, create_bidirectional_sliding_window_mask, create_causal_mask,
