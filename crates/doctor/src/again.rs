@@ -77,7 +77,10 @@ fn is_of_a_start(text: &str) -> bool {
         &["job", "user", "account", "partition", "qos", "queue", "node", "host", "cluster", "resource", "director"];
     let key = text.split_once(':').map(|(key, _)| key.to_lowercase()).unwrap_or_default();
     let is_of_a_job = key.len() < SHORTEST * 2 && OF_A_JOB.iter().any(|word| has_phrase(&key, word));
-    !is_of_a_job && !has_fraction(text) && !is_error(text) && Progress::of_line(text, 1, None).is_none()
+    // LSF's report of a job stands above the next one's where a log is appended to; its figures are `CPU time :    187.00 sec.`
+    let begins_end = ["Exited with ", "TERM_", "Read file <"].iter().any(|start| text.starts_with(start));
+    let is_of_an_end = begins_end || has_phrase(text, " :  ");
+    !is_of_a_job && !is_of_an_end && !has_fraction(text) && !is_error(text) && Progress::of_line(text, 1, None).is_none()
 }
 
 /// The first of the last lines that have more than [`HELD_BACK`] bytes, where most of them are told once and no debugger

@@ -34,6 +34,7 @@ pub(crate) const ROWS: &[Row] = &[
         "",
     ),
     row(Class::TimeLimit, "", "MaxRuntimeExceeded - Training job runtime exceeded MaxRuntimeInSeconds", ""),
+    row(Class::Cancelled, "via condor_rm (by user ", "", ")"),
     // SLURM's seff.
     row(Class::HostMemory, "State: OUT_OF_MEMORY", "", ""),
     row(Class::TimeLimit, "State: TIMEOUT", "", ""),

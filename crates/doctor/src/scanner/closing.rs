@@ -124,7 +124,7 @@ impl Scanner {
             let begins = |starts: &[&str]| starts.iter().any(|start| line.text.starts_with(start));
             let is_sure = begins(&["JobState=", "TERM_"]);
             // HTCondor's, below the event.
-            let is_below = begins(&["Error from slot", "(1) Normal term", "(0) Abnormal term"]);
+            let is_below = begins(&["Error from slot", "(1) Normal term", "(0) Abnormal term", "via condor_rm "]);
             let is_inside = line.indent > 1 && !is_sure && !is_below && !is_output(closing, at);
             let is_noise = has_phrase(&line.text, "IOException: Failed to delete: ");
             if is_inside || is_noise || quote::by_itself(line) || code::is_code(&line.text) {
@@ -260,6 +260,8 @@ fn exception_of(text: &str, is_last: bool) -> Option<(&str, &str)> {
         .filter(|(name, _)| text.contains(':') || (is_last && name.ends_with("Error")))
         // `Error: exit status 1` is of who waited for the command.
         .filter(|(name, _)| *name != "Error" || !error_words::is_empty_error(text))
+        // `Error: 1.31e-01, time: 51.2` is a row of figures.
+        .filter(|(name, message)| *name != "Error" || !error_words::is_row_of_figures(message))
         // Snakemake's, of a rule that it has told of before.
         .filter(|(name, message)| !(name.ends_with("WorkflowError") && reports::is_of_a_rule(message)))
         .or_else(|| last_words::logged_words(text))
