@@ -118,14 +118,20 @@ fn gpus_of_one_device_share_a_simulation_and_differ_in_memory() {
 /// said to fit then, and alone the same job has an upper bound.
 #[test]
 fn leaps_over_segments_leave_the_range_open() {
-    let job = from_case(&json!({
-        "model": {"family": "llama", "hidden_size": 512, "intermediate_size": 640, "num_hidden_layers": 6,
-            "num_attention_heads": 8, "num_key_value_heads": 8, "vocab_size": 512},
-        "task": "generate", "micro_batch": 16, "seq_len": 40, "max_new_tokens": 3000, "precision": "bf16",
-    }))
-    .unwrap();
-    let simulated = || SimulatedJob::new(&job).unwrap();
-    let (alone, one_of_many) = (simulated().estimate().unwrap(), simulated().of_replays(1 << 18).estimate().unwrap());
-    assert!(alone.safe_bytes < u64::MAX && alone.verdict == Verdict::Fits, "{:?}", alone.verdict);
-    assert!(one_of_many.safe_bytes == u64::MAX && one_of_many.verdict != Verdict::Fits, "{:?}", one_of_many.caveats);
+    let job = |tokens: u64| {
+        from_case(&json!({
+            "model": {"family": "llama", "hidden_size": 512, "intermediate_size": 640, "num_hidden_layers": 6,
+                "num_attention_heads": 8, "num_key_value_heads": 8, "vocab_size": 512},
+            "task": "generate", "micro_batch": 16, "seq_len": 40, "max_new_tokens": tokens, "precision": "bf16",
+        }))
+        .unwrap()
+    };
+    let of_replays =
+        |job: &JobSpec, replays: u64| SimulatedJob::new(job).unwrap().of_replays(replays).estimate().unwrap();
+    let (long, short) = (job(3000), job(400));
+    for has_bound in [of_replays(&long, 1), of_replays(&short, 1 << 18)] {
+        assert!(has_bound.safe_bytes < u64::MAX && has_bound.verdict == Verdict::Fits, "{:?}", has_bound.caveats);
+    }
+    let open = of_replays(&long, 1 << 18);
+    assert!(open.safe_bytes == u64::MAX && open.verdict != Verdict::Fits, "{:?}", open.caveats);
 }

@@ -147,8 +147,14 @@ impl Trace {
                 let whole = |tokens: u64, beside: u64| tokens.saturating_sub(beside).min(growing.times);
                 (growing.whole, growing.places_last) =
                     ((whole(FIRST_TOKENS, before), whole(LAST_TOKENS, after)), places_last);
-                let leaves_out = growing.whole.0 + if places_last { growing.whole.1 } else { 0 } < growing.times;
-                growing.stride = if leaves_out { stride } else { Stride::default() };
+                let (first, last) = growing.whole;
+                growing.stride = if first + last < growing.times {
+                    stride
+                } else if first < growing.times && !places_last {
+                    Stride { times: 1, ..stride }
+                } else {
+                    Stride::default()
+                };
                 before += growing.times;
             }
         }
