@@ -5,6 +5,7 @@ import os
 import shutil
 import subprocess
 import sys
+import zipfile
 from pathlib import Path
 
 import maturin
@@ -34,7 +35,41 @@ def build_wheel(wheel_directory, config_settings=None, metadata_directory=None):
     compile_program()
     # Packed once, downloaded often.
     os.environ["MATURIN_PEP517_ARGS"] = f"{os.environ.get('MATURIN_PEP517_ARGS', '')} --compression-level 9".strip()
-    return maturin.build_wheel(wheel_directory, config_settings, metadata_directory)
+    name = maturin.build_wheel(wheel_directory, config_settings, metadata_directory)
+    repack_wheel(Path(wheel_directory) / name)
+    return name
+
+
+def repack_wheel(wheel):
+    """The same files, deflated by zopfli where it is installed: 3 % less to download, for a minute once."""
+    try:
+        from zopfli import zlib as zopfli
+    except ImportError:
+        return
+
+    class Compressor:
+        def __init__(self):
+            self.parts = []
+
+        def compress(self, data):
+            self.parts.append(bytes(data))
+            return b""
+
+        def flush(self):
+            # Without zlib's head and checksum: a wheel has raw deflate.
+            return zopfli.compress(b"".join(self.parts), numiterations=1)[2:-4]
+
+    # zipfile takes no compressor of others.
+    own = zipfile._get_compressor
+    zipfile._get_compressor = lambda *_: Compressor()
+    smaller = wheel.with_suffix(".smaller")
+    try:
+        with zipfile.ZipFile(wheel) as packed, zipfile.ZipFile(smaller, "w", zipfile.ZIP_DEFLATED) as out:
+            for entry in packed.infolist():
+                out.writestr(entry, packed.read(entry))
+    finally:
+        zipfile._get_compressor = own
+    smaller.replace(wheel)
 
 
 def build_editable(wheel_directory, config_settings=None, metadata_directory=None):

@@ -77,7 +77,7 @@ fn nodes_that_stay_one_model_and_a_pool_that_is_too_small_are_said() {
         "--set=swarm.specialties=false",
         "--set=grpo.questions=[\"addition\"]",
         // Below this some bytes are no text, so that what a node shares is not what it wrote.
-        "--set=grpo.warm_start_reward=0.5",
+        "--set=grpo.warm_start_reward=0.9",
         "--set=swarm.filter=zero_advantage",
         "--learning-rate=1e-3",
     ];
