@@ -80,7 +80,11 @@ fn is_of_a_start(text: &str) -> bool {
     // LSF's report of a job stands above the next one's where a log is appended to; its figures are `CPU time :    187.00 sec.`
     let begins_end = ["Exited with ", "TERM_", "Read file <"].iter().any(|start| text.starts_with(start));
     let is_of_an_end = begins_end || has_phrase(text, " :  ");
-    !is_of_a_job && !is_of_an_end && !has_fraction(text) && !is_error(text) && Progress::of_line(text, 1, None).is_none()
+    !is_of_a_job
+        && !is_of_an_end
+        && !has_fraction(text)
+        && !is_error(text)
+        && Progress::of_line(text, 1, None).is_none()
 }
 
 /// The first of the last lines that have more than [`HELD_BACK`] bytes, where most of them are told once and no debugger

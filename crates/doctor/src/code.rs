@@ -1,4 +1,4 @@
-//! Lines of programs: what they would say if they ran, not what went wrong.
+//! Lines that state no failure: of programs, what they would say if they ran; rows of figures.
 
 use crate::text::has_phrase;
 
@@ -41,6 +41,14 @@ pub(crate) fn is_code(text: &str) -> bool {
         begins && text.ends_with([':', '{']) && (quotes || has_phrase(text, " as "))
     };
     opens() || (quotes && of_shell()) || of_block()
+}
+
+/// Whether what follows `Error:` is a number beside others that have names: `1.31e-01, time: 51.2`.
+pub(crate) fn is_row_of_figures(said: &str) -> bool {
+    let mut parts = said.split([',', ';', '|']).map(str::trim);
+    let is_number = |word: &str| word.trim_end_matches('%').parse::<f64>().is_ok();
+    let has_name = |part: &str| part.rsplit([' ', ':', '=']).next().is_some_and(is_number);
+    parts.next().is_some_and(is_number) && parts.clone().next().is_some() && parts.all(has_name)
 }
 
 #[cfg(test)]

@@ -264,14 +264,6 @@ fn is_value(said: &str) -> bool {
     said.is_empty() || is_switch || said.starts_with(|c: char| c.is_ascii_digit() || "-+.[(".contains(c))
 }
 
-/// Whether what follows `Error:` is a number beside others that have names: `1.31e-01, time: 51.2`.
-pub(crate) fn is_row_of_figures(said: &str) -> bool {
-    let mut parts = said.split([',', ';', '|']).map(str::trim);
-    let is_number = |word: &str| word.trim_end_matches('%').parse::<f64>().is_ok();
-    let has_name = |part: &str| part.rsplit([' ', ':', '=']).next().is_some_and(is_number);
-    parts.next().is_some_and(is_number) && parts.clone().next().is_some() && parts.all(has_name)
-}
-
 /// A variable of the environment, as `env` and `export -p` print it: `NCCL_ASYNC_ERROR_HANDLING=1`.
 pub(crate) fn is_setting(text: &str) -> bool {
     let bare = ["export ", "declare -x "].iter().find_map(|start| text.strip_prefix(start)).unwrap_or(text);

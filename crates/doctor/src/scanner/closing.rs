@@ -261,7 +261,7 @@ fn exception_of(text: &str, is_last: bool) -> Option<(&str, &str)> {
         // `Error: exit status 1` is of who waited for the command.
         .filter(|(name, _)| *name != "Error" || !error_words::is_empty_error(text))
         // `Error: 1.31e-01, time: 51.2` is a row of figures.
-        .filter(|(name, message)| *name != "Error" || !error_words::is_row_of_figures(message))
+        .filter(|(name, message)| *name != "Error" || !code::is_row_of_figures(message))
         // Snakemake's, of a rule that it has told of before.
         .filter(|(name, message)| !(name.ends_with("WorkflowError") && reports::is_of_a_rule(message)))
         .or_else(|| last_words::logged_words(text))
