@@ -301,6 +301,17 @@ mod tests {
         }
     }
 
+    /// Then there is no upper bound, and the lower one is that of fewer tokens.
+    #[test]
+    fn leaps_over_segments_take_no_more_than_every_token() {
+        for case in long_generations(3000) {
+            for times in [200, 900] {
+                let (fewer, every) = reserved(&case, (Stride { times, small: 60 }, false), &AllocatorConfig::default());
+                assert!(fewer <= every + every / 25, "{case}: {fewer}, not {every}, with one of {times}");
+            }
+        }
+    }
+
     #[test]
     fn small_requests_that_are_only_counted_move_the_peak_by_segments() {
         for (case, config) in long_generations(2000)

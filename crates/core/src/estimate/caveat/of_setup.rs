@@ -272,9 +272,6 @@ pub(super) fn repeats_caveat(job: &JobSpec, run: Repetition) -> Option<Caveat> {
 
 /// Jobs that were replayed with all tokens and with fewer were off by up to 2.9 % of the peak (`step/tokens.rs`, tests).
 const TOKENS_ALLOWANCE_PERCENT: u64 = 4;
-/// As long as what grows gets a segment of another size (`ROUND_LARGE`) for no fewer than four tokens that are replayed. In larger
-/// leaps segments are passed over that the allocator would have taken: of 100,000 tokens it kept half as much in leaps of 0.9 MB.
-const LARGEST_LEAP: u64 = 2 * MIB / 4;
 /// Those whose small requests were given blocks in a few tokens alone, by up to 4 MiB, two segments of the
 /// small pool (the same tests).
 const SMALL_ALLOWANCE: u64 = 32 * MIB;
@@ -282,7 +279,7 @@ const SMALL_ALLOWANCE: u64 = 32 * MIB;
 /// Of very long generations a replay leaves something out.
 pub(super) fn replayed_tokens(trace: &Trace, reserved: u64) -> Option<Caveat> {
     let Stride { times, small } = trace.replayed_stride();
-    if trace.largest_leap() > LARGEST_LEAP {
+    if trace.passes_over_segments() {
         let text = format!(
             "of the tokens between the first and the last that are generated, one of {times} was replayed: the segments that \
              the growing cache would leave behind are not all counted, and there is no upper bound; ask about one GPU, or \
