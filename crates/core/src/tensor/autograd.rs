@@ -11,7 +11,7 @@ use smallvec::SmallVec;
 use super::checkpoint::Saved;
 use super::context::Context;
 use super::handle::{History, Leaf, Tensor};
-use super::node::{AT_ONCE, Backward, Edge, Edges, Gradients, Node, Output};
+use super::node::{AT_ONCE, Backward, Edge, Edges, Gradients, Node, NodeHead, Output};
 use super::object::Detached;
 use crate::trace::Category;
 
@@ -166,7 +166,21 @@ impl<'a, I: AsRef<[&'a Tensor]>> NodeBuilder<'a, I> {
         formula: impl Fn(&mut [Option<Detached>]) -> Gradients + 'static,
     ) -> Rc<Node> {
         let watched = self.watched();
-        let node: Rc<Node> = Rc::new(Node {
+        let head = self.into_head(output, more_outputs, deliver);
+        let node: Rc<Node> = Rc::new(Node::new(head, Formula(RefCell::new(Some(formula)))));
+        if let Some(context) = watched {
+            context.latest_node.replace(Some(Box::new(Rc::downgrade(&node))));
+        }
+        node
+    }
+
+    fn into_head(
+        self,
+        output: Output,
+        more_outputs: Option<Box<[Output]>>,
+        deliver: &'static [&'static str],
+    ) -> NodeHead {
+        NodeHead {
             name: Some(self.name),
             module: self.module,
             is_here: self.is_here,
@@ -178,12 +192,7 @@ impl<'a, I: AsRef<[&'a Tensor]>> NodeBuilder<'a, I> {
             dependencies: Cell::new(0),
             discovered: Cell::new(false),
             pre_hook: Cell::new(None),
-            backward: Formula(RefCell::new(Some(formula))),
-        });
-        if let Some(context) = watched {
-            context.latest_node.replace(Some(Box::new(Rc::downgrade(&node))));
         }
-        node
     }
 
     /// The process, where it keeps the latest node in mind.
@@ -227,7 +236,6 @@ fn output_of(tensor: &Tensor) -> Output {
     Output::new(*tensor.sizes(), tensor.dtype())
 }
 
-#[inline]
 fn edges_to(inputs: &[&Tensor]) -> Edges {
     match inputs {
         [] => Edges::None,
@@ -253,7 +261,7 @@ fn accumulator_of(tensor: &Tensor, leaf: &Leaf) -> Rc<Node> {
     if let Some(node) = accumulator.as_ref().and_then(Weak::upgrade) {
         return node;
     }
-    let node: Rc<Node> = Rc::new(Node {
+    let head = NodeHead {
         name: None,
         module: 0,
         is_here: true,
@@ -265,8 +273,8 @@ fn accumulator_of(tensor: &Tensor, leaf: &Leaf) -> Rc<Node> {
         dependencies: Cell::new(0),
         discovered: Cell::new(false),
         pre_hook: Cell::new(None),
-        backward: AccumulateGrad(tensor.clone()),
-    });
+    };
+    let node: Rc<Node> = Rc::new(Node::new(head, AccumulateGrad(tensor.clone())));
     *accumulator = Some(Rc::downgrade(&node));
     node
 }

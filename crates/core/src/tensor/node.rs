@@ -27,6 +27,12 @@ pub(super) const AT_ONCE: u64 = u64::MAX;
 
 /// One entry of the tape.
 pub(super) struct Node<B: ?Sized = dyn Backward> {
+    head: NodeHead,
+    pub backward: B,
+}
+
+/// All of a node but its formula, which is of another type in every op: what is compiled for the head is compiled once.
+pub(super) struct NodeHead {
     pub name: Option<&'static str>,
     pub module: u32,
     /// Whether it runs on the device that is simulated.
@@ -44,17 +50,30 @@ pub(super) struct Node<B: ?Sized = dyn Backward> {
     pub discovered: Cell<bool>,
     /// Runs when the gradients of the outputs are there, before the node does.
     pub pre_hook: Cell<Option<Box<dyn Fn()>>>,
-    pub backward: B,
 }
 
-impl Node {
+impl<B> Node<B> {
+    pub fn new(head: NodeHead, backward: B) -> Self {
+        Self { head, backward }
+    }
+}
+
+impl<B: ?Sized> Deref for Node<B> {
+    type Target = NodeHead;
+
+    fn deref(&self) -> &NodeHead {
+        &self.head
+    }
+}
+
+impl NodeHead {
     /// In the order in which the op returned them.
     pub fn outputs(&self) -> impl Iterator<Item = &Output> {
         [&self.output].into_iter().chain(self.more_outputs.iter().flatten())
     }
 }
 
-impl<B: ?Sized> Drop for Node<B> {
+impl Drop for NodeHead {
     fn drop(&mut self) {
         let last = |edge: &Edge| Rc::strong_count(&edge.node) == 1;
         self.edges.take().rev().for_each(|edge| if last(&edge) { take_apart(edge) } else { drop(edge) });
@@ -67,7 +86,7 @@ fn take_apart(edge: Edge) {
     let mut next = Some(edge);
     while let Some(mut edge) = next {
         next = Rc::get_mut(&mut edge.node).and_then(|node| {
-            let mut edges = node.edges.take();
+            let mut edges = node.head.edges.take();
             let last = edges.next_back();
             edges.for_each(|edge| rest.push(edge));
             last
@@ -93,7 +112,7 @@ impl Edge {
 
 /// A node's edges in the order of the forward op's inputs.
 ///
-/// An array, not a vector that may grow: the compiler then writes a node where it will lie, instead of moving it there.
+/// An array, not a vector: most nodes need no allocation for them.
 pub(super) enum Edges {
     None,
     One([Option<Edge>; 1]),
