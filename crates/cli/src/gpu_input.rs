@@ -2,6 +2,7 @@
 
 use std::fs;
 use std::path::{Path, PathBuf};
+use tonnage_core::small_sort::SmallSort;
 
 use tonnage_core::gpu::{CatalogGpu, Gpu, GpuError, PriceKind, catalog, prices_of};
 use tonnage_core::job::{JobError, NamedGpu};
@@ -92,7 +93,7 @@ fn known_models() -> Vec<String> {
     let text = |folder: std::io::Result<fs::DirEntry>| fs::read_to_string(folder.ok()?.path().join("information")).ok();
     let mut models: Vec<String> =
         folders.filter_map(text).filter_map(|text| smi_model(&text).map(str::to_owned)).collect();
-    models.sort();
+    models.small_sort();
     models
 }
 

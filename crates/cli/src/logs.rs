@@ -3,6 +3,7 @@
 use std::fs::{self, File};
 use std::io::{self, Read};
 use std::path::{Path, PathBuf};
+use tonnage_core::small_sort::SmallSort;
 
 use tonnage_core::printable::printable;
 use tonnage_doctor::{Scan, Scanner, Source, place_of};
@@ -49,7 +50,7 @@ impl Logs {
         if files.is_empty() {
             return Err(self.no_logs(&name));
         }
-        files.sort();
+        files.small_sort();
         for file in &files {
             // What is no text is none of a folder's logs.
             if is_text(file)? {

@@ -3,6 +3,7 @@
 use std::io::{self, IsTerminal, Write};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
+use tonnage_core::small_sort::SmallSort;
 
 use crate::terminal::Terminal;
 
@@ -38,7 +39,7 @@ pub fn sweep_items<T: Sync, R: Send>(items: &[T], terminal: &Terminal, answer: i
         let answers = workers.into_iter().map(|worker| worker.join());
         answers.flat_map(|answers| answers.unwrap_or_else(|panic| std::panic::resume_unwind(panic))).collect()
     });
-    answers.sort_by_key(|(at, _)| *at);
+    answers.small_sort_by_key(|(at, _)| *at);
     answers.into_iter().map(|(_, answer)| answer).collect()
 }
 

@@ -1,6 +1,7 @@
 //! [`Kind`]: the programs whose configs are read, one line each.
 
 use tonnage_core::job::{JobError, JobErrorKind};
+use tonnage_core::small_sort::SmallSort;
 
 use crate::facts::Facts;
 use crate::kinds::{
@@ -317,7 +318,7 @@ fn flatten_entries(entries: &[Entry], path: &str) -> Vec<Entry> {
 /// Reads what was parsed, those that others refer to first; keys in the order of the files.
 pub(crate) fn read_all(facts: &mut Facts, parsed: &[Parsed]) -> Vec<(Kind, String, Vec<KeyRead>)> {
     let mut order: Vec<usize> = (0..parsed.len()).collect();
-    order.sort_by_key(|at| parsed.get(*at).map(|file| file.kind.turn()));
+    order.small_sort_by_key(|at| parsed.get(*at).map(|file| file.kind.turn()));
     let mut read: Vec<(usize, Kind, String, Vec<KeyRead>)> = Vec::new();
     for at in order {
         let Some(file) = parsed.get(at) else { continue };
@@ -327,7 +328,7 @@ pub(crate) fn read_all(facts: &mut Facts, parsed: &[Parsed]) -> Vec<(Kind, Strin
         let kind = read_one(facts, file, &mut keys);
         read.push((at, kind, file.name.clone(), keys));
     }
-    read.sort_by_key(|(at, ..)| *at);
+    read.small_sort_by_key(|(at, ..)| *at);
     read.into_iter().map(|(_, kind, name, keys)| (kind, name, keys)).collect()
 }
 

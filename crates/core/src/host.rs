@@ -2,6 +2,7 @@
 //!
 //! A process records what it keeps on the host in a trace of its own, whose streams are the kinds of host memory.
 
+use crate::small_sort::SmallSort;
 use std::collections::HashMap;
 
 use serde::{Deserialize, Serialize};
@@ -156,7 +157,7 @@ impl Replay {
     fn note_most(&mut self) {
         let held = Category::ALL.into_iter().zip(self.held).filter(|(_, bytes)| *bytes > 0);
         let mut by_category: Vec<(Category, u64)> = held.collect();
-        by_category.sort_by_key(|(_, bytes)| std::cmp::Reverse(*bytes));
+        by_category.small_sort_by_key(|(_, bytes)| std::cmp::Reverse(*bytes));
         self.most = HostMemory { pinned_bytes: self.pinned, pageable_bytes: self.pageable, by_category };
     }
 }

@@ -81,6 +81,7 @@ pub mod random;
 pub mod record;
 pub mod recording;
 pub mod rehearsal;
+pub mod small_sort;
 pub mod step;
 mod tensor;
 pub mod trace;

@@ -3,6 +3,7 @@
 
 use crate::run::Run;
 use crate::source::masked_crc;
+use tonnage_core::small_sort::SmallSort;
 
 /// The scalars of a run as one event file; `began_seconds` since 1970 is the wall time of its beginning.
 pub fn event_file(run: &Run, began_seconds: f64) -> Vec<u8> {
@@ -12,7 +13,7 @@ pub fn event_file(run: &Run, began_seconds: f64) -> Vec<u8> {
     for (name, series) in &run.series {
         points.extend(series.points().map(|(step, value)| (step, name.as_str(), value)));
     }
-    points.sort_by(|a, b| a.0.total_cmp(&b.0));
+    points.small_sort_by(|a, b| a.0.total_cmp(&b.0));
     for (step, name, value) in points {
         let at = began_seconds + seconds.and_then(|seconds| seconds.value_at(step)).unwrap_or(0.0);
         file.extend(scalar_event(name, step, at, value));

@@ -1,6 +1,7 @@
 //! [`Experiment`]: runs put side by side, configurations by seeds, and the question that is asked of them.
 
 use std::collections::BTreeMap;
+use tonnage_core::small_sort::SmallSort;
 
 use crate::axis::{AXES, Axis};
 use crate::metric::{Kind, interest_in, is_lower_better};
@@ -271,7 +272,7 @@ fn group_configurations(runs: &[Run], baseline: Option<&str>) -> Result<Vec<Conf
     let mut all: Vec<Configuration> = by_name
         .into_iter()
         .map(|(name, mut indices)| {
-            indices.sort_by(|a, b| {
+            indices.small_sort_by(|a, b| {
                 (runs[*a].identity.seed, &runs[*a].place).cmp(&(runs[*b].identity.seed, &runs[*b].place))
             });
             Configuration { name: name.to_owned(), runs: indices }

@@ -1,6 +1,7 @@
 //! Work on several items at once, with results in their order: what is computed does not depend on how many cores there are.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
+use tonnage_core::small_sort::SmallSort;
 
 /// More threads than this do not help a report.
 const MOST: usize = 8;
@@ -28,7 +29,7 @@ pub fn side_by_side<T: Sync, R: Send>(items: &[T], work: impl Fn(&T) -> R + Sync
         }
         all
     });
-    all.sort_by_key(|(index, _)| *index);
+    all.small_sort_by_key(|(index, _)| *index);
     all.into_iter().map(|(_, result)| result).collect()
 }
 

@@ -4,6 +4,7 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
+use tonnage_core::small_sort::SmallSort;
 
 use crate::identity::{hex_of, sha256};
 
@@ -99,7 +100,7 @@ fn collect_files(place: &Path, files: &mut Vec<PathBuf>) -> Result<(), String> {
         .map(|entry| entry.map(|entry| entry.path()))
         .collect::<Result<_, _>>()
         .map_err(wrong)?;
-    entries.sort();
+    entries.small_sort();
     let is_code = |path: &PathBuf| {
         let name = path.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
         !name.starts_with('.') && name != "__pycache__" && !path.is_symlink()

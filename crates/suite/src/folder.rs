@@ -5,6 +5,7 @@ use std::fs::{self, File, OpenOptions};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
+use tonnage_core::small_sort::SmallSort;
 
 use nix::fcntl::{Flock, FlockArg};
 use tonnage_run::RunError;
@@ -103,7 +104,7 @@ impl SuiteFolder {
             let files = ["journal.log", "plan.json"].map(|name| fs::metadata(one.path.join(name)));
             files.into_iter().flatten().filter_map(|file| file.modified().ok()).max()
         };
-        all.sort_by_key(touched);
+        all.small_sort_by_key(touched);
         all
     }
 }

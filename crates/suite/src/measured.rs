@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use std::fs::File;
 use std::io::{BufRead, BufReader, Read as _};
 use std::path::{Path, PathBuf};
+use tonnage_core::small_sort::SmallSort;
 
 use serde::{Deserialize, Serialize};
 use tonnage_experiment::record::{Point, Record};
@@ -157,7 +158,7 @@ pub fn of_runs(runs: &[Run]) -> Vec<Point> {
         .flat_map(|run| &run.series)
         .flat_map(|(name, series)| series.points().map(move |(step, value)| (step, name.as_str(), value)))
         .collect();
-    values.sort_by(|a, b| a.0.total_cmp(&b.0));
+    values.small_sort_by(|a, b| a.0.total_cmp(&b.0));
     for (step, name, value) in values.into_iter().take(MOST_POINTS) {
         if steps.last().is_none_or(|(last, _)| *last != step) {
             steps.push((step, BTreeMap::from([("step".to_owned(), step)])));

@@ -6,6 +6,7 @@ use std::fs::OpenOptions;
 use std::io::Write as _;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
+use tonnage_core::small_sort::SmallSort;
 
 use serde::{Deserialize, Serialize};
 use tonnage_core::record::Sample;
@@ -58,7 +59,7 @@ pub fn read_looks(suite: &Path, id: &str, run: Option<&RunFolder>, cores: usize)
     let mut looks: Vec<Look> = lines.filter_map(|line| serde_json::from_slice(line).ok()).collect();
     looks.extend(run.iter().flat_map(|run| of_processes(run, cores)));
     looks.retain(|look| !look.metrics.is_empty());
-    looks.sort_by_key(|look| look.at_ms);
+    looks.small_sort_by_key(|look| look.at_ms);
     looks
 }
 

@@ -1,5 +1,6 @@
 //! Plans in a terminal.
 
+use tonnage_core::small_sort::SmallSort;
 use tonnage_core::units::{Bytes, Seconds};
 use tonnage_report::Look;
 use tonnage_report::text::{Align, Table, dollars_text, grouped_number, plain_number, watt_hours, wrap_text};
@@ -244,7 +245,7 @@ fn some_names(names: &[&str]) -> String {
 /// What rules made of values, each once.
 fn rule_lines(plan: &Plan) -> Vec<String> {
     let mut said: Vec<&String> = plan.configurations.iter().flat_map(|one| &one.rules).collect();
-    said.sort();
+    said.small_sort();
     said.dedup();
     said.into_iter().take(12).map(|rule| format!("scaled: {rule}")).collect()
 }

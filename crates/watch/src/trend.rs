@@ -2,6 +2,7 @@
 //! (Theil and Sen), which a spike or a step does not move; whether it is a trend at all is the share of pairs that rise.
 
 use crate::history::{History, Point};
+use tonnage_core::small_sort::SmallSort;
 
 /// Loading and the first steps are no trend.
 const WARM_UP_SECONDS: f64 = 60.0;
@@ -60,7 +61,7 @@ fn trend_of(points: &[Point]) -> Option<Trend> {
     }
     let slope = |(one, other): (&Point, &Point)| (other.bytes as f64 - one.bytes as f64) / (other.time - one.time);
     let mut slopes: Vec<f64> = pairs().map(slope).collect();
-    slopes.sort_by(f64::total_cmp);
+    slopes.small_sort_by(f64::total_cmp);
     let bytes_per_second = slopes[slopes.len() / 2];
     let seconds = points.last()?.time - points.first()?.time;
     (bytes_per_second >= LEAST_BYTES_PER_SECOND).then_some(Trend { bytes_per_second, seconds })

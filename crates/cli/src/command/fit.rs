@@ -2,6 +2,7 @@
 
 use std::fs;
 use std::path::PathBuf;
+use tonnage_core::small_sort::SmallSort;
 
 use clap::Args;
 use tonnage_core::gpu::Gpu;
@@ -208,7 +209,7 @@ fn asked_gpus(names: Option<&str>, own: Option<&Gpu>) -> Result<Vec<Gpu>, Failur
     };
     let mut gpus = gpu_input::gpus_named(names)?;
     if ["all", "priced"].iter().any(|word| names.trim().eq_ignore_ascii_case(word)) {
-        gpus.sort_by_key(|gpu| std::cmp::Reverse(gpu.usable_bytes));
+        gpus.small_sort_by_key(|gpu| std::cmp::Reverse(gpu.usable_bytes));
     }
     Ok(gpus)
 }

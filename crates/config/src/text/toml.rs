@@ -4,6 +4,7 @@ use serde_json::{Map, Number, Value};
 use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 use tonnage_core::job::{JobError, Place};
+use tonnage_core::small_sort::SmallSort;
 
 use super::{Lines, MAX_DEPTH, unreadable_file};
 use crate::tree::{Entry, Node};
@@ -34,7 +35,7 @@ fn table_entries(name: &str, lines: &Lines<'_>, table: &DeTable<'_>, depth: usiz
         entries.push(Entry { key: key.get_ref().to_string(), place, node });
     }
     // Tables come sorted; people read them in the order of the file.
-    entries.sort_by_key(|entry| entry.place.as_ref().map(|place| (place.line, place.column)));
+    entries.small_sort_by_key(|entry| entry.place.as_ref().map(|place| (place.line, place.column)));
     Ok(entries)
 }
 

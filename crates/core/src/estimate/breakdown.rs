@@ -1,5 +1,6 @@
 //! What is alive at the peak: by category, by module, and the largest tensors.
 
+use crate::small_sort::SmallSort;
 use std::cmp::Reverse;
 use std::collections::HashMap;
 
@@ -108,7 +109,7 @@ pub(super) fn at_peak(trace: &Trace, peak: Place, allocated: u64) -> AtPeak {
         }
     }
     let mut by_module: Vec<_> = by_module.into_iter().map(|(module, bytes)| (module.to_owned(), bytes)).collect();
-    by_module.sort_by(|(a, bytes_a), (b, bytes_b)| bytes_b.cmp(bytes_a).then_with(|| a.cmp(b)));
+    by_module.small_sort_by(|(a, bytes_a), (b, bytes_b)| bytes_b.cmp(bytes_a).then_with(|| a.cmp(b)));
     AtPeak {
         unsplit_bytes: allocated.saturating_sub(by_category.iter().sum()),
         by_category,

@@ -1,5 +1,6 @@
 //! What GPUs cost to rent: rows of `prices.toml`, dated, and a user's own price in their place.
 
+use crate::small_sort::SmallSort;
 use std::sync::LazyLock;
 
 use serde::{Deserialize, Serialize};
@@ -99,7 +100,7 @@ pub fn price_rows() -> &'static [PriceRow] {
 /// they like.
 pub fn prices_of(gpu: &str, kind: PriceKind) -> Option<Prices> {
     let mut rows: Vec<_> = price_rows().iter().filter(|row| row.gpu == gpu && row.kind == kind).collect();
-    rows.sort_by(|a, b| a.dollars_per_hour.total_cmp(&b.dollars_per_hour));
+    rows.small_sort_by(|a, b| a.dollars_per_hour.total_cmp(&b.dollars_per_hour));
     (!rows.is_empty()).then_some(Prices { rows })
 }
 

@@ -2,6 +2,7 @@
 
 use crate::job::JobErrorKind;
 use crate::job::keys;
+use crate::small_sort::SmallSort;
 use std::sync::LazyLock;
 
 use super::JobError;
@@ -19,7 +20,7 @@ static BEGINNINGS: LazyLock<Vec<(&'static str, &'static str)>> = LazyLock::new(|
             None => beginnings.extend(line.split_whitespace().map(|name| (name, model_type))),
         }
     }
-    beginnings.sort_by_key(|(name, _)| std::cmp::Reverse(name.len()));
+    beginnings.small_sort_by_key(|(name, _)| std::cmp::Reverse(name.len()));
     beginnings
 });
 

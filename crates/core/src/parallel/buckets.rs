@@ -2,6 +2,7 @@
 //! flat buffer.
 
 use crate::dtype::DType;
+use crate::small_sort::SmallSort;
 use crate::tensor::Tensor;
 
 /// In what order buckets come.
@@ -45,7 +46,7 @@ pub(super) fn assign_buckets(tensors: &[Tensor], limits: &[u64], order: BucketOr
     // What is left stands in an `unordered_map`, which libstdc++ walks from its newest entry.
     buckets.extend(filling.into_iter().rev().map(|bucket| bucket.positions).filter(|bucket| !bucket.is_empty()));
     if order == BucketOrder::ByPosition {
-        buckets.sort_by_key(|bucket| bucket.first().copied());
+        buckets.small_sort_by_key(|bucket| bucket.first().copied());
     }
     buckets
 }

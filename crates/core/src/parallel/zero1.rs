@@ -1,6 +1,7 @@
 //! `ZeroRedundancyOptimizer` (torch/distributed/optim/zero_redundancy_optimizer.py, PyTorch 2.11): every rank steps its
 //! share of the parameters, whole tensors, and broadcasts it; broadcasts work in place.
 
+use crate::small_sort::SmallSort;
 use std::rc::Rc;
 
 use crate::dtype::DType;
@@ -72,7 +73,7 @@ impl Optimizer for ZeroRedundancyOptimizer {
 fn partition_parameters(parameters: &[Tensor], world_size: u64) -> Vec<Vec<Tensor>> {
     let mut shares: Vec<(u64, Vec<Tensor>)> = (0..world_size).map(|_| (0, Vec::new())).collect();
     let mut sorted = parameters.to_vec();
-    sorted.sort_by_key(|parameter| std::cmp::Reverse(parameter.numel()));
+    sorted.small_sort_by_key(|parameter| std::cmp::Reverse(parameter.numel()));
     for parameter in sorted {
         if let Some((elements, share)) = shares.iter_mut().min_by_key(|(elements, _)| *elements) {
             *elements += parameter.numel();

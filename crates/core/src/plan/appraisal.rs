@@ -5,6 +5,7 @@ use super::time::{Bill, Range, Scale, StepTime, bill_of, step_time};
 use crate::estimate::{EstimateError, SimulatedJob};
 use crate::gpu::{DEFAULT_GPU, Gpu, find_gpu};
 use crate::job::{JobSpec, RunSpec};
+use crate::small_sort::SmallSort;
 use crate::units::Seconds;
 
 /// A job on a GPU, in bytes, hours and dollars.
@@ -88,7 +89,7 @@ fn slowdown_basis(from: &StepTime, to: &StepTime, gpu: &Gpu) -> String {
     names.sort_unstable();
     names.dedup();
     let change = |name: &&'static str| (seconds(to, name) - seconds(from, name)).abs();
-    names.sort_by(|a, b| change(b).total_cmp(&change(a)));
+    names.small_sort_by(|a, b| change(b).total_cmp(&change(a)));
     let whole = from.time.seconds.typical.max(f64::MIN_POSITIVE);
     let shown = names.iter().take(2).filter(|name| change(name) / whole >= 0.005);
     let parts: Vec<String> = shown

@@ -4,6 +4,7 @@
 use crate::estimate::{Deployment, Estimate, EstimateError, Fit, Room, SimulatedJob};
 use crate::gpu::{Device, Gpu};
 use crate::job::JobSpec;
+use crate::small_sort::SmallSort;
 use crate::trace::Phase;
 
 /// Whether a job fits a GPU, and the bytes that say so.
@@ -97,7 +98,7 @@ fn same_program_verdicts(
     answer_same_device(gpus, first, answers, |gpu| simulated_verdict(&simulated, gpu));
     let (mut same, diverged): (Vec<_>, Vec<_>) = others.iter().enumerate().partition(|(at, _)| simulated.runs_on(*at));
     // Devices whose sizes are equal follow one another: one replay serves them.
-    same.sort_by(|(at, _), (other, _)| simulated.sizes_on(*at).cmp(simulated.sizes_on(*other)));
+    same.small_sort_by(|(at, _), (other, _)| simulated.sizes_on(*at).cmp(simulated.sizes_on(*other)));
     for (at, job) in same {
         simulated = simulated.moved(at, job);
         answer_same_device(gpus, job, answers, |gpu| simulated_verdict(&simulated, gpu));

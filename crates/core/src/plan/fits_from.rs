@@ -3,6 +3,7 @@
 use super::fit::{GpuVerdict, simulated_verdict, verdicts_on};
 use crate::estimate::{Estimate, SimulatedJob};
 use crate::gpu::{CatalogGpu, Gpu, catalog};
+use crate::small_sort::SmallSort;
 use crate::trace::Category;
 
 /// A GPU that carries a job, with room to spare or tightly.
@@ -36,7 +37,7 @@ pub fn fits_from(simulated: &SimulatedJob<'_>, estimate: &Estimate) -> Vec<Carri
     let mut carriers: Vec<Carrier> = all.filter_map(carrier).collect();
     let place = |carrier: &Carrier| catalog().iter().position(|row| row.id == carrier.gpu.id);
     let is_old = |carrier: &Carrier| !carrier.gpu.gpu().device().runs_newest_builds();
-    carriers.sort_by_key(|carrier| (carrier.gpu.sold_gb, is_old(carrier), place(carrier)));
+    carriers.small_sort_by_key(|carrier| (carrier.gpu.sold_gb, is_old(carrier), place(carrier)));
     carriers
 }
 

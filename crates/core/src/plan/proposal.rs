@@ -1,5 +1,6 @@
 //! [`consider_remedies`]: every remedy estimated alone, and the cheapest combination that fits.
 
+use crate::small_sort::SmallSort;
 use std::cmp::Ordering;
 
 use super::appraisal::{Appraisal, Slowdown, appraise, moved_to};
@@ -132,7 +133,7 @@ fn other_gpu(case: &Case<'_>, base: &Appraisal) -> Option<OtherGpu> {
         lowest.map_or(f64::INFINITY, |price| price.dollars_per_gpu_hour)
     };
     let mut larger: Vec<Gpu> = catalog().iter().map(CatalogGpu::gpu).filter(|gpu| gpu.usable_bytes > needed).collect();
-    larger.sort_by(|a, b| price(a).total_cmp(&price(b)).then(a.usable_bytes.cmp(&b.usable_bytes)));
+    larger.small_sort_by(|a, b| price(a).total_cmp(&price(b)).then(a.usable_bytes.cmp(&b.usable_bytes)));
     larger.into_iter().find_map(|gpu| {
         let appraisal = appraise(&moved_to(case.job.clone(), &gpu), &gpu, case.scale).ok()?;
         let slowdown = Slowdown::between(base, &appraisal, case.gpu).unwrap_or_else(Slowdown::none);
@@ -150,7 +151,7 @@ pub(super) fn each_alone(case: &Case<'_>, base: &Appraisal) -> (Vec<Proposal>, V
             Err(why) => declined.push((*remedy, why)),
         }
     }
-    alone.sort_by(by_worth);
+    alone.small_sort_by(by_worth);
     (alone, declined)
 }
 
@@ -182,7 +183,7 @@ impl Proposal {
 /// some remedies are none.
 pub(super) fn combine_remedies(case: &Case<'_>, base: &Appraisal, alone: &[Proposal]) -> Option<Combination> {
     let mut candidates: Vec<&Proposal> = alone.iter().collect();
-    candidates.sort_by_key(|proposal| (proposal.remedy.results == Results::Changed, proposal.adds_gpus()));
+    candidates.small_sort_by_key(|proposal| (proposal.remedy.results == Results::Changed, proposal.adds_gpus()));
     let fits = |combination: &Combination| combination.appraisal.verdict.fit == Fit::Fits;
     let all = pile_up(case, base, &candidates)?;
     if fits(&all) || !candidates.iter().any(|proposal| proposal.adds_gpus()) {
@@ -225,7 +226,7 @@ fn leaner_remedies<'a>(
     base: &Appraisal,
 ) -> (Vec<&'a Proposal>, State) {
     let mut dearest = chosen.clone();
-    dearest.sort_by(|a, b| b.gpu_time().total_cmp(&a.gpu_time()));
+    dearest.small_sort_by(|a, b| b.gpu_time().total_cmp(&a.gpu_time()));
     for out in dearest {
         let rest: Vec<_> = chosen.iter().copied().filter(|kept| kept.remedy.name != out.remedy.name).collect();
         let start = State { job: case.job.clone(), changes: Vec::new(), appraisal: base.clone() };

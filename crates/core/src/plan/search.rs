@@ -10,6 +10,7 @@ use super::time::Scale;
 use crate::estimate::Fit;
 use crate::gpu::Gpu;
 use crate::job::{JobSource, JobSpec, Origin, Spreading, rows_per_step};
+use crate::small_sort::SmallSort;
 
 /// GPUs on which host code gives the same answers, and how many of each are taken.
 #[derive(Clone, Debug, PartialEq)]
@@ -219,7 +220,7 @@ fn why_not_spread(job: &JobSpec, count: u64) -> String {
 /// Sorts `ways` (those that fit first, by price, then by time) and chooses.
 pub fn choose_candidate(candidates: &mut [Candidate], limits: &SearchLimits) -> Choice {
     let known = |figure: Option<f64>| figure.unwrap_or(f64::INFINITY);
-    candidates.sort_by(|a, b| {
+    candidates.small_sort_by(|a, b| {
         let (fits, cost) = (b.fits().cmp(&a.fits()), known(a.dollars()).total_cmp(&known(b.dollars())));
         fits.then(cost).then(known(a.seconds()).total_cmp(&known(b.seconds())))
     });

@@ -5,6 +5,7 @@ use super::fit::GpuVerdict;
 use super::verdict_table::VerdictTable;
 use crate::gpu::{Device, Gpu};
 use crate::job::{JobError, JobSource, JobSpec, Origin, Override};
+use crate::small_sort::SmallSort;
 
 /// A variant of a job on every GPU of a table.
 #[derive(Clone, Debug)]
@@ -68,7 +69,7 @@ pub fn pruned_parts(known: &VerdictTable<'_>, variants: &[Variant]) -> Vec<Part>
         }
         before = Some(variant);
     }
-    parts.iter_mut().for_each(|part| part.variants.sort_by_key(|at| variants[*at].rows));
+    parts.iter_mut().for_each(|part| part.variants.small_sort_by_key(|at| variants[*at].rows));
     parts
 }
 

@@ -2,6 +2,7 @@
 
 use super::measurements::{is_bare, is_measured, is_quoted_key, names_a_metric};
 use super::{Progress, Said, Unit};
+use crate::small_sort::SmallSort;
 
 /// Words before a number that count, and what.
 const WORDS: [(&str, Unit); 9] = [
@@ -80,7 +81,7 @@ fn all_counters(line: &str) -> Vec<Counter> {
         let places: Vec<usize> = lower.match_indices(word).map(|(at, _)| at).filter(|at| !ends(*at)).collect();
         found.extend(places.into_iter().filter_map(|at| counter_at(&lower, at, word, unit)));
     }
-    found.sort_by_key(|counter| counter.place.0);
+    found.small_sort_by_key(|counter| counter.place.0);
     found
 }
 

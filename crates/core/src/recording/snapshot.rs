@@ -2,6 +2,7 @@
 //!
 //! Streams and private pools are not told apart: the replay puts everything on one stream.
 
+use crate::small_sort::SmallSort;
 use std::collections::HashMap;
 use std::sync::Arc;
 
@@ -281,7 +282,7 @@ impl Found {
     fn into_recording(mut self, header: serde_json::Value) -> Recording {
         let earlier = self.before.len() as u32;
         let mut order: Vec<usize> = (0..self.before.len()).collect();
-        order.sort_by_key(|index| self.before[*index].addr);
+        order.small_sort_by_key(|index| self.before[*index].addr);
         let mut number = vec![0; self.before.len()];
         let traced = std::mem::take(&mut self.events);
         let mut events = Vec::with_capacity(order.len() + traced.len() + 2);

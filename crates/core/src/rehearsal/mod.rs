@@ -22,6 +22,7 @@ pub use verdict::{
 use crate::estimate::Fit;
 use crate::gpu::{CatalogGpu, Gpu, catalog};
 use crate::recording::Recording;
+use crate::small_sort::SmallSort;
 
 /// One device as one process saw it.
 #[derive(Clone, Debug)]
@@ -107,7 +108,7 @@ impl Rehearsal {
         let carrier = |row: &'static CatalogGpu| Some((row, self.verdict_on(&row.gpu())?.fit));
         let on_gpu = catalog().iter().filter_map(carrier);
         let mut carriers: Vec<_> = on_gpu.filter(|(_, fit)| *fit != Fit::DoesNotFit).collect();
-        carriers.sort_by_key(|(row, _)| row.sold_gb);
+        carriers.small_sort_by_key(|(row, _)| row.sold_gb);
         Some(carriers)
     }
 

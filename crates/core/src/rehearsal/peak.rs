@@ -1,5 +1,6 @@
 //! What is alive when a recording's requests are highest, by what it holds and by the line that made it.
 
+use crate::small_sort::SmallSort;
 use std::collections::HashMap;
 use std::sync::Arc;
 
@@ -78,7 +79,7 @@ impl AtPeak {
         };
         let by_category = bytes_by(&live, |alloc, phase| category_of(alloc, phase).to_owned());
         let mut by_category: Vec<_> = by_category.into_iter().map(|(name, (bytes, _))| (name, bytes)).collect();
-        by_category.sort_by(|a, b| b.1.cmp(&a.1).then_with(|| a.0.cmp(&b.0)));
+        by_category.small_sort_by(|a, b| b.1.cmp(&a.1).then_with(|| a.0.cmp(&b.0)));
         Self { phase: label, line, op, bytes, by_category, by_line: by_line(&live) }
     }
 }
@@ -145,7 +146,7 @@ fn by_line(live: &Live<'_>) -> Vec<LiveLine> {
     };
     let mut lines: Vec<_> = bytes_by(live, key).into_iter().map(line).collect();
     let name = |live: &LiveLine| (live.line.clone(), live.op.clone(), live.phase.clone(), live.category.clone());
-    lines.sort_by(|a, b| b.bytes.cmp(&a.bytes).then_with(|| name(a).cmp(&name(b))));
+    lines.small_sort_by(|a, b| b.bytes.cmp(&a.bytes).then_with(|| name(a).cmp(&name(b))));
     lines
 }
 

@@ -6,6 +6,7 @@ use crate::metric::Kind;
 use crate::record::Total;
 use crate::run::Run;
 use crate::series::Series;
+use tonnage_core::small_sort::SmallSort;
 
 /// Points of a run below which its values say nothing.
 const FEWEST: usize = 10;
@@ -27,7 +28,7 @@ fn run(all: &Experiment) -> Vec<Flag> {
         return Vec::new();
     }
     let mut configurations: Vec<String> = found.iter().map(|(run, _)| run.identity.configuration.clone()).collect();
-    configurations.sort();
+    configurations.small_sort();
     configurations.dedup();
     vec![Flag {
         check: CHECK.name,
@@ -57,7 +58,7 @@ fn floor_in(run: &Run, name: &str, series: &Series) -> Option<String> {
             return None;
         }
     }
-    values.sort_by(f64::total_cmp);
+    values.small_sort_by(f64::total_cmp);
     let most = *values.last()?;
     // One right answer of a round; in a mean over completions it is a share of them.
     let earned = run.identity.reward.max.unwrap_or(1.0);

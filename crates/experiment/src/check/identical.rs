@@ -5,6 +5,7 @@ use crate::experiment::Experiment;
 use crate::metric::interest_in;
 use crate::run::Run;
 use crate::series::Series;
+use tonnage_core::small_sort::SmallSort;
 
 /// Common steps below which equal values may be chance.
 const FEWEST: usize = 8;
@@ -168,7 +169,7 @@ fn one_flag(check: &'static str, found: Vec<(&Run, &Run, String, usize, usize)>,
         return Vec::new();
     }
     let mut configurations: Vec<String> = found.iter().map(|row| row.0.identity.configuration.clone()).collect();
-    configurations.sort();
+    configurations.small_sort();
     configurations.dedup();
     let lines = found.iter().map(|(a, b, metric, equal, common)| {
         format!("{} and {}: `{metric}` is equal at {equal} of {common} steps", a.name(), b.name())

@@ -4,6 +4,7 @@ use super::{Check, Flag, Severity, first_lines, number_text};
 use crate::experiment::Experiment;
 use crate::record::Total;
 use crate::run::Run;
+use tonnage_core::small_sort::SmallSort;
 
 /// What adds up in floating point may be above by so much.
 const SLACK: f64 = 1e-6;
@@ -87,7 +88,7 @@ fn metric_limits(run: &Run, name: &str) -> Option<(f64, f64)> {
 
 fn flag_found(found: Vec<(&Run, String)>, severity: Severity, said: &str) -> Option<Flag> {
     let mut configurations: Vec<String> = found.iter().map(|(run, _)| run.identity.configuration.clone()).collect();
-    configurations.sort();
+    configurations.small_sort();
     configurations.dedup();
     let evidence = first_lines(found.into_iter().map(|(_, line)| line).collect());
     let said = format!(

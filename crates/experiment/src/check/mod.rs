@@ -14,6 +14,7 @@ mod variance;
 pub(crate) use variance::live_share;
 
 use crate::experiment::Experiment;
+use tonnage_core::small_sort::SmallSort;
 
 /// How bad it is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -65,7 +66,7 @@ pub const CHECKS: &[&Check] = &[
 /// Everything that the checks find, the worst first.
 pub fn all_flags(experiment: &Experiment) -> Vec<Flag> {
     let mut flags: Vec<Flag> = CHECKS.iter().flat_map(|check| (check.run)(experiment)).collect();
-    flags.sort_by_key(|flag| flag.severity);
+    flags.small_sort_by_key(|flag| flag.severity);
     flags
 }
 

@@ -3,6 +3,7 @@
 use super::{Check, Flag, Severity, first_lines, number_text};
 use crate::axis::Axis;
 use crate::experiment::Experiment;
+use tonnage_core::small_sort::SmallSort;
 
 pub(super) const CHECK: Check = Check {
     name: "unfinished runs",
@@ -48,7 +49,7 @@ fn run(all: &Experiment) -> Vec<Flag> {
     }
     let flag = |found: Vec<(&crate::run::Run, String)>, said: &str| {
         let mut configurations: Vec<String> = found.iter().map(|(run, _)| run.identity.configuration.clone()).collect();
-        configurations.sort();
+        configurations.small_sort();
         configurations.dedup();
         let evidence = first_lines(found.into_iter().map(|(_, line)| line).collect());
         (!evidence.is_empty()).then(|| Flag {

@@ -3,6 +3,7 @@
 use super::{Check, Flag, Severity, first_lines};
 use crate::experiment::Experiment;
 use crate::run::Run;
+use tonnage_core::small_sort::SmallSort;
 
 /// Below this share of groups with variance nothing was learned in our trials (testdata/experiment, small GRPO: seeds that failed
 /// fell below it and stayed there).
@@ -21,7 +22,7 @@ fn run(all: &Experiment) -> Vec<Flag> {
     let poor: Vec<(&Run, f64)> = shares.filter(|(_, share)| *share < FEW).collect();
     let flag = |severity: Severity, these: Vec<&(&Run, f64)>| {
         let mut configurations: Vec<String> = these.iter().map(|(run, _)| run.identity.configuration.clone()).collect();
-        configurations.sort();
+        configurations.small_sort();
         configurations.dedup();
         Flag {
             check: CHECK.name,

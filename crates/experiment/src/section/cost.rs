@@ -1,6 +1,7 @@
 //! What the runs took: GPU-hours, energy, price, and what failed attempts wasted; quality against cost.
 
 use std::collections::BTreeSet;
+use tonnage_core::small_sort::SmallSort;
 
 use tonnage_core::gpu::{self, Price, PriceKind};
 
@@ -124,7 +125,7 @@ fn pareto_figure(context: &Context<'_>) -> Option<Figure> {
         points.iter().any(|(_, other)| other.0 <= at.0 && all.gain(other.1 - at.1) >= 0.0 && other != at)
     };
     let mut front: Vec<(f64, f64)> = points.iter().map(|point| point.1).filter(|at| !is_beaten(at)).collect();
-    front.sort_by(|a, b| a.0.total_cmp(&b.0));
+    front.small_sort_by(|a, b| a.0.total_cmp(&b.0));
     let mut marks = vec![Mark::Line { series: 7, points: front, is_thin: false }];
     marks.extend(points.iter().enumerate().map(|(series, (_, at))| Mark::Dots {
         series,

@@ -1,6 +1,7 @@
 //! Where every number comes from: runs with their files and lines, what could not be read, and how the report is made again.
 
 use std::collections::BTreeMap;
+use tonnage_core::small_sort::SmallSort;
 
 use super::{Context, counted_words};
 use crate::check::number_text;
@@ -85,7 +86,7 @@ fn facts_lines(context: &Context<'_>) -> Vec<String> {
     }
     let distinct = |of: &dyn Fn(&Run) -> Option<String>| {
         let mut values: Vec<String> = context.all.runs.iter().filter_map(of).collect();
-        values.sort();
+        values.small_sort();
         values.dedup();
         values
     };

@@ -4,6 +4,7 @@ use std::fs::{self, File};
 use std::io::{BufReader, Read as _, Seek as _};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicUsize, Ordering};
+use tonnage_core::small_sort::SmallSort;
 
 use super::{Found, Place, READERS, reader_of};
 use crate::run::Run;
@@ -70,7 +71,7 @@ pub fn gather_runs(path: &Path, limits: &Limits) -> std::io::Result<Gathered> {
     } else {
         files.push(path.to_owned());
     }
-    files.sort();
+    files.small_sort();
     let root = if is_folder { path } else { path.parent().unwrap_or(Path::new("")) };
     let top = run_name(path, is_folder);
     let outcomes = read_all(&files, root, &top, limits);
@@ -167,7 +168,7 @@ fn read_all(files: &[PathBuf], root: &Path, top: &str, limits: &Limits) -> Vec<R
         all.extend(others.into_iter().flat_map(|other| other.join().unwrap_or_default()));
         all
     });
-    all.sort_by_key(|(index, _)| *index);
+    all.small_sort_by_key(|(index, _)| *index);
     all.into_iter().map(|(_, read)| read).collect()
 }
 

@@ -2,6 +2,7 @@
 
 use super::summary::quantile;
 use tonnage_core::random::SplitMix64;
+use tonnage_core::small_sort::SmallSort;
 
 /// The share of cases in which an interval holds the true value.
 pub const LEVEL: f64 = 0.95;
@@ -102,7 +103,7 @@ fn strata_ranks(strata: &[&[f64]]) -> (Ranked, Vec<Vec<usize>>) {
         values.iter().enumerate().map(|(index, value)| (*value, stratum, index)).collect::<Vec<_>>()
     };
     let mut all: Vec<(f64, usize, usize)> = strata.iter().enumerate().flat_map(of).collect();
-    all.sort_by(|a, b| a.0.total_cmp(&b.0));
+    all.small_sort_by(|a, b| a.0.total_cmp(&b.0));
     let mut places: Vec<Vec<usize>> = strata.iter().map(|values| vec![0; values.len()]).collect();
     all.iter().enumerate().for_each(|(place, (_, stratum, index))| places[*stratum][*index] = place);
     let values = all.iter().map(|one| one.0).collect();

@@ -1,6 +1,7 @@
 //! The time, energy and price of a job in a few lines.
 
 use tonnage_core::plan::time::{Bill, Bound, Range, StepTime};
+use tonnage_core::small_sort::SmallSort;
 use tonnage_core::units::Seconds;
 
 use super::paint::{BOLD, DIM, paint_text, wrap_text};
@@ -60,7 +61,7 @@ fn time_range(range: Range) -> String {
 /// The largest parts of the step with what decides them.
 fn step_parts(step: &StepTime) -> String {
     let mut parts: Vec<_> = step.parts.iter().collect();
-    parts.sort_by(|a, b| b.seconds.typical.total_cmp(&a.seconds.typical));
+    parts.small_sort_by(|a, b| b.seconds.typical.total_cmp(&a.seconds.typical));
     let bound = |bound: Bound| match bound {
         Bound::Compute => "products",
         Bound::Memory => "bandwidth",

@@ -2,6 +2,7 @@
 
 use std::fmt::Write;
 use tonnage_core::job::keys;
+use tonnage_core::small_sort::SmallSort;
 
 use tonnage_core::estimate::{Estimate, Verdict};
 use tonnage_core::job::{CheckpointPolicy, Framework, JobSpec, Origin, Precision, Resolved};
@@ -154,7 +155,7 @@ fn phase_table(estimate: &Estimate, look: &Look) -> String {
 fn at_peak(estimate: &Estimate, look: &Look) -> String {
     let mut shares: Vec<_> =
         Category::ALL.into_iter().zip(estimate.at_peak.by_category).filter(|(_, bytes)| *bytes > 0).collect();
-    shares.sort_by_key(|(_, bytes)| std::cmp::Reverse(*bytes));
+    shares.small_sort_by_key(|(_, bytes)| std::cmp::Reverse(*bytes));
     let total = estimate.peak_allocated_bytes.max(1) as f64;
     let title = format!("at the peak, {}", estimate.peak_phase.label());
     let small = |bytes: u64| (bytes as f64) < total * SMALL;

@@ -1,6 +1,7 @@
 //! The largest modules and tensors at the peak; those that differ in their layer only share a row.
 
 use tonnage_core::estimate::{Estimate, LiveTensor};
+use tonnage_core::small_sort::SmallSort;
 use tonnage_core::trace::Category;
 use tonnage_core::units::Bytes;
 
@@ -26,7 +27,7 @@ pub fn largest_tensors(estimate: &Estimate, top: usize, look: &Look) -> String {
             None => groups.push(Group { tensor, module, count: 1 }),
         }
     }
-    groups.sort_by_key(|group| std::cmp::Reverse(group.tensor.bytes * group.count));
+    groups.small_sort_by_key(|group| std::cmp::Reverse(group.tensor.bytes * group.count));
     let columns = [
         ("", Align::Right),
         ("each", Align::Right),
@@ -51,7 +52,7 @@ pub fn module_table(estimate: &Estimate, top: usize, look: &Look) -> String {
             None => groups.push((name, *bytes, 1)),
         }
     }
-    groups.sort_by_key(|(_, bytes, _)| std::cmp::Reverse(*bytes));
+    groups.small_sort_by_key(|(_, bytes, _)| std::cmp::Reverse(*bytes));
     let mut table = Table::new(&[("", Align::Right), ("together", Align::Right), ("in", Align::Left)]).flexible(2);
     for (name, bytes, count) in groups.into_iter().take(top) {
         let times = if count > 1 { format!("{count} {}", look.pick("×", "x")) } else { String::new() };

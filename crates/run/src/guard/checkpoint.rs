@@ -5,6 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fs::{self, File};
 use std::io::{ErrorKind, Read};
 use std::path::{Path, PathBuf};
+use tonnage_core::small_sort::SmallSort;
 
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
@@ -37,7 +38,7 @@ struct Index {
 /// The newest complete one below `folder`, and the torn ones that are newer.
 pub fn newest_checkpoint(folder: &Path) -> (Option<Checkpoint>, Vec<(Checkpoint, String)>) {
     let mut all = all_checkpoints(folder);
-    all.sort_by_key(|checkpoint| std::cmp::Reverse(checkpoint.step));
+    all.small_sort_by_key(|checkpoint| std::cmp::Reverse(checkpoint.step));
     let mut torn = Vec::new();
     for checkpoint in all {
         match check_complete(&checkpoint) {
@@ -61,7 +62,7 @@ fn all_checkpoints(folder: &Path) -> Vec<Checkpoint> {
 pub fn saved_progress(folder: &Path, beyond: u64) -> Option<Progress> {
     let mut newer: Vec<Checkpoint> =
         all_checkpoints(folder).into_iter().filter(|checkpoint| checkpoint.step > beyond).collect();
-    newer.sort_by_key(|checkpoint| std::cmp::Reverse(checkpoint.step));
+    newer.small_sort_by_key(|checkpoint| std::cmp::Reverse(checkpoint.step));
     newer.iter().find_map(|checkpoint| {
         let state: TrainerState = read_json(&checkpoint.path.join("trainer_state.json"), TRAINER_STATE_BYTES).ok()?;
         let step = state.global_step.filter(|step| *step == checkpoint.step)?;

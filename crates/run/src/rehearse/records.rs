@@ -3,6 +3,7 @@
 use std::fs::{self, File};
 use std::io::{BufRead as _, BufReader};
 use std::path::{Path, PathBuf};
+use tonnage_core::small_sort::SmallSort;
 
 use tonnage_core::limit::{JSON_BYTES, REHEARSED_EVENTS};
 use tonnage_core::recording::{Recording, TimelineReader};
@@ -35,7 +36,7 @@ impl Folder {
     /// Everything that was left, by rank.
     pub fn read_records(&self) -> Result<Read, RehearseError> {
         let mut processes = self.process_records()?;
-        processes.sort_by_key(|process| (process.rank, process.pid));
+        processes.small_sort_by_key(|process| (process.rank, process.pid));
         let (mut seen, mut traces) = (Vec::new(), Vec::new());
         for process in &mut processes {
             for device in process.devices.clone() {
@@ -86,7 +87,7 @@ impl Folder {
             })?;
             found.push(Unrecorded { pid, devices });
         }
-        found.sort_by_key(|one| one.pid);
+        found.small_sort_by_key(|one| one.pid);
         Ok(found)
     }
 

@@ -8,6 +8,7 @@ pub use folder::{Lock, RunFolder};
 
 use std::fs;
 use std::path::{Path, PathBuf};
+use tonnage_core::small_sort::SmallSort;
 
 use tonnage_core::record::RunRecord;
 
@@ -76,7 +77,7 @@ impl Store {
         let entries = fs::read_dir(self.root.join("runs")).into_iter().flatten().flatten();
         let mut runs: Vec<RunFolder> = entries.filter_map(|entry| RunFolder::open(entry.path()).ok()).collect();
         // Those that were not counted by their names: a time and, where that was taken, a number.
-        runs.sort_by_key(|run| {
+        runs.small_sort_by_key(|run| {
             let id = run.id().to_owned();
             (run.run().sequence, id.chars().take(STAMP_LEN).collect::<String>(), id.len(), id)
         });

@@ -2,6 +2,7 @@
 
 use std::cell::Cell;
 use std::path::{Path, PathBuf};
+use tonnage_core::small_sort::SmallSort;
 
 use tonnage_core::record::RunRecord;
 
@@ -51,7 +52,7 @@ impl Admission {
             let dead = others.into_iter().filter(|claim| !claim.is_supervised()).map(|claim| claim.run);
             taken.abandoned.extend(dead);
         }
-        taken.abandoned.sort();
+        taken.abandoned.small_sort();
         taken.abandoned.dedup();
         Ok(taken)
     }

@@ -8,6 +8,7 @@ mod wandb;
 use std::collections::HashMap;
 use std::io;
 use std::path::{Path, PathBuf};
+use tonnage_core::small_sort::SmallSort;
 
 use tonnage_experiment::record::{Point, Record};
 use tonnage_experiment::run::Run;
@@ -98,7 +99,7 @@ pub fn measured_of(suite: &SuiteFolder, store: &Store) -> Result<(Vec<Measured>,
     }
     // Runs of an earlier plan keep what they measured.
     let mut others: Vec<(String, Run)> = found.into_iter().collect();
-    others.sort_by(|a, b| a.0.cmp(&b.0));
+    others.small_sort_by(|a, b| a.0.cmp(&b.0));
     all.extend(others.into_iter().map(|(id, run)| {
         let looks = read_looks(&suite.path, &id, None, cores);
         let began = looks.first().map_or(0.0, |look| look.at_ms as f64 / 1e3 - look.seconds);

@@ -4,6 +4,7 @@ use std::collections::HashMap;
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Write as _};
 use std::path::{Path, PathBuf};
+use tonnage_core::small_sort::SmallSort;
 
 use tonnage_experiment::event_file::{file_header, scalar_event};
 
@@ -78,7 +79,7 @@ impl Written {
                 series.points().filter(|(step, _)| *step > last).map(|(step, value)| (step, name.as_str(), value)),
             );
         }
-        points.sort_by(|a, b| a.0.total_cmp(&b.0));
+        points.small_sort_by(|a, b| a.0.total_cmp(&b.0));
         let mut events = Vec::new();
         for (step, name, value) in points {
             let at = one.began + seconds.and_then(|seconds| seconds.value_at(step)).unwrap_or(0.0);

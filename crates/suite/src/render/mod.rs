@@ -12,6 +12,7 @@ mod yaml;
 pub use quoted::{cases, word};
 
 use std::path::Path;
+use tonnage_core::small_sort::SmallSort;
 
 use crate::file::{Elsewhere, Limits};
 use crate::pack::Machine;
@@ -81,7 +82,7 @@ impl Rendering<'_> {
                 None => shapes.push(Shape { predicted, gpus, runs: vec![at], seconds }),
             }
         }
-        shapes.sort_by_key(|shape| shape.gpus);
+        shapes.small_sort_by_key(|shape| shape.gpus);
         shapes
     }
 

@@ -1,6 +1,7 @@
 //! What may be started now: bytes of every GPU that nobody was promised, by the ledger that all of a user's runs share.
 
 use std::path::Path;
+use tonnage_core::small_sort::SmallSort;
 
 use tonnage_run::RunError;
 use tonnage_run::launch::Identity;
@@ -60,7 +61,7 @@ impl Gpus {
                 free.push((room, gpu.clone()));
             }
         }
-        free.sort_by_key(|(room, _)| std::cmp::Reverse(*room));
+        free.small_sort_by_key(|(room, _)| std::cmp::Reverse(*room));
         free.truncate(need.gpus);
         Ok((free.len() == need.gpus).then(|| free.into_iter().map(|(_, gpu)| gpu).collect()))
     }

@@ -3,6 +3,7 @@
 
 use std::collections::HashMap;
 use std::path::Path;
+use tonnage_core::small_sort::SmallSort;
 
 use tonnage_run::RunError;
 
@@ -324,7 +325,7 @@ impl Follower<'_> {
             .filter_map(|link| Some((link.job?, job_name(self.suite, sent.name, link.number))))
             .collect();
         // The newest first.
-        links.sort_by_key(|(job, _)| std::cmp::Reverse(*job));
+        links.small_sort_by_key(|(job, _)| std::cmp::Reverse(*job));
         for (job, name) in &links {
             let mut all = self.queued.get(&(*job, sent.task)).into_iter().flatten().rev();
             if let Some(one) = all.find(|one| one.name == *name && one.state.has_ended()) {

@@ -2,6 +2,7 @@
 
 use std::fs;
 use std::path::{Path, PathBuf};
+use tonnage_core::small_sort::SmallSort;
 
 use tonnage_core::job::{JobSpec, PuzzleKind, keys};
 use tonnage_verifiable::puzzles::{PuzzleSet, read_arc_task, read_maze_lines, read_sudoku_lines};
@@ -85,7 +86,7 @@ fn json_files(named: &[PathBuf]) -> Result<Vec<PathBuf>, TrainError> {
         let entries = fs::read_dir(path).map_err(|error| TrainError::about_file(path, error))?;
         let mut inside: Vec<PathBuf> = entries.flatten().map(|entry| entry.path()).collect();
         inside.retain(|path| path.extension().is_some_and(|end| end == "json"));
-        inside.sort();
+        inside.small_sort();
         all.extend(inside);
     }
     Ok(all)

@@ -3,6 +3,7 @@
 
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
+use tonnage_core::small_sort::SmallSort;
 
 use crate::error::TrainError;
 
@@ -74,7 +75,7 @@ impl Checkpoints {
         let mut found: Vec<(u64, PathBuf)> = named(PREFIX).collect();
         let left: Vec<_> = named(REPLACED).filter(|(step, _)| !found.iter().any(|(whole, _)| whole == step)).collect();
         found.extend(left);
-        found.sort();
+        found.small_sort();
         Ok(found)
     }
 

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
+use tonnage_core::small_sort::SmallSort;
 
 use serde::Deserialize;
 use tonnage_torch::{Tensor, Torch};
@@ -87,7 +88,7 @@ fn files_of(index: &Path, folder: &Path) -> Result<Vec<PathBuf>, TrainError> {
     let read: Index = serde_json::from_slice(&text)
         .map_err(|error| TrainError::about_weights(index, format!("is damaged: {error}")))?;
     let mut names: Vec<String> = read.weight_map.into_values().collect();
-    names.sort();
+    names.small_sort();
     names.dedup();
     // A name with a folder in it would lead out of this one.
     if let Some(name) = names.iter().find(|name| Path::new(name).components().count() != 1 || name.contains("..")) {

@@ -5,6 +5,7 @@ use std::collections::{BTreeMap, HashMap};
 use std::fs::File;
 use std::io::{Read, Seek, SeekFrom};
 use std::path::Path;
+use tonnage_core::small_sort::SmallSort;
 
 use safetensors::tensor::{Dtype, Metadata, View};
 use tonnage_torch::{ScalarType, Tensor, Torch};
@@ -106,7 +107,7 @@ impl Reader {
     /// The names of its tensors, sorted.
     pub fn names(&self) -> Vec<String> {
         let mut names: Vec<String> = self.metadata.tensors().into_keys().collect();
-        names.sort();
+        names.small_sort();
         names
     }
 

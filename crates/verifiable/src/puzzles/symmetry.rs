@@ -3,6 +3,7 @@
 
 use super::grid::Grid;
 use super::sudoku::BoxShape;
+use tonnage_core::small_sort::SmallSort;
 
 /// How clues lie, whatever digits are called, and whichever rows of a band, bands, columns, stacks and, of square boxes, rows and columns
 /// change places.
@@ -13,7 +14,7 @@ pub(super) fn invariant(shape: BoxShape, board: &Grid) -> Vec<u8> {
     let columns: Vec<u8> = (0..size).map(|column| (0..size).map(|row| is_clue(row, column)).sum()).collect();
     let mut sides = [grouped(&rows, shape.rows()), grouped(&columns, shape.columns())];
     if shape.rows() == shape.columns() {
-        sides.sort();
+        sides.small_sort();
     }
     let mut boxes = vec![0; size];
     let mut digits = vec![0; size + 1];
@@ -39,7 +40,7 @@ fn grouped(counts: &[u8], group: usize) -> Vec<u8> {
             chunk
         })
         .collect();
-    groups.sort();
+    groups.small_sort();
     groups.concat()
 }
 

@@ -3,6 +3,7 @@
 #![allow(unsafe_code)]
 
 use std::ffi::{CStr, c_char, c_int, c_uint, c_ulonglong};
+use tonnage_core::small_sort::SmallSort;
 
 use super::library::{Library, read_text};
 use super::structs::{Device, ProcessInfo, ProcessInfoV1, ProcessUtilization, VALUE_NOT_AVAILABLE};
@@ -56,7 +57,7 @@ impl Library {
         let call = unsafe { self.symbol::<Call>(c"nvmlDeviceGetProcessUtilization")? };
         // SAFETY: pointer and count are of the same rows.
         let mut rows: Vec<ProcessUtilization> = read_list(|count, rows| unsafe { call(device, rows, count, since) })?;
-        rows.sort_by_key(|row| row.time_stamp);
+        rows.small_sort_by_key(|row| row.time_stamp);
         Ok(rows.iter().map(|row| (row.pid, row.sm)).collect())
     }
 

@@ -1,6 +1,7 @@
 //! [`Recording`]: samples of a recording, or of any script of the scripted library.
 
 use std::collections::BTreeMap;
+use tonnage_core::small_sort::SmallSort;
 
 use tonnage_core::limit::{GPU_RECORDING_LINES, GPU_SAMPLES, LINE_BYTES};
 
@@ -94,7 +95,7 @@ impl Recording {
         }
         let Head { mut lines, started, recorded, rows, all_rows } = head;
         let rows = all_rows + rows.len();
-        lines.sort_by(|one, other| one.time.total_cmp(&other.time));
+        lines.small_sort_by(|one, other| one.time.total_cmp(&other.time));
         let moments = sample_moments(&lines, recorded);
         Ok(Self { text, lines, moments, rows, started: started.map_or(0.0, |(_, started)| started), ..Self::default() })
     }
@@ -205,7 +206,7 @@ fn sample_moments(lines: &[Line], recorded: bool) -> Vec<f64> {
     let end = moments.last().copied().unwrap_or(0.0) + AFTER_SECONDS;
     if !recorded && (0.0..MOST_MOMENTS).contains(&end) {
         moments.extend((0..end as u64).map(|second| second as f64));
-        moments.sort_by(f64::total_cmp);
+        moments.small_sort_by(f64::total_cmp);
         moments.dedup();
     }
     if lines.is_empty() { Vec::new() } else { moments }

@@ -4,6 +4,7 @@
 use std::fs::{self, File};
 use std::io::{self, BufWriter, Read as _};
 use std::path::{Path, PathBuf};
+use tonnage_core::small_sort::SmallSort;
 
 use super::reader::Recording;
 use super::writer::Recorder;
@@ -124,7 +125,7 @@ fn list_segments(folder: &Path) -> io::Result<Vec<(u64, PathBuf)>> {
         Some((number, path))
     };
     let mut found: Vec<_> = fs::read_dir(folder)?.filter_map(|entry| number(entry.ok()?.path())).collect();
-    found.sort();
+    found.small_sort();
     Ok(found)
 }
 

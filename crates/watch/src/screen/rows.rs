@@ -1,6 +1,7 @@
 //! The processes as rows: sorted, or as a tree.
 
 use std::cmp::{Ordering, Reverse};
+use tonnage_core::small_sort::SmallSort;
 
 use super::app::{App, Sort};
 use crate::board::Board;
@@ -28,7 +29,7 @@ pub fn rows<'a>(board: &'a Board, app: &App) -> Vec<Row<'a>> {
     let of_device =
         |device: &'a DeviceSample| device.running().iter().map(move |process| Row { device, process, depth: 0 });
     let mut rows: Vec<Row<'a>> = board.sample.all_devices().flat_map(of_device).collect();
-    rows.sort_by(|one, other| {
+    rows.small_sort_by(|one, other| {
         let order = compare_rows(app.sort, one, other);
         if app.reverse { order.reverse() } else { order }
     });

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::fs;
 use std::path::Path;
+use tonnage_core::small_sort::SmallSort;
 
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
@@ -221,12 +222,12 @@ fn with_percent(bytes: u64, percent: f64) -> u64 {
 
 fn of_maps(prefix: &str, before: &BTreeMap<String, u64>, now: &BTreeMap<String, u64>) -> Vec<Change> {
     let mut names: Vec<&String> = before.keys().chain(now.keys()).collect();
-    names.sort();
+    names.small_sort();
     names.dedup();
     let bytes = |map: &BTreeMap<String, u64>, name: &String| Some(map.get(name).copied().unwrap_or(0));
     let named = |name: &String| change_of(&format!("{prefix}{name}"), bytes(before, name), bytes(now, name));
     let mut changes: Vec<Change> = names.into_iter().map(named).collect();
-    changes.sort_by_key(|change| -change.difference_bytes().unwrap_or(0));
+    changes.small_sort_by_key(|change| -change.difference_bytes().unwrap_or(0));
     changes
 }
 

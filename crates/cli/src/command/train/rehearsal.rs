@@ -1,6 +1,7 @@
 //! `tonnage train --rehearse`: a few steps of the very program over a phantom GPU, its peaks beside the estimate's.
 
 use std::ffi::OsString;
+use tonnage_core::small_sort::SmallSort;
 
 use serde_json::{Value, json};
 use tonnage_core::alloc::AllocatorConfig;
@@ -119,7 +120,7 @@ fn read_peaks(folder: &std::path::Path) -> Result<Vec<Peaks>, Failure> {
             peaks.ok_or_else(|| Failure::bad_input(format!("{} holds no peaks", entry.path().display())))?;
         all.push(Peaks { rank, allocated, reserved });
     }
-    all.sort_by_key(|peaks| peaks.rank);
+    all.small_sort_by_key(|peaks| peaks.rank);
     Ok(all)
 }
 

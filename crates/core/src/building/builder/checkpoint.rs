@@ -3,6 +3,7 @@
 
 use super::Builder;
 use crate::dtype::DType;
+use crate::small_sort::SmallSort;
 use crate::tensor::Tensor;
 use crate::trace::{AllocationId, Category};
 
@@ -47,7 +48,7 @@ impl Builder {
         }
         let built = self.built.borrow();
         let mut named: Vec<_> = built.named.iter().map(|(name, id)| (natural_key(name), *id)).collect();
-        named.sort();
+        named.small_sort();
         let buffers = built.buffers.iter().filter_map(Tensor::allocation);
         let order: Vec<AllocationId> = named.into_iter().map(|(_, id)| id).chain(buffers).collect();
         self.context.arrange_allocations(&order);

@@ -7,6 +7,7 @@
 use std::fs::{self, File};
 use std::io::{ErrorKind, Read, Write};
 use std::path::{Path, PathBuf};
+use tonnage_core::small_sort::SmallSort;
 
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
@@ -146,9 +147,9 @@ impl SwarmFolder {
         let is_node = |name: &String| name.strip_prefix(NODE).is_some_and(|number| number.parse::<u64>().is_ok());
         let (mut nodes, mut strangers): (Vec<String>, Vec<String>) = names.partition(is_node);
         // By number: nobody takes the place of a node that was there before.
-        nodes.sort_by_key(|name| (name.len(), name.clone()));
+        nodes.small_sort_by_key(|name| (name.len(), name.clone()));
         nodes.truncate(MOST_NODES);
-        strangers.sort();
+        strangers.small_sort();
         strangers.truncate(MOST_STRANGERS);
         let mut all: Vec<Peer> = nodes
             .into_iter()
@@ -157,7 +158,7 @@ impl SwarmFolder {
                 read_json::<Peer>(&self.peer_path(&name), MOST_OWN_BYTES).filter(|peer| peer.peer_id == name)
             })
             .collect();
-        all.sort_by(|one, other| one.peer_id.cmp(&other.peer_id));
+        all.small_sort_by(|one, other| one.peer_id.cmp(&other.peer_id));
         all
     }
 

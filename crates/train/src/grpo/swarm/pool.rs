@@ -1,6 +1,7 @@
 //! The rollouts of other nodes as this one sees them: its own tokens, its own rewards, its own choice.
 
 use std::rc::Rc;
+use tonnage_core::small_sort::SmallSort;
 
 use tonnage_core::job::{ForeignAdvantages, ScaleRewards, SwarmFilter};
 use tonnage_core::random::SplitMix64;
@@ -83,7 +84,7 @@ pub(super) fn choose_groups(mut pool: Vec<Vec<Row>>, filter: SwarmFilter, wanted
     if filter == SwarmFilter::TopReward {
         let total = |rows: &[Row]| rows.iter().map(|row| row.reward).sum::<f64>();
         // Among equals chance has decided.
-        pool.sort_by(|one, other| total(other).total_cmp(&total(one)));
+        pool.small_sort_by(|one, other| total(other).total_cmp(&total(one)));
     }
     pool.truncate(wanted);
     pool

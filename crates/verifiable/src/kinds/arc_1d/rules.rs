@@ -1,6 +1,7 @@
 //! The rules: what rows they are shown on, and what they make of one. 0 is the ground; a block is a run of one colour.
 
 use std::ops::Range;
+use tonnage_core::small_sort::SmallSort;
 
 use tonnage_core::random::SplitMix64;
 
@@ -216,7 +217,7 @@ fn points_counted(row: &[u8]) -> Vec<u8> {
 /// Blocks by their length, one cell of ground between.
 fn blocks_sorted(row: &[u8]) -> Vec<u8> {
     let mut all = find_blocks(row);
-    all.sort_by_key(ExactSizeIterator::len);
+    all.small_sort_by_key(ExactSizeIterator::len);
     let mut sorted: Vec<u8> = Vec::new();
     for block in all {
         sorted.extend(&row[block]);

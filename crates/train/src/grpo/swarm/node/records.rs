@@ -2,6 +2,7 @@
 
 use std::fs;
 use std::path::Path;
+use tonnage_core::small_sort::SmallSort;
 
 use super::Node;
 use crate::error::TrainError;
@@ -29,7 +30,7 @@ impl Node<'_> {
             return;
         }
         let mut lately: Vec<f64> = self.round_seconds.iter().rev().take(TIMED).copied().collect();
-        lately.sort_by(f64::total_cmp);
+        lately.small_sort_by(f64::total_cmp);
         let median = lately.get(lately.len() / 2).copied().unwrap_or(0.0);
         let progress = &self.progress;
         observe(Event::Round(Box::new(SwarmReport {
