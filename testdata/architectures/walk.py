@@ -27,7 +27,9 @@ NOISE = {"transformers_version", "id2label", "label2id", "task_specific_params",
 
 
 #: Nested configs that say what the language model is; others are kept as empty objects.
-READ = {"text_config", "rope_parameters", "vision_config", "audio_config"}
+READ = {"text_config", "rope_parameters", "full_attention", "sliding_attention", "vision_config", "audio_config"}
+#: Lists, and an object, that give each layer its own: they are kept whole.
+OF_LAYERS = {"layer_types", "no_rope_layers", "activation_sparsity_pattern", "intermediate_size", "per_layer_config"}
 
 
 def compact(value, depth=0):
@@ -36,11 +38,11 @@ def compact(value, depth=0):
     for key, item in value.items():
         if key in NOISE or item is None:
             continue
-        if isinstance(item, dict):
+        if isinstance(item, dict) and key not in OF_LAYERS:
             item = compact(item, depth + 1) if key in READ else {}
             if key in ("vision_config", "audio_config"):
                 item = {name: number for name, number in item.items() if isinstance(number, (int, float)) and not isinstance(number, bool)}
-        if isinstance(item, list) and key not in ("layer_types", "no_rope_layers"):
+        if isinstance(item, list) and key not in OF_LAYERS:
             item = item[:2]
         kept[key] = item
     return kept

@@ -32,6 +32,11 @@ PIXELS = dict(hidden_size=144, num_hidden_layers=3, num_attention_heads=6, image
 ROTARY = dict(ODD, pad_token_id=0, bos_token_id=1, eos_token_id=2, cls_token_id=1, sep_token_id=2)
 DISTANT = dict(ODD, relative_attention=True, position_buckets=32, norm_rel_ebd="layer_norm", share_att_key=True, pos_att_type=["p2c", "c2p"],
                position_biased_input=False)
+MIXED = ["sliding_attention", "full_attention"] * 2
+UNIFIED = dict(GROUPED, head_dim=24, global_head_dim=40)
+WIDE = dict(UNIFIED, hidden_size_per_layer_input=10, vocab_size_per_layer_input=900)
+NESTED = dict(GROUPED, head_dim=24, num_hidden_layers=4, layer_types=MIXED, num_kv_shared_layers=2, laurel_rank=7, hidden_size_per_layer_input=10,
+              vocab_size_per_layer_input=900)
 FAMILIES = {
     "bert": [ODD, dict(ODD, **SEQUENCES), dict(ODD, **TOKENS, type_vocab_size=3), dict(ODD, tie_word_embeddings=False)],
     "cohere": [GROUPED, dict(ODD, use_qk_norm=True), dict(GROUPED, attention_bias=True, tie_word_embeddings=False)],
@@ -44,6 +49,13 @@ FAMILIES = {
     "distilbert": [DISTILLED, dict(DISTILLED, **SEQUENCES), dict(DISTILLED, **TOKENS), dict(DISTILLED, tie_word_embeddings=False)],
     "electra": [dict(ODD, embedding_size=33), dict(ODD, **SEQUENCES, embedding_size=144), dict(ODD, **TOKENS, type_vocab_size=3),
                 dict(ODD, tie_word_embeddings=False, embedding_size=48)],
+    "gemma3n_text": [NESTED, dict(NESTED, num_kv_shared_layers=0, intermediate_size=[331, 96, 64, 200], attention_bias=True),
+                     dict(NESTED, altup_num_inputs=3, laurel_rank=9, tie_word_embeddings=False)],
+    "gemma4_text": [dict(WIDE, hidden_size_per_layer_input=0, attention_k_eq_v=True, num_global_key_value_heads=1),
+                    dict(WIDE, num_hidden_layers=4, layer_types=MIXED, num_kv_shared_layers=2, use_double_wide_mlp=True, attention_bias=True),
+                    dict(WIDE, hidden_size_per_layer_input=0, enable_moe_block=True, num_experts=7, top_k_experts=3, moe_intermediate_size=56,
+                         tie_word_embeddings=False)],
+    "gemma4_unified_text": [UNIFIED, dict(UNIFIED, attention_k_eq_v=True, num_global_key_value_heads=3), dict(UNIFIED, attention_bias=True, global_head_dim=24)],
     "glm": [dict(GROUPED, head_dim=24), dict(GROUPED, attention_bias=False), dict(ODD, num_key_value_heads=6, tie_word_embeddings=True)],
     "glm4": [dict(GROUPED, head_dim=24), dict(GROUPED, attention_bias=False), dict(ODD, num_key_value_heads=6, tie_word_embeddings=True)],
     "glm4_moe": [dict(GROUPED, head_dim=24, **ROUTED), dict(GROUPED, use_qk_norm=True, first_k_dense_replace=0, **ROUTED),

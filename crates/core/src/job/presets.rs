@@ -109,6 +109,12 @@ static PRESETS: &[Preset] = &[
     preset("google/gemma-3-4b-pt", 3_880_263_168, include_str!("presets/gemma-3-4b-pt.json")),
     preset("google/gemma-3-12b-pt", 11_766_034_176, include_str!("presets/gemma-3-12b-pt.json")),
     preset("google/gemma-3-27b-pt", 27_009_346_304, include_str!("presets/gemma-3-27b-pt.json")),
+    preset("google/gemma-3n-E2B", 4_435_182_688, include_str!("presets/gemma-3n-e2b.json")),
+    preset("google/gemma-3n-E4B", 6_835_235_568, include_str!("presets/gemma-3n-e4b.json")),
+    preset("google/gemma-4-E2B", 4_628_569_344, include_str!("presets/gemma-4-e2b.json")),
+    preset("google/gemma-4-12B", 11_907_350_272, include_str!("presets/gemma-4-12b.json")),
+    preset("google/gemma-4-26B-A4B", 25_233_141_760, include_str!("presets/gemma-4-26b-a4b.json")),
+    preset("google/gemma-4-31B", 30_697_345_280, include_str!("presets/gemma-4-31b.json")),
     preset("google-bert/bert-base-uncased", 109_514_298, include_str!("presets/bert-base-uncased.json")),
     preset("google-bert/bert-base-cased", 108_340_804, include_str!("presets/bert-base-cased.json")),
     preset("google-bert/bert-large-uncased", 335_174_458, include_str!("presets/bert-large-uncased.json")),
@@ -215,7 +221,7 @@ static PRESETS: &[Preset] = &[
 
 /// Names whose config has the same shapes as a preset's. Context lengths may differ, which costs no memory: `seq_len` is
 /// the job's.
-static ALIASES: [(&str, &str); 101] = [
+static ALIASES: [(&str, &str); 107] = [
     ("Qwen/Qwen2.5-0.5B-Instruct", "Qwen/Qwen2.5-0.5B"),
     ("Qwen/Qwen2.5-1.5B-Instruct", "Qwen/Qwen2.5-1.5B"),
     ("Qwen/Qwen2.5-3B-Instruct", "Qwen/Qwen2.5-3B"),
@@ -253,6 +259,12 @@ static ALIASES: [(&str, &str); 101] = [
     ("google/gemma-3-12b", "google/gemma-3-12b-pt"),
     ("google/gemma-3-27b-it", "google/gemma-3-27b-pt"),
     ("google/gemma-3-27b", "google/gemma-3-27b-pt"),
+    ("google/gemma-3n-E2B-it", "google/gemma-3n-E2B"),
+    ("google/gemma-3n-E4B-it", "google/gemma-3n-E4B"),
+    ("google/gemma-4-E2B-it", "google/gemma-4-E2B"),
+    ("google/gemma-4-12B-it", "google/gemma-4-12B"),
+    ("google/gemma-4-26B-A4B-it", "google/gemma-4-26B-A4B"),
+    ("google/gemma-4-31B-it", "google/gemma-4-31B"),
     ("meta-llama/Meta-Llama-3.1-8B", "meta-llama/Llama-3.1-8B"),
     ("meta-llama/Llama-3.3-70B", "meta-llama/Llama-3.3-70B-Instruct"),
     ("unsloth/Meta-Llama-3.1-8B", "meta-llama/Llama-3.1-8B"),

@@ -59,6 +59,8 @@ pub(crate) struct ModelType {
     pub has_experts: bool,
     /// Whether some of its layers have linear attention, for which packages have kernels of their own.
     pub has_linear_attention: bool,
+    /// Whether `tonnage train` refuses it: what it computes was not held against transformers.
+    pub only_simulated: bool,
     /// Whether its config class sets `bos_token_id` by default.
     pub has_begin_token: bool,
     /// Whether its config class sets `pad_token_id` by default.
@@ -214,6 +216,7 @@ impl ModelType {
         divides_heads: true,
         has_experts: false,
         has_linear_attention: false,
+        only_simulated: false,
         has_begin_token: true,
         has_padding_token: false,
         class_heads: ClassHeads::NONE,
@@ -249,9 +252,9 @@ pub fn language_model_types() -> Vec<&'static str> {
     ROWS.iter().filter(|row| row.in_transformers && row.kind != ModelKind::Image).map(|row| row.name).collect()
 }
 
-/// Whether a model type is simulated alone: its layers of linear attention do not compute here.
+/// Whether a model type is simulated alone, and not trained here.
 pub fn is_only_simulated(name: &str) -> bool {
-    facts(name).has_linear_attention
+    facts(name).only_simulated
 }
 
 /// The model types whose layers are simulated with Liger's kernels.

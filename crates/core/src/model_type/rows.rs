@@ -34,6 +34,7 @@ const UNFUSED_EXPERTS: ModelType =
 /// Decoders with layers of linear attention.
 const LINEAR: ModelType = ModelType {
     has_linear_attention: true,
+    only_simulated: true,
     divides_heads: false,
     has_begin_token: false,
     since: Some((5, 17)),
@@ -42,6 +43,15 @@ const LINEAR: ModelType = ModelType {
 
 /// Liger has kernels for its layers and its loss; the layers are not simulated with them.
 const FUSED: ModelType = ModelType { liger: Liger::LayersNotKnown { fuses_loss: true }, ..ModelType::DECODER };
+
+/// Gemma 3n's and 4's text models, whose layers share keys.
+const GEMMA4: ModelType = ModelType {
+    has_padding_token: true,
+    only_simulated: true,
+    divides_heads: false,
+    since: Some((5, 17)),
+    ..ModelType::DECODER
+};
 
 /// Encoders with BERT's config class.
 const BERT_LIKE: ModelType = ModelType {
@@ -112,6 +122,9 @@ pub(super) static ROWS: &[ModelType] = &[
         since: Some((4, 50)),
         ..LLAMA_LIKE
     },
+    ModelType { name: "gemma3n_text", ..GEMMA4 },
+    ModelType { name: "gemma4_text", has_experts: true, liger: Liger::LayersNotKnown { fuses_loss: true }, ..GEMMA4 },
+    ModelType { name: "gemma4_unified_text", ..GEMMA4 },
     ModelType {
         name: "glm",
         has_padding_token: true,

@@ -53,6 +53,14 @@ impl Tensor {
         Tensor::empty(self.context(), "_to_copy.default", Shape::new(&[]), self.dtype())
     }
 
+    /// `self.repeat(count, 1, 1, 1)` of three dimensions: copies along a new one, whose gradients are summed.
+    pub(crate) fn repeat_beside(&self, count: u64) -> Tensor {
+        let node = NodeBuilder::new("RepeatBackward0", [self]);
+        let from = *self.sizes();
+        let out = Tensor::empty(self.context(), "repeat.default", from.inserted(0, count), self.dtype());
+        node.finish(out, move |grad| gradients![grad.reduce_to("sum.dim_IntList", ReduceKind::Sum, &only(0), from)])
+    }
+
     /// `self.repeat(count, 1, 1)`; the gradients of all copies are summed.
     pub(crate) fn repeat_first(&self, count: u64) -> Tensor {
         let node = NodeBuilder::new("RepeatBackward0", [self]);

@@ -90,6 +90,13 @@ impl Tensor {
         node.finish(out, |grad| gradients![grad.unary("mul.Tensor", grad.dtype())])
     }
 
+    /// `self *= other`, a factor that nobody differentiates
+    pub(crate) fn mul_in_place(&self, other: &Tensor) -> Tensor {
+        let node = NodeBuilder::new("MulBackward0", [self]);
+        let saved_other = node.save_for(0, other);
+        node.finish(self.detach(), move |grad| gradients![saved_other.as_ref().map(|other| grad.mul(&other.unpack()))])
+    }
+
     /// `self *= number`
     pub fn mul_scalar_in_place(&self, _number: f64) -> Tensor {
         let node = NodeBuilder::new("MulBackward0", [self]);
@@ -105,6 +112,9 @@ impl Tensor {
             gradients![clamp_gradient(grad, &original, &["ge.Scalar", "le.Scalar"])]
         })
     }
+
+    /// `self.data.clamp_(-limit, limit)`, which nobody differentiates
+    pub(crate) fn clamp_data(&self, _limit: f64) {}
 
     /// `self.clamp(-limit, limit)`, not in place.
     pub(crate) fn clamp_both(&self, _limit: f64) -> Tensor {

@@ -33,7 +33,7 @@ fn copy_into_part(out: &Tensor, source: &Tensor) -> Tensor {
 }
 
 /// `out[part].copy_(source)` (autograd/custom_function.cpp, `CopySlices`): the gradient is copied, and that of the part again.
-fn copy_into(out: &Tensor, source: &Tensor, part: Layout) -> Tensor {
+pub(super) fn copy_into(out: &Tensor, source: &Tensor, part: Layout) -> Tensor {
     let node = NodeBuilder::new("CopySlices", [out, source]);
     let is_part_of_more = node.needs(0);
     let (whole, dtype) = (out.layout().clone(), source.dtype());

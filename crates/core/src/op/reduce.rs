@@ -23,12 +23,12 @@ impl Tensor {
         node.finish(out, move |grad| gradients![grad.expand(&from).unary("div.Scalar", grad.dtype())])
     }
 
-    /// `self.mean(dim=1)` of three dimensions
-    pub(crate) fn mean_middle(&self) -> Tensor {
+    /// `self.mean(dim=at)`
+    pub(crate) fn mean_without(&self, at: usize) -> Tensor {
         let node = NodeBuilder::new("MeanBackward1", [self]);
         let from = *self.sizes();
-        let out = self.reduce_into("mean.dim", ReduceKind::Mean, &only(1), from.removed(1), self.dtype());
-        node.finish(out, move |grad| gradients![grad.unsqueeze(1).expand(&from).unary("div.Scalar", grad.dtype())])
+        let out = self.reduce_into("mean.dim", ReduceKind::Mean, &only(at), from.removed(at), self.dtype());
+        node.finish(out, move |grad| gradients![grad.unsqueeze(at).expand(&from).unary("div.Scalar", grad.dtype())])
     }
 
     /// `self.sum(-1, keepdim=True)`

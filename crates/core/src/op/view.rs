@@ -38,6 +38,14 @@ impl Tensor {
         node.finish(out, move |grad| gradients![grad.transpose(a, b)])
     }
 
+    /// `self.permute(dims)`
+    pub(crate) fn permute(&self, dims: [usize; 4]) -> Tensor {
+        let node = NodeBuilder::new("PermuteBackward0", [self]);
+        let mut inverse = dims;
+        dims.iter().enumerate().for_each(|(at, dim)| inverse[*dim] = at);
+        node.finish(self.alias(self.layout().permuted(dims)), move |grad| gradients![grad.permute(inverse)])
+    }
+
     /// `self.t()` of a matrix
     pub fn t(&self) -> Tensor {
         let node = NodeBuilder::new("TBackward0", [self]);

@@ -66,6 +66,12 @@ impl Layout {
         Self::with(self.sizes.swapped(a, b), self.strides().swapped(a, b), self.is_regular())
     }
 
+    /// With four dimensions in this order.
+    pub fn permuted(&self, dims: [usize; 4]) -> Self {
+        let strides = self.strides();
+        Self::strided(Shape::new(&dims.map(|at| self.sizes[at])), Shape::new(&dims.map(|at| strides[at])))
+    }
+
     /// Whether some permutation of the dimensions is contiguous (ATen's `is_non_overlapping_and_dense`).
     pub fn is_dense(&self) -> bool {
         self.is_contiguous() || is_non_overlapping_and_dense(&self.sizes, &self.strides())

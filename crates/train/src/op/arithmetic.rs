@@ -4,7 +4,7 @@ use tonnage_torch::{Argument, operator};
 
 use crate::dtype::DType;
 use crate::precision::scalar_type;
-use crate::tensor::Tensor;
+use crate::tensor::{Tensor, ints};
 
 use super::undifferentiated::scalar;
 
@@ -26,6 +26,11 @@ impl Tensor {
     /// `self += other`
     pub(crate) fn add_in_place(&self, other: &Tensor) -> Tensor {
         self.run(operator!("add_", "Tensor"), [other.into()])
+    }
+
+    /// `self *= other`
+    pub(crate) fn mul_in_place(&self, other: &Tensor) -> Tensor {
+        self.run(operator!("mul_", "Tensor"), [other.into()])
     }
 
     /// `self + number`
@@ -142,9 +147,34 @@ impl Tensor {
         self.run(operator!("mean", "dim"), [[-1].into(), true.into()])
     }
 
-    /// `self.mean(dim=1)` of three dimensions
-    pub(crate) fn mean_middle(&self) -> Tensor {
-        self.run(operator!("mean", "dim"), [[1].into()])
+    /// `self.mean(dim=at)`
+    pub(crate) fn mean_without(&self, at: usize) -> Tensor {
+        self.run(operator!("mean", "dim"), [ints(&[at as u64])])
+    }
+
+    /// `self.std(-1, keepdim=True, unbiased=False)`
+    pub(crate) fn std_last(&self) -> Tensor {
+        self.run(operator!("std", "dim"), [[-1].into(), false.into(), true.into()])
+    }
+
+    /// `sqrt(self)`
+    pub(crate) fn sqrt(&self) -> Tensor {
+        self.run(operator!("sqrt"), [])
+    }
+
+    /// `maximum(self, bound)`
+    pub(crate) fn at_least(&self, bound: &Tensor) -> Tensor {
+        self.run(operator!("maximum"), [bound.into()])
+    }
+
+    /// `Normal(0, 1).icdf(self)`
+    pub(crate) fn normal_quantile(&self) -> Tensor {
+        self.mul_scalar(2.0).sub_scalar(1.0).run(operator!("erfinv"), []).mul_scalar(2.0_f64.sqrt())
+    }
+
+    /// `self.data.clamp_(-limit, limit)`
+    pub(crate) fn clamp_data(&self, limit: f64) {
+        self.detach().run(operator!("clamp_"), [(-limit).into(), limit.into()]);
     }
 
     /// `self.sum(-1, keepdim=True)`

@@ -104,6 +104,12 @@ pub(crate) fn copied_beside(first: &Tensor, second: &Tensor) -> Tensor {
     cat(&[first, &second.to(first.dtype())], first.sizes().len() - 1)
 }
 
+/// `stack(tensors)` along a new first dimension; `None` of none.
+pub(crate) fn stack(tensors: &[Tensor]) -> Option<Tensor> {
+    let parts = Argument::tensors(tensors.iter().map(Tensor::inner));
+    tensors.first().map(|first| made(first.context(), operator!("stack"), &[parts]))
+}
+
 /// `stack(pair, dim=-1)`
 pub(crate) fn stack_last(pair: [&Tensor; 2]) -> Tensor {
     let parts = Argument::tensors(pair.iter().map(|tensor| tensor.inner()));

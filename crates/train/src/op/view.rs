@@ -47,6 +47,22 @@ impl Tensor {
         self.run(operator!("transpose", "int"), [at(a), at(b)])
     }
 
+    /// `self.permute(dims)`
+    pub(crate) fn permute(&self, dims: [usize; 4]) -> Tensor {
+        self.run(operator!("permute"), [ints(&dims.map(|at| at as u64))])
+    }
+
+    /// `view = self.permute(dims); view += other`: the view.
+    pub(crate) fn permute_and_add(&self, dims: [usize; 4], other: &Tensor) -> Tensor {
+        self.permute(dims).add_in_place(other)
+    }
+
+    /// `self[1:] += other`
+    pub(crate) fn add_to_rest(&self, other: &Tensor) -> Tensor {
+        self.slice(0, 1..self.size(0)).add_in_place(other);
+        self.clone()
+    }
+
     /// `self.t()` of a matrix
     pub(crate) fn t(&self) -> Tensor {
         self.run(operator!("t"), [])
@@ -138,6 +154,11 @@ impl Tensor {
     /// `self.repeat(count, 1, 1)`
     pub(crate) fn repeat_first(&self, count: u64) -> Tensor {
         self.run(operator!("repeat"), [ints(&[count, 1, 1])])
+    }
+
+    /// `self.repeat(count, 1, 1, 1)` of three dimensions
+    pub(crate) fn repeat_beside(&self, count: u64) -> Tensor {
+        self.run(operator!("repeat"), [ints(&[count, 1, 1, 1])])
     }
 
     /// `self.unbind(dimension)` of `N`: a view of each.

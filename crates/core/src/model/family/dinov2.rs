@@ -358,7 +358,7 @@ impl Model for Dinov2ForImageClassification {
         let cls_token = sequence_output.select(1, 0);
         let patch_tokens = sequence_output.slice(1, 1..sequence_output.size(1));
         let linear_input = {
-            let mean = patch_tokens.mean_middle();
+            let mean = patch_tokens.mean_without(1);
             cat(&[&cls_token, &mean], 1)
         };
         let logits = self.classifier.forward(&linear_input);

@@ -6,17 +6,18 @@ use crate::building::{BuildError, Builder, Init, LigerKernels, Mode, Module, Par
 use crate::dtype::DType;
 use crate::job::{Attention, ModelSpec, ModelingFile};
 use crate::model::nn::{
-    AttentionConfig, AttentionOutput, Embedding, HeadOutput, KvCache, LayerMasks, LayerType, Linear, LmHead, Norm,
-    Rope, RotaryEmbedding, apply_rotary_pos_emb, attention_forward, repeat_kv,
+    AttentionConfig, AttentionOutput, Embedding, LayerMasks, LayerType, Linear, Norm, Rope, RotaryEmbedding,
+    apply_rotary_pos_emb, attention_forward, repeat_kv,
 };
 use crate::op::liger_rope;
 use crate::tensor::Tensor;
 
 use super::decoder::{DecoderConfig, DecoderDefaults};
+use super::gemma_causal_lm::{GemmaBase, GemmaForCausalLm};
 use super::gemma_config::GemmaConfig;
 use super::layer::{DecoderLayer, LayerCall, call_layer};
 use super::llama::DecoderMlp;
-use super::{Family, ForwardCall, Model, ModelOutput, RunOptions};
+use super::{Family, ForwardCall, Model, RunOptions};
 
 pub(crate) const FAMILY: Family = Family { model_types: &["gemma2"], build };
 
@@ -43,7 +44,13 @@ fn build(model: &ModelSpec, at: &Builder, options: &RunOptions) -> Result<Box<dy
         if layer % 2 == 0 { LayerType::SlidingAttention } else { LayerType::FullAttention }
     })?;
     let config = GemmaConfig::read(&model.config, decoder, [Some(50.0), Some(30.0)])?;
-    Ok(Box::new(GemmaForCausalLm::new(at, &config, options)))
+    Ok(new_model(at, &config, options))
+}
+
+/// `Gemma2ForCausalLM`, and `Gemma3ForCausalLM`, which differs by its config alone.
+pub(crate) fn new_model(at: &Builder, config: &GemmaConfig, options: &RunOptions) -> Box<dyn Model> {
+    let new_model = |at: &Builder| Box::new(GemmaModel::new(at, config, options)) as Box<dyn GemmaBase>;
+    Box::new(GemmaForCausalLm::with_model(at, &config.decoder, config.final_logit_softcapping, new_model))
 }
 
 /// `Gemma2RMSNorm`: fp32 to the end, with a weight centred on 1.
@@ -99,21 +106,26 @@ impl Norm for GemmaRmsNorm {
 }
 
 /// `Gemma2TextScaledWordEmbedding`
-struct ScaledEmbedding {
+pub(crate) struct ScaledEmbedding {
     embedding: Embedding,
     module: Module,
     embed_scale: Tensor,
 }
 
 impl ScaledEmbedding {
-    fn new(at: &Builder, count: u64, width: u64, padding_idx: Option<u64>) -> Self {
+    /// Of [count, width], multiplied by the root of `scaled_by`.
+    pub(crate) fn new(at: &Builder, [count, width]: [u64; 2], padding_idx: Option<u64>, scaled_by: u64) -> Self {
         let embedding = Embedding::new(at, count, width, padding_idx);
         // Made while the model's dtype is the default one.
-        let embed_scale = at.buffer(&[], at.default_dtype(), || vec![(width as f64).sqrt()]);
+        let embed_scale = at.buffer(&[], at.default_dtype(), || vec![(scaled_by as f64).sqrt()]);
         Self { module: at.module(), embedding, embed_scale }
     }
 
-    fn forward(&self, input_ids: &Tensor) -> Tensor {
+    pub(crate) fn embedding(&self) -> &Embedding {
+        &self.embedding
+    }
+
+    pub(crate) fn forward(&self, input_ids: &Tensor) -> Tensor {
         let _module = self.module.enter();
         let embedded = self.embedding.look_up(input_ids);
         &embedded * &self.embed_scale.to(self.embedding.weight.dtype())
@@ -197,7 +209,7 @@ impl GemmaAttention {
     }
 }
 
-fn eager_attention_forward(
+pub(crate) fn eager_attention_forward(
     query: &Tensor,
     key: &Tensor,
     value: &Tensor,
@@ -221,7 +233,7 @@ fn eager_attention_forward(
 }
 
 /// `tanh(x / cap) * cap`, statement by statement.
-fn cap(mut x: Tensor, softcap: f64) -> Tensor {
+pub(crate) fn cap(mut x: Tensor, softcap: f64) -> Tensor {
     x = x.div_scalar(softcap);
     x = x.tanh();
     x.mul_scalar(softcap)
@@ -291,10 +303,15 @@ impl GemmaModel {
             Rc::new(GemmaDecoderLayer::new(&at.at("layers").element(layer), layer as usize, config, options))
         };
         let rotary = |(_, rope): &(LayerType, Rope)| RotaryEmbedding::new(&at.at("rotary_emb"), decoder.head_dim, rope);
-        let [count, width] = [decoder.vocab_size, decoder.hidden_size];
+        let sizes = [decoder.vocab_size, decoder.hidden_size];
         Self {
             module: at.module(),
-            embed_tokens: ScaledEmbedding::new(&at.at("embed_tokens"), count, width, decoder.pad_token_id),
+            embed_tokens: ScaledEmbedding::new(
+                &at.at("embed_tokens"),
+                sizes,
+                decoder.pad_token_id,
+                decoder.hidden_size,
+            ),
             layers: (0..decoder.num_hidden_layers).map(layer).collect(),
             norm: GemmaRmsNorm::new(&at.at("norm"), decoder.hidden_size, decoder.norm_eps),
             rotary_embs: config.rotary.iter().map(rotary).collect(),
@@ -303,6 +320,13 @@ impl GemmaModel {
         }
     }
 
+    /// Which rotary tables a type of layer uses.
+    fn rotary_of(&self, layer_type: LayerType) -> usize {
+        self.config.rotary.iter().position(|(known, _)| *known == layer_type).unwrap_or(0)
+    }
+}
+
+impl GemmaBase for GemmaModel {
     fn forward(&self, call: &ForwardCall) -> Tensor {
         let _module = self.module.enter();
         let inputs_embeds = self.options.require_input_grads(self.embed_tokens.forward(call.input_ids));
@@ -330,53 +354,11 @@ impl GemmaModel {
         self.norm.forward(&hidden_states)
     }
 
-    /// Which rotary tables a type of layer uses.
-    fn rotary_of(&self, layer_type: LayerType) -> usize {
-        self.config.rotary.iter().position(|(known, _)| *known == layer_type).unwrap_or(0)
-    }
-}
-
-/// `Gemma2ForCausalLM`, `Gemma3ForCausalLM`
-pub(crate) struct GemmaForCausalLm {
-    module: Module,
-    model: GemmaModel,
-    lm_head: LmHead,
-}
-
-impl GemmaForCausalLm {
-    pub(crate) fn new(at: &Builder, config: &GemmaConfig, options: &RunOptions) -> Self {
-        let module = at.module();
-        let at = &at.deviating(config.decoder.initializer_range);
-        let model = GemmaModel::new(&at.at("model"), config, options);
-        let decoder = &config.decoder;
-        let tied = decoder.tie_word_embeddings.then_some(&model.embed_tokens.embedding);
-        let lm_head = LmHead::new(&at.at("lm_head"), decoder.hidden_size, decoder.vocab_size, tied);
-        Self { module, model, lm_head }
-    }
-}
-
-impl Model for GemmaForCausalLm {
-    fn forward(&self, call: &ForwardCall) -> ModelOutput {
-        let _module = self.module.enter();
-        let hidden_states = self.model.forward(call);
-        let softcap = self.model.config.final_logit_softcapping;
-        let cap_logits = |logits| match softcap {
-            Some(softcap) => cap(logits, softcap),
-            None => logits,
-        };
-        let HeadOutput { loss, logits } = self.lm_head.forward(&hidden_states, &call.head(), cap_logits);
-        ModelOutput { loss, logits, cache: call.cache.clone(), router: None }
+    fn embed_tokens(&self) -> &Embedding {
+        self.embed_tokens.embedding()
     }
 
-    fn hidden_states(&self, call: &ForwardCall) -> Tensor {
-        self.model.forward(call)
-    }
-
-    fn output_embeddings(&self) -> Rc<Linear> {
-        self.lm_head.linear()
-    }
-
-    fn new_cache(&self) -> Rc<KvCache> {
-        Rc::new(KvCache::new(self.model.config.decoder.windows()))
+    fn cache_windows(&self) -> Vec<Option<u64>> {
+        self.config.decoder.windows()
     }
 }

@@ -7,7 +7,7 @@ use crate::model::nn::{LayerType, Rope};
 
 use super::decoder::{DecoderConfig, DecoderDefaults};
 use super::gemma_config::GemmaConfig;
-use super::gemma2::{self, GemmaForCausalLm};
+use super::gemma2;
 use super::{Family, Model, RunOptions};
 
 pub(crate) const FAMILY: Family = Family { model_types: &["gemma3_text"], build };
@@ -24,11 +24,11 @@ fn build(model: &ModelSpec, at: &Builder, options: &RunOptions) -> Result<Box<dy
     // `Gemma3Attention` reads its cap from the config and never hands it on.
     config.attn_logit_softcapping = None;
     config.rotary = rotary(&model.config, &config.decoder)?;
-    Ok(Box::new(GemmaForCausalLm::new(at, &config, options)))
+    Ok(gemma2::new_model(at, &config, options))
 }
 
 /// The frequencies of each type of layer that there is (`convert_rope_params_to_dict`).
-fn rotary(fields: &Fields, decoder: &DecoderConfig) -> Result<Vec<(LayerType, Rope)>, FieldError> {
+pub(crate) fn rotary(fields: &Fields, decoder: &DecoderConfig) -> Result<Vec<(LayerType, Rope)>, FieldError> {
     let by_type = fields.object("rope_parameters")?.unwrap_or_default();
     let scaling = fields.object("rope_scaling")?.unwrap_or_default();
     let read = |layer_type| {

@@ -49,12 +49,20 @@ pub(crate) fn call_layer<L: DecoderLayer>(
     mut call: LayerCall,
     options: &RunOptions,
 ) -> Tensor {
-    if !options.checkpoints_layers() {
-        return layer.module().call(hidden_states, |hidden_states| layer.forward(hidden_states, &call));
+    if options.checkpoints_layers() {
+        call.cache = None;
     }
-    call.cache = None;
     let layer = Rc::clone(layer);
-    checkpoint(hidden_states, move |hidden_states| {
+    call_region(hidden_states, options, move |hidden_states| {
         layer.module().call(hidden_states, |hidden_states| layer.forward(hidden_states, &call))
     })
+}
+
+/// Calls what a layer runs, which is recomputed in backward where layers are checkpointed.
+pub(crate) fn call_region(
+    hidden_states: &Tensor,
+    options: &RunOptions,
+    region: impl Fn(&Tensor) -> Tensor + 'static,
+) -> Tensor {
+    if options.checkpoints_layers() { checkpoint(hidden_states, region) } else { region(hidden_states) }
 }

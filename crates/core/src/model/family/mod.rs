@@ -18,6 +18,9 @@ mod encoder;
 pub(crate) mod gated_delta;
 pub(crate) mod gemma2;
 pub(crate) mod gemma3;
+pub(crate) mod gemma3n;
+pub(crate) mod gemma4;
+pub(crate) mod gemma_causal_lm;
 pub(crate) mod gemma_config;
 pub(crate) mod glm;
 pub(crate) mod glm4;
@@ -78,6 +81,8 @@ pub(crate) const LANGUAGE_MODELS: &[Family] = &[
     electra::FAMILY,
     gemma2::FAMILY,
     gemma3::FAMILY,
+    gemma3n::FAMILY,
+    gemma4::FAMILY,
     glm::FAMILY,
     glm4::FAMILY,
     glm4_moe::FAMILY,

@@ -147,18 +147,18 @@ impl Experts {
 
     /// The same, where a checkpoint calls the first tensors of an expert that the two stacks are made of so.
     pub(crate) fn of_pieces(at: &Builder, config: &ExpertsConfig, pieces: [&str; 2]) -> Self {
-        let (experts, hidden, inner) = (config.num_experts, config.hidden_size, config.intermediate_size);
         at.lack_adapters(&["gate_up_proj", "down_proj", "gate_proj", "up_proj", "w1", "w2", "w3"]);
+        Self::of_stacks(at, config, Some(pieces))
+    }
+
+    /// The same, where a checkpoint has the two stacks themselves if there are no `pieces`, which peft knows nothing of either.
+    pub(crate) fn of_stacks(at: &Builder, config: &ExpertsConfig, pieces: Option<[&str; 2]>) -> Self {
+        let (experts, hidden, inner) = (config.num_experts, config.hidden_size, config.intermediate_size);
+        let [of_gate_up, of_down] = [0, 1].map(|at| pieces.map(|pieces| (pieces[at], 2 - at as u64)));
         Self {
             module: at.module(),
-            gate_up_proj: Projection::new(
-                at,
-                "gate_up_proj",
-                (pieces[0], 2),
-                [experts, hidden, 2 * inner],
-                config.kind,
-            ),
-            down_proj: Projection::new(at, "down_proj", (pieces[1], 1), [experts, inner, hidden], config.kind),
+            gate_up_proj: Projection::new(at, "gate_up_proj", of_gate_up, [experts, hidden, 2 * inner], config.kind),
+            down_proj: Projection::new(at, "down_proj", of_down, [experts, inner, hidden], config.kind),
             act_fn: at.at("act_fn").module(),
             config: config.clone(),
         }
@@ -272,13 +272,13 @@ impl Projection {
     fn new(
         at: &Builder,
         name: &str,
-        pieces: (&str, u64),
+        pieces: Option<(&str, u64)>,
         [experts, inputs, outputs]: [u64; 3],
         kind: ExpertsKind,
     ) -> Self {
         let is_transposed = kind != ExpertsKind::Gated;
         let sizes = if is_transposed { [experts, inputs, outputs] } else { [experts, outputs, inputs] };
-        let weight = ExpertStack::load(at, name, sizes, (!is_transposed).then_some(pieces), Init::Normal);
+        let weight = ExpertStack::load(at, name, sizes, pieces.filter(|_| !is_transposed), Init::Normal);
         let new_bias = || at.parameter(&format!("{name}_bias"), &[experts, outputs], Init::Zeros);
         Self { weight, bias: is_transposed.then(new_bias), is_transposed }
     }

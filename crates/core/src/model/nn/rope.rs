@@ -36,6 +36,11 @@ pub(crate) enum RopeKind {
     LongRope {
         short: Vec<f32>,
     },
+    /// Of a part of the head, none for the rest.
+    Proportional {
+        factor: f32,
+        part: f64,
+    },
     /// Frequencies of some other kind, which are taken to be fixed.
     Other(String),
 }
@@ -91,6 +96,10 @@ impl Rope {
                 truncates: parameters.flag("truncate", true)?,
             }),
             "dynamic" => RopeKind::Dynamic,
+            "proportional" => RopeKind::Proportional {
+                factor: parameters.positive("factor", 1.0)? as f32,
+                part: parameters.number("partial_rotary_factor", 1.0)?,
+            },
             // Phi-3's configs once said su or yarn for it; elsewhere yarn is fixed.
             "longrope" | "su" => RopeKind::LongRope { short: short_factors(parameters) },
             other => RopeKind::Other(other.to_owned()),
@@ -156,6 +165,10 @@ impl Rope {
             }
             RopeKind::LongRope { short } => {
                 usize::try_from(at).ok().and_then(|at| short.get(at)).map_or(frequency, |factor| 1.0 / (factor * power))
+            }
+            RopeKind::Proportional { factor, part } => {
+                let turned = at < (part * dim as f64 / 2.0) as u64;
+                if turned { frequency / factor } else { 0.0 }
             }
             // Up to the length of the first training, dynamic frequencies are those of theta alone.
             RopeKind::Default | RopeKind::Dynamic | RopeKind::Other(_) => frequency,
