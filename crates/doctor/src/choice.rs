@@ -60,9 +60,25 @@ fn who_sent_it<'a>(root: &Located<'a>, causes: &[Located<'a>]) -> Option<Located
     // A step is cancelled when one of its tasks has failed too.
     let sent = |found: &&Located<'a>| {
         let is_before = found.finding.line < root.finding.line && !is_step(found);
-        root.class() == Class::Terminated || is_of_a_signal(root) || (is_before && goes_down(root))
+        root.class() == Class::Terminated
+            || is_of_a_signal(root)
+            || (is_before && goes_down(root))
+            || (!is_of_several(causes) && is_cancelled_alive(root, found))
     };
     causes.iter().filter(near).filter(is_scheduler).find(sent).copied()
+}
+
+/// Whether the only process of a job wrote on after what it raised, or dumped its stacks as it was ended, and somebody
+/// cancelled the job then.
+fn is_cancelled_alive(root: &Located<'_>, found: &Located<'_>) -> bool {
+    let (own, other, setting) = (root.finding, found.finding, &root.source.scan.setting);
+    let alone = setting.world.is_none_or(|world| world < 2) && root.rank().is_none();
+    let is_own = |line: &str| ["srun: ", "slurmstepd"].iter().any(|start| line.starts_with(start));
+    let last = other.context.iter().rfind(|line| !is_own(line));
+    let head = crate::traceback::cut_text(&own.text, SAYS_WHAT);
+    let writes_on = other.line > own.last_line + 1 && last.is_some_and(|line| !has_phrase(line, head));
+    let is_of_job = has_phrase(&other.text, "error: *** JOB ") && found.class() == Class::Cancelled;
+    alone && is_of_job && root.class() == Class::Raised && (writes_on || root.source.scan.ends_in_dump)
 }
 
 fn follows_a_failure(found: &Located<'_>) -> bool {
@@ -197,7 +213,9 @@ fn of_process<'a>(findings: &[Located<'a>], several: bool, strength: Strength) -
         let is_aftermath = follows_another(&thrown) && (several || !raises_anew(&known, &thrown));
         caught && !is_aftermath && !(several && matches!(known.finding.tone, Tone::Raised { .. }))
     } else {
-        !is_generic(&thrown)
+        // Of one process what was raised before was caught, or another start's.
+        let is_last = !several && matches!(known.finding.tone, Tone::Raised { .. });
+        !is_generic(&thrown) && !is_last
     };
     Some(if outweighs { thrown } else { known })
 }

@@ -1,5 +1,6 @@
 //! Lines that call themselves errors: which they are, and which of them say nothing.
 
+use crate::built;
 use crate::text::{has_phrase, places_of, text_after, text_before};
 
 /// A longer line is no shell's, scheduler's or loader's.
@@ -89,12 +90,14 @@ pub(crate) fn is_empty_error(text: &str) -> bool {
         "Error executing job with overrides",
         "containerExitType",
         "Execution halted",
-        "make: *** [",
-        "build stopped: subcommand failed",
     ];
+    // TensorFlow's last word.
+    if text.starts_with("F ") || text.get(..40).is_some_and(|head| has_phrase(head, ": F ")) {
+        return false;
+    }
     // What stands behind the code is what was wrong.
     let ends = |words: &&str| text_after(text, words).is_some_and(|rest| !has_phrase(rest, ": "));
-    EMPTY.iter().any(ends)
+    EMPTY.iter().any(ends) || built::is_builders_end(text)
 }
 
 /// `(1) INVALID_ARGUMENT:  text`: one of several root errors as TensorFlow lists them, by gRPC's codes.
@@ -157,7 +160,7 @@ const LEVELS: &[&str] = &[
     "] E ",
     "rror! ",
     "terminate called",
-    "make: *** [",
+    "make: *** ",
     "CMake Error at ",
     "Error is not recoverable",
     "npm ERR! ",
@@ -199,6 +202,7 @@ pub(crate) fn is_error(text: &str) -> bool {
             || text.starts_with("error in setup command: ")
             || (text.starts_with("Error in ") && has_phrase(text, " : "))
             || has_level(text)
+            || built::is_unlinked(text)
             || is_status(text)
             || LEVELS.iter().any(|level| has_phrase(text, level)))
         && !ANSWERED.iter().any(|answer| has_phrase(text, answer))
@@ -307,20 +311,8 @@ pub(crate) fn lacks(text: &str) -> bool {
     ];
     const ANSWERS: &[&str] = &["using", "default", "skip", "gnor", "arning", "WARN", "INFO", "etry"];
     text.len() <= LONGEST
-        && (WORDS.iter().any(|words| has_phrase(text, words)) || is_of_compiler(text))
+        && (WORDS.iter().any(|words| has_phrase(text, words)) || built::is_of_compiler(text))
         && !ANSWERS.iter().any(|answer| has_phrase(text, answer))
-}
-
-/// `cmd/main.go:12:2: undefined: fit`: a compiler's, which ends with what it does not accept.
-fn is_of_compiler(text: &str) -> bool {
-    const SOURCES: &[&str] = &["go", "c", "cc", "cpp", "cu", "h", "hpp", "rs", "f90", "F90", "java", "kt", "ts", "zig"];
-    let mut parts = text.splitn(4, ':');
-    let file = parts.next().and_then(|file| file.rsplit_once('.'));
-    let is_source = file.is_some_and(|(name, end)| !name.contains(' ') && SOURCES.contains(&end));
-    let numbers = parts.by_ref().take(2).filter(|part| part.parse::<u32>().is_ok()).count();
-    is_source
-        && numbers == 2
-        && parts.next().is_some_and(|said| ![" note: ", "warning"].iter().any(|word| has_phrase(said, word)))
 }
 
 /// What a line says beside such words that does not end a job.
