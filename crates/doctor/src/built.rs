@@ -16,16 +16,21 @@ pub(crate) fn is_of_compiler(text: &str) -> bool {
 
 /// Whether a builder ends because a command of it failed.
 pub(crate) fn is_builders_end(text: &str) -> bool {
-    is_makes_end(text) || text == "ninja: build stopped: subcommand failed."
+    is_makes_end(text)
+        || text == "ninja: build stopped: subcommand failed."
+        || text.starts_with("error: could not compile `")
 }
 
 /// The first line in which a compiler or linker says what it does not accept, of a log of `lines` lines that ends with
 /// `tail`; the others follow from it.
 pub(crate) fn first_error(tail: &str, lines: u64) -> Option<(&str, u64)> {
     const WORDS: &[&str] = &[": error: ", ": fatal error: ", ": Error: ", "): error #"];
-    let says = |text: &&str| WORDS.iter().any(|words| has_phrase(text, words)) || is_unlinked(text);
+    let says = |text: &str| {
+        // rustc's have codes.
+        WORDS.iter().any(|words| has_phrase(text, words)) || text.starts_with("error[E") || is_unlinked(text)
+    };
     let numbered = tail.lines().rev().zip((1..=lines).rev());
-    numbered.filter(|(text, _)| says(&text.trim_start())).last()
+    numbered.filter(|(text, _)| says(text.trim_start())).last()
 }
 
 /// `make[1]: *** [Makefile:8: main] Error 1`: that a command failed, which has said why.

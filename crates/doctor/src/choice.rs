@@ -4,8 +4,10 @@
 
 use crate::cause::FailureCause;
 use crate::diagnosis::Located;
+use crate::error_words::is_error;
 use crate::exception::Raiser;
 use crate::finding::Tone;
+use crate::last_words::is_trailer;
 use crate::text::has_phrase;
 use tonnage_core::failure::{Class, Strength};
 
@@ -73,11 +75,15 @@ fn who_sent_it<'a>(root: &Located<'a>, causes: &[Located<'a>]) -> Option<Located
 fn is_cancelled_alive(root: &Located<'_>, found: &Located<'_>) -> bool {
     let (own, other, setting) = (root.finding, found.finding, &root.source.scan.setting);
     let alone = setting.world.is_none_or(|world| world < 2) && root.rank().is_none();
-    let is_own = |line: &str| ["srun: ", "slurmstepd"].iter().any(|start| line.starts_with(start));
-    let last = other.context.iter().rfind(|line| !is_own(line));
+    let of_end = |line: &str| {
+        const WORDS: &[&str] = &["arning", "xception ", "resource_tracker"];
+        let of_slurm = ["srun: ", "slurmstepd"].iter().any(|start| line.starts_with(start));
+        of_slurm || is_trailer(line) || is_error(line) || WORDS.iter().any(|words| has_phrase(line, words))
+    };
+    let last = other.context.iter().rfind(|line| !of_end(line));
     let head = crate::traceback::cut_text(&own.text, SAYS_WHAT);
     let writes_on = other.line > own.last_line + 1 && last.is_some_and(|line| !has_phrase(line, head));
-    let is_of_job = has_phrase(&other.text, "error: *** JOB ") && found.class() == Class::Cancelled;
+    let is_of_job = has_phrase(&other.text, ": *** JOB ") && found.class() == Class::Cancelled;
     alone && is_of_job && root.class() == Class::Raised && (writes_on || root.source.scan.ends_in_dump)
 }
 
@@ -265,7 +271,7 @@ fn is_of_shell(found: &Located<'_>) -> bool {
 fn is_end_of_the_job(found: &Located<'_>, thrown: &Located<'_>) -> bool {
     found.class() == Class::TimeLimit
         && found.finding.line > thrown.finding.line
-        && has_phrase(&found.finding.text, "error: *** JOB ")
+        && has_phrase(&found.finding.text, ": *** JOB ")
 }
 
 /// Whether Python or a program says that it cannot read the command that started it: whatever was raised before was

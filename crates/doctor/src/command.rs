@@ -20,7 +20,7 @@ const PAST: u64 = 60;
 /// torchrun's report, at its end.
 const REPORT: &str = "torchrun_root_cause";
 /// What launchers say when all their processes are gone.
-const CLOSINGS: &[&str] = &[REPORT, "launcher_exit", "mpi_exit"];
+const CLOSINGS: &[&str] = &[REPORT, "launcher_exit", "mpi_exit", "mpi_bad_termination"];
 
 impl Located<'_> {
     pub(crate) fn is_of_an_earlier_command(&self) -> bool {

@@ -353,21 +353,30 @@ const NOT_GRAVE: &[&str] = &[
     "xcluded",
 ];
 
+/// How a line speaks of an error that has no level.
+const SPEAKS: &[&str] = &[
+    " error,",
+    "rror code",
+    "rror occurred",
+    "Error during ",
+    " failed",
+    "ailed to ",
+    "FAILED: ",
+    " aborted",
+    "borting",
+    "timed out",
+    "times out",
+];
+
+/// The first words by which a line speaks of an error, with some letters before them.
+pub(crate) fn spoken_part(text: &str) -> Option<&str> {
+    const BEFORE: usize = 8;
+    let (at, words) = SPEAKS.iter().filter_map(|words| Some((places_of(text, words).next()?, words))).min()?;
+    text.get(at.saturating_sub(BEFORE)..at + words.len())
+}
+
 /// Whether a line speaks of an error though it has no level: enough for the very last.
 pub(crate) fn may_be_error(text: &str) -> bool {
-    const WORDS: &[&str] = &[
-        " error,",
-        "rror code",
-        "rror occurred",
-        "Error during ",
-        " failed",
-        "ailed to ",
-        "FAILED: ",
-        " aborted",
-        "borting",
-        "timed out",
-        "times out",
-    ];
     // `failed requests: 3`
     let is_number = |(_, said): (&str, &str)| said.trim_end_matches('%').parse::<f64>().is_ok();
     let is_stated = text.rsplit_once(": ").is_some_and(is_number) && !has_phrase(text, "rror code");
@@ -376,17 +385,6 @@ pub(crate) fn may_be_error(text: &str) -> bool {
         && !is_figure(text)
         && !tries_again(text)
         && !text.ends_with(':')
-        && WORDS.iter().any(|word| has_phrase(text, word))
+        && SPEAKS.iter().any(|word| has_phrase(text, word))
         && !NOT_GRAVE.iter().any(|answer| has_phrase(text, answer))
-}
-
-/// An exception as Python shows the object: `ValueError('no such column')`.
-pub(crate) fn shown_exception(text: &str) -> Option<(&str, &str)> {
-    let (name, inside) = text.trim_end_matches(',').strip_suffix(')')?.split_once('(')?;
-    let quote = inside.chars().next().filter(|first| matches!(first, '\'' | '"'))?;
-    let message = inside.get(1..)?.strip_suffix(quote)?;
-    let is_one = !message.is_empty() && !has_phrase(message, "', ") && !has_phrase(message, "\", ");
-    let is_name = name.ends_with("Error") || name.ends_with("Exception");
-    let whole = name.chars().all(|c| c.is_alphanumeric() || c == '_' || c == '.');
-    (is_one && is_name && whole && text.len() <= LONGEST).then_some((name, message))
 }

@@ -232,6 +232,17 @@ pub(crate) fn logged_words(text: &str) -> Option<(&str, &str)> {
     if level && text.len() <= LONGEST { BEFORE.iter().find_map(behind) } else { None }
 }
 
+/// An exception as Python shows the object: `ValueError('no such column')`.
+pub(crate) fn shown_exception(text: &str) -> Option<(&str, &str)> {
+    let (name, inside) = text.trim_end_matches(',').strip_suffix(')')?.split_once('(')?;
+    let quote = inside.chars().next().filter(|first| matches!(first, '\'' | '"'))?;
+    let message = inside.get(1..)?.strip_suffix(quote)?;
+    let is_one = !message.is_empty() && !has_phrase(message, "', ") && !has_phrase(message, "\", ");
+    let is_name = name.ends_with("Error") || name.ends_with("Exception");
+    let whole = name.chars().all(|c| c.is_alphanumeric() || c == '_' || c == '.');
+    (is_one && is_name && whole && text.len() <= LONGEST).then_some((name, message))
+}
+
 #[cfg(test)]
 mod tests {
     use crate::{Scan, Scanner, Source, diagnose};

@@ -184,7 +184,7 @@ impl Located<'_> {
     /// with the stacks of those that it ended.
     fn is_of_an_ended_job(&self) -> bool {
         let scan = &self.source.scan;
-        let ends_all = |it: &&Finding| it.line >= self.finding.last_line && has_phrase(&it.text, "error: *** JOB ");
+        let ends_all = |it: &&Finding| it.line >= self.finding.last_line && has_phrase(&it.text, ": *** JOB ");
         !scan.ends_in_dump && scan.findings.iter().filter(ends_all).any(|it| scan.lines > it.last_line + OF_A_RUN)
     }
 

@@ -58,6 +58,8 @@ fn the_line_that_says_why_is_named() {
         ("julia_after_python.log", "ERROR: LoadError: DomainError with -0.31:"),
         ("make_and_ld.log", "fit.cpp:(.text.startup+0x67): undefined reference"),
         ("mpirun_and_julia.log", "ERROR: LoadError: Some tests did not pass"),
+        ("go_test.log", "--- FAIL: TestFit"),
+        ("rust_build.log", "error[E0425]: cannot find value"),
         ("stata.log", "file panel_2031.dta not found"),
         ("vasp_box.log", "|     The number of bands is not sufficient"),
     ];

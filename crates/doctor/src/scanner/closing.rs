@@ -2,7 +2,7 @@
 
 use tonnage_core::failure::{Class, Strength};
 
-use super::onward::{goes_on, is_long_past, is_passed_over, trained_up_to};
+use super::onward::{goes_on, is_habit, is_long_past, is_passed_over, trained_up_to};
 use super::{Scanner, prose, reports};
 use crate::built;
 use crate::cause::{FailureCause, Worker};
@@ -122,15 +122,7 @@ impl Scanner {
     /// what one of them says.
     fn states_its_end(&mut self, closing: &[(Line, u64)], weak: &mut Option<(usize, FailureCause)>) -> bool {
         let known = self.known_up_to(Strength::Ending);
-        // The last line that calls itself an error, of itself and not of another.
-        let own = |(line, _): &&(Line, u64)| {
-            let text = line.text.as_str();
-            line.indent <= 1
-                && error_words::is_error(text)
-                && !error_words::is_noise(text)
-                && !error_words::is_empty_error(text)
-        };
-        let last_error = closing.iter().find(own).map(|(_, number)| *number);
+        let last_error = last_error(closing);
         for (at, (line, number)) in closing.iter().enumerate() {
             if *number <= known || is_good_end(line) {
                 return false;
@@ -224,6 +216,7 @@ impl Scanner {
                 return self.keep_last_words(line, *number, cause);
             }
             let may_be = found.is_empty()
+                && !is_habit(closing, place(closing, *number))
                 && ((at < last_words::VERY_LAST
                     && (ordinary == 0 || has_phrase(text, " failed: "))
                     && error_words::may_be_error(text))
@@ -282,6 +275,18 @@ impl Scanner {
     }
 }
 
+/// The last line that calls itself an error, of itself and not of another.
+fn last_error(closing: &[(Line, u64)]) -> Option<u64> {
+    let own = |(line, _): &&(Line, u64)| {
+        let text = line.text.as_str();
+        line.indent <= 1
+            && error_words::is_error(text)
+            && !error_words::is_noise(text)
+            && !error_words::is_empty_error(text)
+    };
+    closing.iter().find(own).map(|(_, number)| *number)
+}
+
 /// Whether the line says that all ended well: a training, or a run of tests.
 fn is_good_end(line: &Line) -> bool {
     // nbconvert's last words.
@@ -300,7 +305,7 @@ fn exception_of(text: &str, is_last: bool) -> Option<(&str, &str)> {
         // Snakemake's, of a rule that it has told of before.
         .filter(|(name, message)| !(name.ends_with("WorkflowError") && reports::is_of_a_rule(message)))
         .or_else(|| last_words::logged_words(text))
-        .or_else(|| error_words::shown_exception(text))
+        .or_else(|| last_words::shown_exception(text))
 }
 
 /// What stands indented below the exception in closing line `at` that says nothing in its own line.

@@ -43,6 +43,13 @@ pub(super) fn is_long_past(closing: &[(Line, u64)], at: usize) -> bool {
     closing.iter().take(at).filter(is_ordinary).count() > PAGE
 }
 
+/// Whether the program had told of an error in the same words before closing line `at`, and gone on to tell of others.
+pub(super) fn is_habit(closing: &[(Line, u64)], at: usize) -> bool {
+    let part = closing.get(at).and_then(|(line, _)| error_words::spoken_part(&line.text));
+    let says = |(line, _): &(Line, u64)| part.is_some_and(|part| has_phrase(&line.text, part));
+    closing.iter().skip(at).skip_while(|it| says(it)).any(says)
+}
+
 /// The line up to which steps followed: of two different ones, the first. One alone may be a bar that is drawn once more
 /// when it is closed.
 pub(super) fn trained_up_to(closing: &[(Line, u64)]) -> u64 {

@@ -67,7 +67,7 @@ pub(super) fn of_ruby(closing: &[(Line, u64)]) -> Option<(usize, FailureCause)> 
     Some((at, spoken.unwrap_or(FailureCause::Raised(exception))))
 }
 
-/// The first line below the name of the package that Go could not build.
+/// The first line below the name of the package that Go could not build, or the first of its tests that failed.
 pub(super) fn of_go(closing: &[(Line, u64)]) -> Option<(usize, FailureCause)> {
     let is_place = |text: &str| {
         let file = text_before(text, ".go:").filter(|file| !file.contains(' '));
@@ -82,6 +82,11 @@ pub(super) fn of_go(closing: &[(Line, u64)]) -> Option<(usize, FailureCause)> {
             || text.starts_with("exit status ")
             || text == "too many errors"
     };
+    let is_test = |(line, _): &(Line, u64)| line.text.starts_with("--- FAIL: ");
+    let ends_tests = closing.first().is_some_and(|(line, _)| line.text.starts_with("FAIL"));
+    if let Some(at) = closing.iter().rposition(is_test).filter(|_| ends_tests) {
+        return Some((at, said(&closing.get(at)?.0.text)));
+    }
     let head = closing.iter().take(OF_A_BLOCK).take_while(is_tools).count();
     let is_package = closing.get(head)?.0.text.starts_with("# ");
     let at = head.checked_sub(1).filter(|_| is_package)?;
@@ -114,6 +119,10 @@ mod tests {
         assert_eq!(ruby("a.rb:3: warning: no rate (see NameError)\n"), None);
         let go = |log: &str| of_go(&last(log)).map(|(at, cause)| (at, cause.class()));
         assert_eq!(go("# x.org/fit\n./fit.go:7:2: undefined: rate\nFAIL\n"), Some((1, Class::Reported)));
+        assert_eq!(
+            go("--- FAIL: TestFit (0.01s)\n    fit_test.go:12: got 3\nFAIL\nexit status 1\nFAIL\tx.org/fit\t0.01s\n"),
+            Some((4, Class::Reported))
+        );
         assert_eq!(go("# a note\nsee fit.go:7 for more\n"), None);
     }
 }
