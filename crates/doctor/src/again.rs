@@ -1,11 +1,15 @@
 //! [`Again`]: a log's first lines, known when they come again: a program is started once more, by a script's loop or by
 //! hand. And which lines a program cannot have held back until it ended.
 
+use std::collections::HashSet;
+
 use crate::error_words::is_error;
+use crate::last_words::is_native_frame;
 use crate::life::{has_fraction, letters_of};
 use crate::line::Line;
 use crate::progress::Progress;
 use crate::text::has_phrase;
+use crate::traceback::{HEAD, is_frame};
 
 /// First lines that are known again.
 const MOST_KNOWN: usize = 32;
@@ -58,12 +62,12 @@ fn letters(text: &str) -> impl Iterator<Item = char> + '_ {
     text.chars().filter(|letter| letter.is_alphabetic())
 }
 
-/// The letters of the lines before `line` that stand there once and are of no table.
+/// The letters of the lines before `line` that stand there once and are of no table; a traceback begins nothing.
 fn first_lines(head: &[u8], line: u64) -> Vec<String> {
     let before = usize::try_from(line.saturating_sub(1)).unwrap_or(usize::MAX);
     let text = String::from_utf8_lossy(head);
-    let read =
-        text.lines().take(before).map(|text| Line::new(text.rsplit('\r').next().unwrap_or(text).as_bytes()).text);
+    let starts = text.lines().take(before).take_while(|text| !has_phrase(text, HEAD));
+    let read = starts.map(|text| Line::new(text.rsplit('\r').next().unwrap_or(text).as_bytes()).text);
     let all: Vec<(String, bool)> = read.map(|text| (letters_of(&text), is_of_a_start(&text))).collect();
     let once = |own: &String| all.iter().filter(|(other, _)| other == own).count() == 1;
     let usable = all.iter().filter(|(own, is_usable)| *is_usable && own.chars().count() >= SHORTEST && once(own));
@@ -87,17 +91,45 @@ fn is_of_a_start(text: &str) -> bool {
         && Progress::of_line(text, 1, None).is_none()
 }
 
-/// The first of the last lines that have more than [`HELD_BACK`] bytes, where most of them are told once and no debugger
+/// The first of the last lines that have more than [`HELD_BACK`] bytes, where a third of them at least are told once and no debugger
 /// or library in the background writes them; else 0.
 pub(crate) fn late_line(tail: &str, lines: u64) -> u64 {
     let Some(cut) = tail.len().checked_sub(HELD_BACK) else { return 0 };
     let late = String::from_utf8_lossy(tail.as_bytes().get(cut..).unwrap_or_default());
-    let is_of_work = |line: &&str| !["DEBUG", "NCCL INFO"].iter().any(|words| has_phrase(line, words));
-    let mut told: Vec<&str> = late.lines().filter(is_of_work).collect();
+    let mut told: Vec<&str> = late.lines().filter(|line| is_of_work(line)).collect();
     let count = late.lines().count();
     told.sort_unstable();
     told.dedup();
-    if 2 * told.len() < count { 0 } else { lines.saturating_sub(count as u64) }
+    if 3 * told.len() < count { 0 } else { lines.saturating_sub(count as u64) }
+}
+
+/// What is written after a finding, up to more bytes than a program holds back.
+#[derive(Default)]
+pub(crate) struct Written {
+    bytes: usize,
+    count: usize,
+    told: HashSet<String>,
+}
+
+impl Written {
+    /// A line; whether, with it, more was written than was held back, of which a third at least was told once.
+    pub(crate) fn line(&mut self, line: &Line) -> bool {
+        let text = line.text.as_str();
+        let of_an_end =
+            line.indent > 1 || is_error(text) || is_native_frame(text) || is_frame(text) || !is_of_work(text);
+        if of_an_end || self.bytes > HELD_BACK {
+            return false;
+        }
+        self.bytes += text.len() + 1;
+        self.count += 1;
+        self.told.insert(text.to_owned());
+        self.bytes > HELD_BACK && 3 * self.told.len() >= self.count
+    }
+}
+
+/// Whether no debugger or library in the background writes the line.
+fn is_of_work(line: &str) -> bool {
+    !["DEBUG", "NCCL INFO"].iter().any(|words| has_phrase(line, words))
 }
 
 #[cfg(test)]

@@ -4,8 +4,10 @@
 
 use crate::cause::FailureCause;
 use crate::diagnosis::Located;
+use crate::error_words::is_error;
 use crate::exception::Raiser;
 use crate::finding::Tone;
+use crate::last_words::is_trailer;
 use crate::text::has_phrase;
 use tonnage_core::failure::{Class, Strength};
 
@@ -60,9 +62,29 @@ fn who_sent_it<'a>(root: &Located<'a>, causes: &[Located<'a>]) -> Option<Located
     // A step is cancelled when one of its tasks has failed too.
     let sent = |found: &&Located<'a>| {
         let is_before = found.finding.line < root.finding.line && !is_step(found);
-        root.class() == Class::Terminated || is_of_a_signal(root) || (is_before && goes_down(root))
+        root.class() == Class::Terminated
+            || is_of_a_signal(root)
+            || (is_before && goes_down(root))
+            || (!is_of_several(causes) && is_cancelled_alive(root, found))
     };
     causes.iter().filter(near).filter(is_scheduler).find(sent).copied()
+}
+
+/// Whether the only process of a job wrote on after what it raised, or dumped its stacks as it was ended, and somebody
+/// cancelled the job then.
+fn is_cancelled_alive(root: &Located<'_>, found: &Located<'_>) -> bool {
+    let (own, other, setting) = (root.finding, found.finding, &root.source.scan.setting);
+    let alone = setting.world.is_none_or(|world| world < 2) && root.rank().is_none();
+    let of_end = |line: &str| {
+        const WORDS: &[&str] = &["arning", "xception ", "resource_tracker"];
+        let of_slurm = ["srun: ", "slurmstepd"].iter().any(|start| line.starts_with(start));
+        of_slurm || is_trailer(line) || is_error(line) || WORDS.iter().any(|words| has_phrase(line, words))
+    };
+    let last = other.context.iter().rfind(|line| !of_end(line));
+    let head = crate::traceback::cut_text(&own.text, SAYS_WHAT);
+    let writes_on = other.line > own.last_line + 1 && last.is_some_and(|line| !has_phrase(line, head));
+    let is_of_job = has_phrase(&other.text, ": *** JOB ") && found.class() == Class::Cancelled;
+    alone && is_of_job && root.class() == Class::Raised && (writes_on || root.source.scan.ends_in_dump)
 }
 
 fn follows_a_failure(found: &Located<'_>) -> bool {
@@ -197,7 +219,9 @@ fn of_process<'a>(findings: &[Located<'a>], several: bool, strength: Strength) -
         let is_aftermath = follows_another(&thrown) && (several || !raises_anew(&known, &thrown));
         caught && !is_aftermath && !(several && matches!(known.finding.tone, Tone::Raised { .. }))
     } else {
-        !is_generic(&thrown)
+        // Of one process what was raised before was caught, or another start's.
+        let is_last = !several && matches!(known.finding.tone, Tone::Raised { .. });
+        !is_generic(&thrown) && !is_last
     };
     Some(if outweighs { thrown } else { known })
 }
@@ -247,7 +271,7 @@ fn is_of_shell(found: &Located<'_>) -> bool {
 fn is_end_of_the_job(found: &Located<'_>, thrown: &Located<'_>) -> bool {
     found.class() == Class::TimeLimit
         && found.finding.line > thrown.finding.line
-        && has_phrase(&found.finding.text, "error: *** JOB ")
+        && has_phrase(&found.finding.text, ": *** JOB ")
 }
 
 /// Whether Python or a program says that it cannot read the command that started it: whatever was raised before was

@@ -4,8 +4,9 @@
 use crate::cause::FailureCause;
 use crate::choice::raises_exception;
 use crate::diagnosis::{LAST_WORDS, Located};
-use crate::exception::Raiser;
+use crate::exception::{Files, Raiser};
 use crate::finding::{Finding, Tone};
+use crate::julia;
 use crate::text::has_phrase;
 use tonnage_core::failure::{Class, Strength};
 
@@ -19,12 +20,17 @@ const PAST: u64 = 60;
 /// torchrun's report, at its end.
 const REPORT: &str = "torchrun_root_cause";
 /// What launchers say when all their processes are gone.
-const CLOSINGS: &[&str] = &[REPORT, "launcher_exit", "mpi_exit"];
+const CLOSINGS: &[&str] = &[REPORT, "launcher_exit", "mpi_exit", "mpi_bad_termination"];
 
 impl Located<'_> {
     pub(crate) fn is_of_an_earlier_command(&self) -> bool {
         self.finding.line > 0
-            && (self.is_launched_before() || self.begins_again() || self.is_written_past() || self.is_another_command())
+            && (self.is_launched_before()
+                || self.begins_again()
+                || self.is_written_past()
+                || self.is_another_command()
+                || self.is_before_julia()
+                || self.is_of_another_launch())
     }
 
     /// Whether a command that could not be run, which ends at once, stands before what another one died of.
@@ -35,6 +41,24 @@ impl Located<'_> {
             it.line > own.last_line && it.strength() > Strength::Warning && !has_phrase(&it.text, "SystemExit")
         };
         self.class() == Class::Usage && alone && scan.findings.iter().any(dies)
+    }
+
+    /// Whether a program in Python raised it, and one in Julia, which came after it, ended with an error.
+    fn is_before_julia(&self) -> bool {
+        let (scan, own) = (&self.source.scan, self.finding);
+        let is_julias = |it: &Finding| it.line > own.last_line && it.text.starts_with(julia::ERROR);
+        own.place().is_some() && own.rank.is_none() && scan.findings.iter().any(is_julias)
+    }
+
+    /// Whether a launcher could not have its port, before it had any process, and ranks of another one failed later.
+    fn is_of_another_launch(&self) -> bool {
+        let (scan, own) = (&self.source.scan, self.finding);
+        let is_launchers = |it: &Finding| {
+            let in_launcher = it.place().is_some_and(|place| Files::of(&place.file).launcher);
+            it.class() == Class::PortInUse && it.last_line >= own.last_line && in_launcher
+        };
+        let of_rank = |it: &Finding| it.line > own.last_line && it.rank.is_some() && it.class() != Class::PortInUse;
+        self.class() == Class::PortInUse && scan.findings.iter().any(is_launchers) && scan.findings.iter().any(of_rank)
     }
 
     /// Whether its launcher had ended, and another one's processes failed, or went on to the log's end.
@@ -81,10 +105,11 @@ impl Located<'_> {
             || matches!(own.tone, Tone::Raised { .. })
             || raises_exception(self.class());
         let alone = scan.findings.iter().all(|it| it.rank.is_none() && !is_worker(it));
-        let is_later = |it: &Finding| it.last_line > own.last_line && it.strength() > Strength::Warning;
+        let late = scan.late.max(scan.past);
+        let is_later = |it: &Finding| it.last_line > own.last_line.max(late) && it.strength() > Strength::Warning;
         // NCCL warns of a driver that it then does without.
         let warned = self.class() == Class::DriverMismatch && has_phrase(&own.text, "NCCL WARN");
-        let is_past = (own.last_line < scan.late && scan.lines > own.last_line + PAST)
+        let is_past = (own.last_line < late && scan.lines > own.last_line + PAST)
             || (warned && scan.lines > own.last_line + OF_A_COMMAND);
         is_death && alone && is_past && scan.last_error.is_none() && !scan.findings.iter().any(is_later)
     }

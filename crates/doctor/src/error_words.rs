@@ -1,5 +1,6 @@
 //! Lines that call themselves errors: which they are, and which of them say nothing.
 
+use crate::built;
 use crate::text::{has_phrase, places_of, text_after, text_before};
 
 /// A longer line is no shell's, scheduler's or loader's.
@@ -89,12 +90,14 @@ pub(crate) fn is_empty_error(text: &str) -> bool {
         "Error executing job with overrides",
         "containerExitType",
         "Execution halted",
-        "make: *** [",
-        "build stopped: subcommand failed",
     ];
+    // TensorFlow's last word.
+    if text.starts_with("F ") || text.get(..40).is_some_and(|head| has_phrase(head, ": F ")) {
+        return false;
+    }
     // What stands behind the code is what was wrong.
     let ends = |words: &&str| text_after(text, words).is_some_and(|rest| !has_phrase(rest, ": "));
-    EMPTY.iter().any(ends)
+    EMPTY.iter().any(ends) || built::is_builders_end(text)
 }
 
 /// `(1) INVALID_ARGUMENT:  text`: one of several root errors as TensorFlow lists them, by gRPC's codes.
@@ -157,7 +160,7 @@ const LEVELS: &[&str] = &[
     "] E ",
     "rror! ",
     "terminate called",
-    "make: *** [",
+    "make: *** ",
     "CMake Error at ",
     "Error is not recoverable",
     "npm ERR! ",
@@ -199,6 +202,7 @@ pub(crate) fn is_error(text: &str) -> bool {
             || text.starts_with("error in setup command: ")
             || (text.starts_with("Error in ") && has_phrase(text, " : "))
             || has_level(text)
+            || built::is_unlinked(text)
             || is_status(text)
             || LEVELS.iter().any(|level| has_phrase(text, level)))
         && !ANSWERED.iter().any(|answer| has_phrase(text, answer))
@@ -307,20 +311,8 @@ pub(crate) fn lacks(text: &str) -> bool {
     ];
     const ANSWERS: &[&str] = &["using", "default", "skip", "gnor", "arning", "WARN", "INFO", "etry"];
     text.len() <= LONGEST
-        && (WORDS.iter().any(|words| has_phrase(text, words)) || is_of_compiler(text))
+        && (WORDS.iter().any(|words| has_phrase(text, words)) || built::is_of_compiler(text))
         && !ANSWERS.iter().any(|answer| has_phrase(text, answer))
-}
-
-/// `cmd/main.go:12:2: undefined: fit`: a compiler's, which ends with what it does not accept.
-fn is_of_compiler(text: &str) -> bool {
-    const SOURCES: &[&str] = &["go", "c", "cc", "cpp", "cu", "h", "hpp", "rs", "f90", "F90", "java", "kt", "ts", "zig"];
-    let mut parts = text.splitn(4, ':');
-    let file = parts.next().and_then(|file| file.rsplit_once('.'));
-    let is_source = file.is_some_and(|(name, end)| !name.contains(' ') && SOURCES.contains(&end));
-    let numbers = parts.by_ref().take(2).filter(|part| part.parse::<u32>().is_ok()).count();
-    is_source
-        && numbers == 2
-        && parts.next().is_some_and(|said| ![" note: ", "warning"].iter().any(|word| has_phrase(said, word)))
 }
 
 /// What a line says beside such words that does not end a job.
@@ -361,21 +353,30 @@ const NOT_GRAVE: &[&str] = &[
     "xcluded",
 ];
 
+/// How a line speaks of an error that has no level.
+const SPEAKS: &[&str] = &[
+    " error,",
+    "rror code",
+    "rror occurred",
+    "Error during ",
+    " failed",
+    "ailed to ",
+    "FAILED: ",
+    " aborted",
+    "borting",
+    "timed out",
+    "times out",
+];
+
+/// The first words by which a line speaks of an error, with some letters before them.
+pub(crate) fn spoken_part(text: &str) -> Option<&str> {
+    const BEFORE: usize = 8;
+    let (at, words) = SPEAKS.iter().filter_map(|words| Some((places_of(text, words).next()?, words))).min()?;
+    text.get(at.saturating_sub(BEFORE)..at + words.len())
+}
+
 /// Whether a line speaks of an error though it has no level: enough for the very last.
 pub(crate) fn may_be_error(text: &str) -> bool {
-    const WORDS: &[&str] = &[
-        " error,",
-        "rror code",
-        "rror occurred",
-        "Error during ",
-        " failed",
-        "ailed to ",
-        "FAILED: ",
-        " aborted",
-        "borting",
-        "timed out",
-        "times out",
-    ];
     // `failed requests: 3`
     let is_number = |(_, said): (&str, &str)| said.trim_end_matches('%').parse::<f64>().is_ok();
     let is_stated = text.rsplit_once(": ").is_some_and(is_number) && !has_phrase(text, "rror code");
@@ -384,17 +385,6 @@ pub(crate) fn may_be_error(text: &str) -> bool {
         && !is_figure(text)
         && !tries_again(text)
         && !text.ends_with(':')
-        && WORDS.iter().any(|word| has_phrase(text, word))
+        && SPEAKS.iter().any(|word| has_phrase(text, word))
         && !NOT_GRAVE.iter().any(|answer| has_phrase(text, answer))
-}
-
-/// An exception as Python shows the object: `ValueError('no such column')`.
-pub(crate) fn shown_exception(text: &str) -> Option<(&str, &str)> {
-    let (name, inside) = text.trim_end_matches(',').strip_suffix(')')?.split_once('(')?;
-    let quote = inside.chars().next().filter(|first| matches!(first, '\'' | '"'))?;
-    let message = inside.get(1..)?.strip_suffix(quote)?;
-    let is_one = !message.is_empty() && !has_phrase(message, "', ") && !has_phrase(message, "\", ");
-    let is_name = name.ends_with("Error") || name.ends_with("Exception");
-    let whole = name.chars().all(|c| c.is_alphanumeric() || c == '_' || c == '.');
-    (is_one && is_name && whole && text.len() <= LONGEST).then_some((name, message))
 }

@@ -93,6 +93,9 @@ pub(crate) fn is_document(head: &[u8]) -> bool {
     is_chat(&head)
         || head.lines().any(|line| {
             let rest = line.trim_start_matches('#');
-            (1..=4).contains(&(line.len() - rest.len())) && rest.starts_with(' ') && rest.trim().len() > 2
+            // Go's, above what it could not build.
+            let is_package = rest.contains('/') && !rest.trim().contains(' ');
+            let is_headed = (1..=4).contains(&(line.len() - rest.len())) && rest.starts_with(' ');
+            is_headed && rest.trim().len() > 2 && !is_package
         })
 }

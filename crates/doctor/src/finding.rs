@@ -96,10 +96,14 @@ pub struct Scan {
     pub next: Vec<u64>,
     /// Lines in which the log's first lines come again.
     pub again: Vec<u64>,
+    /// The last line up to which, after a finding, more was written than a program holds back.
+    pub past: u64,
     /// The first of its last lines, which have more bytes than a program holds back and writes when it ends.
     pub late: u64,
     /// The last of its closing lines that calls itself an error.
     pub last_error: Option<LastError>,
+    /// Whether it ends within a stack that native code dumped.
+    pub ends_in_dump: bool,
     /// The last time that its closing lines state.
     pub last_stamp: Option<Stamp>,
     /// On what and with what it ran.
@@ -189,6 +193,7 @@ impl Tone {
             || has_phrase(head, "RuntimeWarning: ");
         let level = has_phrase(head, "WARNING")
             || has_phrase(head, "[WARN")
+            || head.starts_with("Warning: ")
             || has_phrase(head, "Warning: caught")
             || has_phrase(head, " WARN ");
         let glog = has_phrase(head, "[W")

@@ -100,6 +100,8 @@ pub(crate) const ROWS: &[Row] = &[
     row(Class::Crash, "zsh: illegal hardware instruction  ", "", ""),
     // PyTorch's, where it says no more.
     row(Class::NcclError, "", "we are taking the entire process down", ""),
+    // Open MPI's count of what it has said, which went to another file.
+    row(Class::NcclError, "", "help-mpi-errors.txt / mpi_errors_are_fatal", ""),
     // mpirun's closing words, where it names no signal.
     row(Class::WorkerFailed, "Primary job", "process returned", ""),
     // Python's subprocess, as who caught it prints it.

@@ -6,6 +6,7 @@
 use crate::cause::{FailureCause, Worker};
 use crate::error_words::{LONGEST, is_error, is_setting};
 use crate::exception::exception_stated as exception;
+use crate::julia;
 use crate::last_rows::{LINES, ROWS, Row};
 use crate::text::{has_phrase, integer_after};
 use crate::wording;
@@ -177,7 +178,7 @@ fn is_glog_info(text: &str) -> bool {
     day.is_some_and(|day| day.ends_with(' ') && day.bytes().take(4).all(|byte| byte.is_ascii_digit()))
 }
 
-/// Whether a line is of a stack that glibc, glog, Java, Go, MXNet or gdb prints.
+/// Whether a line is of a stack that glibc, glog, Java, Go, MXNet, Julia or gdb prints.
 pub(crate) fn is_native_frame(text: &str) -> bool {
     const STARTS: &[&str] =
         &["at ", "@ ", "frame #", "goroutine ", "[bt]", "[C]: ", "*** Check failure stack trace", "stack traceback:"];
@@ -189,6 +190,7 @@ pub(crate) fn is_native_frame(text: &str) -> bool {
         || has_phrase(text, ": in function '")
         || has_phrase(text, ": in main chunk")
         || is_of_intel(text)
+        || julia::is_of_dump(text)
 }
 
 /// `solve.x            0000000000A1B2C3  Unknown               Unknown  Unknown`, and the head of that table.
@@ -205,6 +207,10 @@ pub(crate) fn is_trailer(text: &str) -> bool {
         let rest = text.strip_prefix(name).map(str::trim_start);
         rest.is_some_and(|rest| rest.starts_with(|c: char| c.is_ascii_digit()) && rest.ends_with('s'))
     });
+    // GNU time's, in two lines.
+    let is_time = is_time
+        || (has_phrase(text, "elapsed ") && text.ends_with("maxresident)k"))
+        || text.ends_with("pagefaults 0swaps");
     let is_windows = text.ends_with('>') && has_phrase(text, ":\\");
     let is_prompt = text.len() < 80 && (is_windows || (text.ends_with(['$', '#', '%']) && !text.contains(": ")));
     // What `set -x` shows.
@@ -224,6 +230,17 @@ pub(crate) fn logged_words(text: &str) -> Option<(&str, &str)> {
     let level = LEVELS.iter().any(|level| has_phrase(text, level));
     let behind = |words: &&str| exception(text.rsplit_once(*words)?.1, true).filter(|(_, said)| !said.is_empty());
     if level && text.len() <= LONGEST { BEFORE.iter().find_map(behind) } else { None }
+}
+
+/// An exception as Python shows the object: `ValueError('no such column')`.
+pub(crate) fn shown_exception(text: &str) -> Option<(&str, &str)> {
+    let (name, inside) = text.trim_end_matches(',').strip_suffix(')')?.split_once('(')?;
+    let quote = inside.chars().next().filter(|first| matches!(first, '\'' | '"'))?;
+    let message = inside.get(1..)?.strip_suffix(quote)?;
+    let is_one = !message.is_empty() && !has_phrase(message, "', ") && !has_phrase(message, "\", ");
+    let is_name = name.ends_with("Error") || name.ends_with("Exception");
+    let whole = name.chars().all(|c| c.is_alphanumeric() || c == '_' || c == '.');
+    (is_one && is_name && whole && text.len() <= LONGEST).then_some((name, message))
 }
 
 #[cfg(test)]

@@ -24,6 +24,7 @@
 mod advice;
 mod again;
 mod block;
+mod built;
 mod cause;
 mod choice;
 mod code;
@@ -34,6 +35,7 @@ mod exception;
 mod fences;
 mod finding;
 mod history;
+mod julia;
 mod last_rows;
 mod last_words;
 mod life;

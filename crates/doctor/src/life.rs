@@ -1,6 +1,6 @@
 //! [`Life`]: signs that a job lives: steps around findings and at the end; good ends and new starts wherever they stand.
 
-use crate::again::Again;
+use crate::again::{Again, Written};
 use crate::error_words::is_error;
 use crate::history::steps_before;
 use crate::last_words::is_closing;
@@ -10,7 +10,9 @@ use crate::stamp::Stamp;
 use crate::text::has_phrase;
 
 /// Lines after a finding that are read for steps.
-const WATCHED: usize = 400;
+const WATCHED: usize = 600;
+/// Lines between two of many alike after which what follows the second is read too: a fifth of a log at most.
+const FAR: u64 = 5 * WATCHED as u64;
 /// Steps that are kept.
 const MOST_STEPS: usize = 512;
 /// New starts and good ends that are kept; of more, the last takes the place of the one before.
@@ -42,6 +44,10 @@ pub(crate) struct Life {
     alive: Vec<u64>,
     next: Vec<u64>,
     again: Again,
+    written: Written,
+    past: u64,
+    /// The line of the last finding.
+    last_found: u64,
     /// Rows seen after a finding: their letters, and the first number of the last.
     rows: Vec<(String, u64)>,
     /// The letters of the log's first line that has a time; empty where it has none.
@@ -61,6 +67,7 @@ pub(crate) struct Seen {
     pub(crate) alive: Vec<u64>,
     pub(crate) next: Vec<u64>,
     pub(crate) again: Vec<u64>,
+    pub(crate) past: u64,
 }
 
 impl Life {
@@ -72,8 +79,18 @@ impl Life {
     /// Reads the lines that follow `line`, of a log that begins with `head`.
     pub(crate) fn watch(&mut self, head: &[u8], line: u64) {
         self.watched = WATCHED;
+        self.written = Written::default();
+        self.last_found = line;
         self.again.learn(head, line);
         self.opening.get_or_insert_with(|| opening(head));
+    }
+
+    /// Reads what follows another one of many alike in `line`, where they are far apart.
+    pub(crate) fn watch_far(&mut self, head: &[u8], line: u64) {
+        if line > self.last_found + FAR {
+            self.watch(head, line);
+        }
+        self.last_found = line;
     }
 
     /// Whether the line is the log's first one, written again: then another run may have begun.
@@ -97,6 +114,9 @@ impl Life {
             }
             self.begins_again(line, number);
             self.again.line(&line.text, number);
+            if self.written.line(line) {
+                self.past = number;
+            }
             if has_phrase(&line.text, " 0%|") && has_phrase(&line.text, "[00:00<?") {
                 keep_first(&mut self.begun, number);
             }
@@ -177,10 +197,22 @@ impl Life {
         }
         self.steps.sort_by_key(|step| step.line);
         let Self {
-            steps, restarts, successes, new_runs, passed_over, begun, programs, logged, alive, next, again, ..
+            steps,
+            restarts,
+            successes,
+            new_runs,
+            passed_over,
+            begun,
+            programs,
+            logged,
+            alive,
+            next,
+            again,
+            past,
+            ..
         } = self;
         let again = again.lines;
-        Seen { steps, restarts, successes, new_runs, passed_over, begun, programs, logged, alive, next, again }
+        Seen { steps, restarts, successes, new_runs, passed_over, begun, programs, logged, alive, next, again, past }
     }
 }
 

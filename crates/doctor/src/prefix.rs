@@ -24,6 +24,7 @@ const fn prefixes(first: u8) -> &'static [Prefix] {
         b'[' => &[bracketed_prefix, kubernetes, stamped],
         b'(' => &[process],
         b'0'..=b'9' => &[labelled_prefix, compose, container_runtime, stamped, kaggle, host_prefix],
+        b'R' => &[ranked_prefix, compose, logger],
         b'A'..=b'Z' => &[compose, logger, journal],
         b'r' => &[ranked_prefix, compose, host_prefix, replica_prefix],
         b'a'..=b'z' => &[compose, host_prefix, replica_prefix],
@@ -127,9 +128,9 @@ fn bracketed_prefix(text: &str) -> Option<(Option<u32>, &str)> {
     Some((Some(number.parse().ok()?), after))
 }
 
-/// `rank3: `, as pages show `[rank3]: `, `rank3 | ` of launchers, and ParlAI's `rank:  3 | `.
+/// `rank3: `, as pages show `[rank3]: `, `rank3 | ` and `Rank 3 | ` of launchers, and ParlAI's `rank:  3 | `.
 fn ranked_prefix(text: &str) -> Option<(Option<u32>, &str)> {
-    let rest = text.strip_prefix("rank")?;
+    let rest = text.strip_prefix("rank").or_else(|| text.strip_prefix("Rank ").filter(|rest| rest.contains(" | ")))?;
     let (number, after) = match rest.strip_prefix(':') {
         Some(rest) => rest.split_once('|')?,
         None => rest.split_at_checked(rest.find([':', '|'])?).map(|(number, after)| (number, &after[1..]))?,
@@ -302,6 +303,8 @@ mod tests {
             ("rank:  3 | CRITICAL | text", Some(3), 0, "CRITICAL | text"),
             ("rank3:   File", Some(3), 2, "File"),
             ("rank3 |   File", Some(3), 2, "File"),
+            ("Rank 3 |   File", Some(3), 2, "File"),
+            ("Rank 3 reached the barrier", None, 0, "Rank 3 reached the barrier"),
             ("rank12| text", Some(12), 0, "text"),
             ("trainer/0 [1]:text", Some(1), 0, "text"),
             ("node-1: [rank3]:   File", Some(3), 3, "File"),

@@ -110,6 +110,9 @@ impl Progress {
         if let Some((step, of)) = read_bar(text) {
             return Some(Self { line, rank, step, of: Some(of), is_epoch: false });
         }
+        if let Some((step, of)) = read_count(text) {
+            return Some(Self { line, rank, step, of: Some(of), is_epoch: false });
+        }
         if let Some(step) = read_row(text) {
             return Some(Self { line, rank, step, of: None, is_epoch: true });
         }
@@ -162,6 +165,15 @@ fn read_bracketed(text: &str) -> Option<(u64, u64)> {
     let (of, rest) = rest.split_once(' ')?;
     let is_share = rest.trim_start().starts_with('(') && has_phrase(rest, "%)");
     Some((step.trim().parse().ok()?, of.parse().ok().filter(|_| is_share)?))
+}
+
+/// `Batch: 50  over  395`, `batch 3/16`: a line that says no more than that.
+fn read_count(text: &str) -> Option<(u64, u64)> {
+    let rest = ["Batch", "batch"].iter().find_map(|word| text.strip_prefix(word))?.trim_start_matches([':', ' ']);
+    let end = rest.find(|character: char| !character.is_ascii_digit())?;
+    let (step, rest) = rest.split_at_checked(end)?;
+    let of = ["/", "over ", "of "].iter().find_map(|word| rest.trim_start().strip_prefix(word))?;
+    Some((step.parse().ok()?, of.trim().parse().ok()?))
 }
 
 /// Whether a line may be a row of a table of epochs.
@@ -247,6 +259,7 @@ pub(crate) const SUCCESSES: &[&str] = &[
     "exited with code 0",
     "exit code 0",
     "exit status 0",
+    "exited without errors",
     "epochs done",
     "COMPLETED ExitCode 0:0",
     // HTCondor's.
@@ -321,6 +334,8 @@ mod tests {
             ("trn   12       13.1619   558.4405     0.1284     0.1109    88.9100", Some((12000, None))),
             ("dset  epoch      mcost      mtime       cerr       werr       wacc", None),
             ("Step 1: loading the model", None),
+            ("Batch: 50  over  395", Some((50, Some(395)))),
+            ("batch 3 of the first shard", None),
             ("RuntimeError: loss is 3", None),
         ];
         for (text, expected) in cases {

@@ -180,11 +180,12 @@ impl Located<'_> {
             && scan.alive.iter().filter(|alive| **alive > line).count() >= needed
     }
 
-    /// Whether the scheduler ended the whole job after it, and a log that is appended to goes on with another.
+    /// Whether the scheduler ended the whole job after it, and a log that is appended to goes on with another rather than
+    /// with the stacks of those that it ended.
     fn is_of_an_ended_job(&self) -> bool {
         let scan = &self.source.scan;
-        let ends_all = |it: &&Finding| it.line >= self.finding.last_line && has_phrase(&it.text, "error: *** JOB ");
-        scan.findings.iter().filter(ends_all).any(|it| scan.lines > it.last_line + OF_A_RUN)
+        let ends_all = |it: &&Finding| it.line >= self.finding.last_line && has_phrase(&it.text, ": *** JOB ");
+        !scan.ends_in_dump && scan.findings.iter().filter(ends_all).any(|it| scan.lines > it.last_line + OF_A_RUN)
     }
 
     /// Whether the only process of the log wrote on and on for minutes after it, and of nothing worse: who raised it

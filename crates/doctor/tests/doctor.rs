@@ -52,6 +52,25 @@ fn every_log_has_its_cause_and_its_first_rank() {
 }
 
 #[test]
+fn the_line_that_says_why_is_named() {
+    let lines = [
+        ("conda_then_module.log", "ModuleNotFoundError: No module named 'torch'"),
+        ("julia_after_python.log", "ERROR: LoadError: DomainError with -0.31:"),
+        ("make_and_ld.log", "fit.cpp:(.text.startup+0x67): undefined reference"),
+        ("mpirun_and_julia.log", "ERROR: LoadError: Some tests did not pass"),
+        ("go_test.log", "--- FAIL: TestFit"),
+        ("rust_build.log", "error[E0425]: cannot find value"),
+        ("stata.log", "file panel_2031.dta not found"),
+        ("vasp_box.log", "|     The number of bands is not sufficient"),
+    ];
+    for (name, start) in lines {
+        let sources = sources(&root().join(name));
+        let text = &diagnose(&sources).root.unwrap().finding.text;
+        assert!(text.starts_with(start), "{name}: {text}");
+    }
+}
+
+#[test]
 fn an_exception_is_found_however_much_is_written_after_it() {
     let log = fs::read_to_string(root().join("key_error.log")).unwrap();
     let after = format!("{log}{}", "DEBUG a b c\n".repeat(5000));

@@ -28,6 +28,10 @@ pub(super) fn is_aside(history: &str, back: u64) -> bool {
         "will retry",
         "Will retry",
         "entering retry loop",
+        // What serves requests: telegram's bots, Flask.
+        "No error handlers are registered, logging exception",
+        "TeleBot: \"Exception traceback:",
+        " ERROR in app: Exception on /",
         // scikit-learn's search, of the parameters that did not work.
         "fits failed with the following error",
         // Optuna, which goes on to the next trial.

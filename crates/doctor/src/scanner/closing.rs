@@ -2,7 +2,9 @@
 
 use tonnage_core::failure::{Class, Strength};
 
+use super::onward::{goes_on, is_habit, is_long_past, is_passed_over, trained_up_to};
 use super::{Scanner, prose, reports};
+use crate::built;
 use crate::cause::{FailureCause, Worker};
 use crate::code;
 use crate::error_words;
@@ -10,6 +12,7 @@ use crate::exception::{Exception, Files, Place, Raiser, exception_stated as stat
 use crate::fences::is_document;
 use crate::finding::{Finding, LastError, Tone};
 use crate::history::lines_around;
+use crate::julia;
 use crate::last_words;
 use crate::line::Line;
 use crate::progress::{Progress, is_success, is_tests_end};
@@ -26,8 +29,6 @@ const LAST_WORDS: &str = "last_words";
 const SAME_END: u64 = 200;
 /// An exception without a traceback and an error that are so many lines apart are two.
 const APART: u64 = 8;
-/// Ordinary lines after which an exception without a traceback is long past.
-const PAGE: usize = 12;
 /// Lines of something else behind the error that a log ends with.
 const MOST_OTHERS: usize = 3;
 /// The same exception so few lines later is another thread's, whose traceback was written between the lines of the first.
@@ -46,13 +47,17 @@ impl Scanner {
         });
         self.last_error = error
             .map(|(line, number)| LastError { line: *number, text: cut_text(&line.text, LONGEST_EVIDENCE).to_owned() });
+        let frames = closing.iter().filter(|(line, _)| last_words::is_native_frame(&line.text)).count();
+        self.ends_in_dump = frames > CLOSING / 2;
         let is_document = is_document(&self.head);
+        let mut weak = None;
         let is_said = self.records_its_end(tail)
-            || self.states_its_end(&closing)
+            || self.states_its_end(&closing, &mut weak)
             || (!is_document && self.reports_its_end(&closing));
         if !is_said && !is_document {
             self.speaks_of_its_end(&closing);
         }
+        self.tells_of_workers(&closing, weak);
         if !is_said {
             self.tells_of_its_end(&closing);
         }
@@ -104,18 +109,20 @@ impl Scanner {
         found.unwrap_or(0).max(self.ignored)
     }
 
-    /// An exception or fixed words; whether there were any.
-    fn states_its_end(&mut self, closing: &[(Line, u64)]) -> bool {
+    /// That processes failed, as mpirun says in the closing line of `weak`, where none says what of.
+    fn tells_of_workers(&mut self, closing: &[(Line, u64)], weak: Option<(usize, FailureCause)>) {
+        let explains = self.known_up_to(Strength::Ending) > 0;
+        let Some((at, cause)) = weak.filter(|_| !explains) else { return };
+        if let Some((line, number)) = closing.get(at) {
+            self.keep_last_words(line, *number, cause);
+        }
+    }
+
+    /// An exception or fixed words; whether there were any. What mpirun says of its processes is `weak` beside
+    /// what one of them says.
+    fn states_its_end(&mut self, closing: &[(Line, u64)], weak: &mut Option<(usize, FailureCause)>) -> bool {
         let known = self.known_up_to(Strength::Ending);
-        // The last line that calls itself an error, of itself and not of another.
-        let own = |(line, _): &&(Line, u64)| {
-            let text = line.text.as_str();
-            line.indent <= 1
-                && error_words::is_error(text)
-                && !error_words::is_noise(text)
-                && !error_words::is_empty_error(text)
-        };
-        let last_error = closing.iter().find(own).map(|(_, number)| *number);
+        let last_error = last_error(closing);
         for (at, (line, number)) in closing.iter().enumerate() {
             if *number <= known || is_good_end(line) {
                 return false;
@@ -134,6 +141,11 @@ impl Scanner {
             // Who goes on to say something did without the command.
             let stated = stated.filter(|cause| !(cause.class() == Class::Usage && goes_on(closing, at)));
             if let Some(cause) = stated {
+                // mpirun's.
+                if begins(&["Primary job"]) {
+                    weak.get_or_insert((at, cause));
+                    continue;
+                }
                 self.keep_last_words(line, *number, cause);
                 return true;
             }
@@ -151,8 +163,10 @@ impl Scanner {
             if last_error.is_some_and(|error| error > *number + APART) {
                 return false;
             }
-            // What a launcher says is of a failure that another line may state.
-            if exception.raiser == Raiser::Launcher && !self.kept.findings().is_empty() {
+            // What a launcher says is of a failure that another line may state; a script that could not go into an
+            // environment goes on without.
+            let is_of_shell = message.starts_with("Run 'conda init' before 'conda ") || name == "CommandNotFoundError";
+            if (exception.raiser == Raiser::Launcher || is_of_shell) && !self.kept.findings().is_empty() {
                 continue;
             }
             let mut ended = Ended::without_traceback(exception, line, *number);
@@ -202,6 +216,7 @@ impl Scanner {
                 return self.keep_last_words(line, *number, cause);
             }
             let may_be = found.is_empty()
+                && !is_habit(closing, place(closing, *number))
                 && ((at < last_words::VERY_LAST
                     && (ordinary == 0 || has_phrase(text, " failed: "))
                     && error_words::may_be_error(text))
@@ -227,6 +242,9 @@ impl Scanner {
 
     /// Of errors, the last first, one that says what went wrong; else that something failed.
     fn keep_last_error(&mut self, errors: &[(&Line, u64)]) {
+        if errors.iter().any(|(line, _)| built::is_builders_end(&line.text)) && self.keep_first_of_build() {
+            return;
+        }
         let full = errors.iter().find(|(line, _)| !error_words::is_empty_error(&line.text));
         if let Some((line, number)) = full {
             let detail = Some(cut_text(&line.text, LONGEST_DETAIL).to_owned());
@@ -234,6 +252,16 @@ impl Scanner {
         } else if let Some((line, number)) = errors.first().filter(|_| self.kept.findings().is_empty()) {
             self.keep_last_words(line, *number, FailureCause::WorkerFailed(Worker::default()));
         }
+    }
+
+    /// What a compiler says first, where a builder ends because of it.
+    fn keep_first_of_build(&mut self) -> bool {
+        let tail = self.history.text(b"");
+        let Some((text, number)) = built::first_error(&tail, self.lines) else { return false };
+        let line = Line::new(text.as_bytes());
+        let detail = Some(cut_text(&line.text, LONGEST_DETAIL).to_owned());
+        self.keep_last_words(&line, number, FailureCause::Stated { class: Class::Reported, detail });
+        true
     }
 
     pub(super) fn keep_last_words(&mut self, line: &Line, number: u64, cause: FailureCause) {
@@ -245,6 +273,18 @@ impl Scanner {
         draft.around = lines_around(&history, number, &line.text);
         self.keep_finding(draft.into_finding(cause, LAST_WORDS));
     }
+}
+
+/// The last line that calls itself an error, of itself and not of another.
+fn last_error(closing: &[(Line, u64)]) -> Option<u64> {
+    let own = |(line, _): &&(Line, u64)| {
+        let text = line.text.as_str();
+        line.indent <= 1
+            && error_words::is_error(text)
+            && !error_words::is_noise(text)
+            && !error_words::is_empty_error(text)
+    };
+    closing.iter().find(own).map(|(_, number)| *number)
 }
 
 /// Whether the line says that all ended well: a training, or a run of tests.
@@ -265,7 +305,7 @@ fn exception_of(text: &str, is_last: bool) -> Option<(&str, &str)> {
         // Snakemake's, of a rule that it has told of before.
         .filter(|(name, message)| !(name.ends_with("WorkflowError") && reports::is_of_a_rule(message)))
         .or_else(|| last_words::logged_words(text))
-        .or_else(|| error_words::shown_exception(text))
+        .or_else(|| last_words::shown_exception(text))
 }
 
 /// What stands indented below the exception in closing line `at` that says nothing in its own line.
@@ -292,70 +332,13 @@ fn closing_lines(tail: &str, lines: u64, around: Wrapped) -> Vec<(Line, u64)> {
     let numbered = tail.lines().rev().zip((1..=lines).rev()).skip(reports::lines_of_lsf(tail));
     let last = |text: &str| text.rsplit('\r').find(|part| !part.is_empty()).unwrap_or_default().to_owned();
     let read = numbered.map(|(text, number)| (Line::new(around.inside(last(text).as_bytes())), number));
-    read.filter(|(line, _)| !line.text.is_empty() && !last_words::is_trailer(&line.text)).take(CLOSING).collect()
-}
-
-/// Whether what follows the exception in closing line `at` says that the program went on: it tries again or passes over
-/// it in the next line, its bar gets to the end, or two steps are stated.
-fn is_passed_over(closing: &[(Line, u64)], at: usize) -> bool {
-    const HANDLED: &[&str] = &["etry", "rying again", "kipping", "alling back", "fallback"];
-    let next = at.checked_sub(1).and_then(|next| closing.get(next));
-    let is_handled = next.is_some_and(|(line, _)| HANDLED.iter().any(|words| has_phrase(&line.text, words)));
-    let steps = closing.iter().take(at).filter_map(|(line, number)| Progress::of_line(&line.text, *number, line.rank));
-    let (mut count, mut is_full) = (0, false);
-    for step in steps {
-        count += 1;
-        is_full |= step.of == Some(step.step);
-    }
-    // A shell's or an installer's `Error: ` ends no program that is started after it.
-    let is_other = closing.get(at).is_some_and(|(line, _)| line.text.starts_with("Error: "));
-    let runs = is_other && closing.iter().take(at).any(|(line, _)| is_of_python(&line.text));
-    is_handled || is_full || count > 1 || runs
-}
-
-/// Whether a program wrote a page of ordinary lines after the exception in closing line `at`: who states one without a
-/// traceback and ends because of it has no more to say than launchers and shells have.
-fn is_long_past(closing: &[(Line, u64)], at: usize) -> bool {
-    let is_ordinary = |(line, _): &&(Line, u64)| {
-        let text = line.text.as_str();
-        line.indent <= 1
-            && line.rank.is_none()
-            && text.starts_with(char::is_alphanumeric)
-            && !error_words::is_noise(text)
-            && !error_words::is_error(text)
-            && !last_words::is_native_frame(text)
-            && !has_phrase(text, "torch.distributed")
-    };
-    closing.iter().take(at).filter(is_ordinary).count() > PAGE
-}
-
-/// The line up to which steps followed: of two different ones, the first. One alone may be a bar that is drawn once more
-/// when it is closed.
-fn trained_up_to(closing: &[(Line, u64)]) -> u64 {
-    let step = |(line, number): &(Line, u64)| Progress::of_line(&line.text, *number, line.rank);
-    let mut steps = closing.iter().filter_map(step);
-    let last = steps.next();
-    let before = last.and_then(|last| steps.find(|step| step.step != last.step && step.is_epoch == last.is_epoch));
-    before.map_or(0, |step| step.line)
+    let has_stack = julia::has_stack(tail);
+    let is_frame = |text: &str| has_stack && julia::is_of_stack(text);
+    let says = |text: &str| !text.is_empty() && !last_words::is_trailer(text) && !is_frame(text);
+    read.filter(|(line, _)| says(&line.text)).take(CLOSING).collect()
 }
 
 /// Which of the closing lines has the number.
 fn place(closing: &[(Line, u64)], number: u64) -> usize {
     closing.iter().position(|(_, own)| *own == number).unwrap_or(0)
-}
-
-/// Whether a program in Python writes it that runs: a bar that is full, a warning other than of its end.
-fn is_of_python(text: &str) -> bool {
-    has_phrase(text, "100%|") || (has_phrase(text, "Warning: ") && !has_phrase(text, "resource_tracker"))
-}
-
-/// Whether a program, not a launcher that ends others, writes after the closing line `at`.
-fn goes_on(closing: &[(Line, u64)], at: usize) -> bool {
-    let lives = |(line, number): &(Line, u64)| {
-        let launcher = has_phrase(&line.text, "[launch.py") || has_phrase(&line.text, "[runner.py");
-        (has_phrase(&line.text, "INFO") && !launcher)
-            || is_of_python(&line.text)
-            || Progress::of_line(&line.text, *number, None).is_some()
-    };
-    closing.iter().take(at).any(lives)
 }

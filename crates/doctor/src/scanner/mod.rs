@@ -8,10 +8,13 @@ mod aside;
 mod closing;
 mod diverged;
 mod headed;
+mod keeping;
+mod onward;
 mod prose;
 mod raised;
 mod records;
 mod reports;
+mod tools;
 mod workflows;
 
 use memchr::{memchr, memrchr};
@@ -80,6 +83,7 @@ pub struct Scanner {
     /// What is put around the whole log, once a line has come that says anything.
     around: Option<Wrapped>,
     last_error: Option<LastError>,
+    ends_in_dump: bool,
     setting: Setting,
 }
 
@@ -156,8 +160,10 @@ impl Scanner {
             alive: seen.alive,
             next: seen.next,
             again: seen.again,
+            past: seen.past,
             late: late_line(&tail, self.lines),
             last_error: self.last_error,
+            ends_in_dump: self.ends_in_dump,
             last_stamp: tail.lines().rev().take(CLOSING).find_map(Stamp::of_line),
             setting: self.setting,
         }
@@ -352,36 +358,6 @@ impl Scanner {
             // Its last lines may be the first that say that the job lives.
             self.life.watch(&self.head, number);
             self.waiting.push(waiting);
-        }
-    }
-
-    /// Gives the line to the messages of the same rank that wait for it.
-    fn go_on(&mut self, line: &Line) {
-        let mut at = 0;
-        while let Some(waiting) = self.waiting.get_mut(at) {
-            if waiting.line(line) {
-                let done = self.waiting.remove(at);
-                self.keep(done);
-            } else {
-                at += 1;
-            }
-        }
-    }
-
-    fn keep(&mut self, waiting: Waiting) {
-        let name = SIGNATURES.get(waiting.signature).map_or("", |signature| signature.name);
-        // What is only counted says nothing new.
-        if !self.kept.is_full(name, waiting.finding.rank) {
-            self.setting.learn(&waiting.text);
-        }
-        waiting.into_finding().into_iter().for_each(|finding| self.keep_finding(finding));
-    }
-
-    fn keep_finding(&mut self, finding: Finding) {
-        let (steps, line) = (finding.steps.clone(), finding.line);
-        if self.kept.add(finding) {
-            self.life.watch(&self.head, line);
-            steps.into_iter().for_each(|step| self.life.step(step));
         }
     }
 }

@@ -2,7 +2,7 @@
 
 use tonnage_core::failure::{Class, Strength};
 
-use super::{Scanner, headed, workflows};
+use super::{Scanner, headed, tools, workflows};
 use crate::cause::{FailureCause, Worker};
 use crate::error_words;
 use crate::exception::{Exception, Files, exception_stated};
@@ -28,7 +28,11 @@ impl Scanner {
             .or_else(|| workflows::of_snakemake(closing))
             .or_else(|| workflows::of_nextflow(closing))
             .or_else(|| headed::of_head(closing))
-            .or_else(|| headed::of_matlab(closing));
+            .or_else(|| headed::of_matlab(closing))
+            .or_else(|| tools::of_vasp(closing))
+            .or_else(|| tools::of_stata(closing))
+            .or_else(|| tools::of_ruby(closing))
+            .or_else(|| tools::of_go(closing));
         let Some((at, cause)) = found else { return false };
         let Some((line, number)) = closing.get(at) else { return false };
         self.keep_last_words(line, *number, cause);
@@ -58,7 +62,14 @@ const LAST: usize = 3;
 
 /// `Job finished with exit code 1 at: Tue`: a shell's code of a signal is 128 and that.
 fn told_code(text: &str) -> Option<i64> {
-    const WORDS: &[&str] = &["exit code ", "exit code: ", "exit status ", "exit status: ", "exited with code "];
+    const WORDS: &[&str] = &[
+        "exit code ",
+        "exit code: ",
+        "exit status ",
+        "exit status: ",
+        "exited with code ",
+        "exited with non-zero status ",
+    ];
     let code = WORDS.iter().find_map(|words| integer_after(text, words)).filter(|code| *code < 256)?;
     let code = i64::try_from(code).ok()?;
     Some(if (129..=192).contains(&code) { 128 - code } else { code })

@@ -13,10 +13,12 @@ fn stated(class: Class) -> Option<Reading> {
 pub(super) const SLURM: Signature = Signature {
     name: "slurm_cancelled",
     needles: &[" CANCELLED AT "],
-    also: &["error: *** ", "slurmstepd: *** "],
+    also: &["error: *** ", "slurmstepd: *** ", "]: *** "],
     follow: 0,
     read: |text| {
-        let is_said = ["error: *** ", "slurmstepd: *** "].iter().any(|head| has_phrase(text, head));
+        // SLURM's daemon before 14.
+        let of_daemon = text.starts_with("slurmd[") && has_phrase(text, "]: *** ");
+        let is_said = of_daemon || ["error: *** ", "slurmstepd: *** "].iter().any(|head| has_phrase(text, head));
         if !is_said || !text.trim_end_matches(' ').ends_with("***") || super::is_talk(text) {
             return None;
         }

@@ -9,6 +9,8 @@ use crate::text::{find_phrase, has_phrase, integer_after, text_after};
 
 /// Lines that belong to a frame: itself, its code, the marks below.
 const OF_A_FRAME: u64 = 2;
+/// Lines of what an exception says below its own.
+const MORE: usize = 4;
 /// Lines of frames below `in user code:`.
 const USER_CODE: usize = 200;
 
@@ -192,6 +194,10 @@ impl Open {
             let message = &mut ended.exception.message;
             *message = format!("{message} {}", cut_text(&line.text, LONGEST_MESSAGE)).trim().to_owned();
             ended.last_line = number;
+            // DALI names the operator in a line of its own, before what it encountered.
+            if line.text.ends_with(':') && self.lines < MORE {
+                return None;
+            }
         } else if line.text.is_empty() && self.lines < 2 {
             return None;
         }

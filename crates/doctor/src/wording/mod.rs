@@ -48,7 +48,7 @@ pub(crate) fn of_line(text: &str, is_error: bool) -> Option<FailureCause> {
         let rest = small.trim_end_matches(['.', '!', ')']);
         // A sentence of a document begins with it too, and goes on.
         let opens = small.strip_prefix(*word).is_some_and(|after| !after.trim_start().starts_with(char::is_alphabetic));
-        opens || rest.ends_with(*word) || small.contains(&format!(": {word}"))
+        opens || rest.ends_with(*word) || small.contains(&format!(": {word}")) || small.contains(&format!(" {word}, "))
     };
     let is_stated = row.groups.iter().flat_map(|words| *words).any(stated);
     (is_error || is_stated).then(|| row.cause(&small))

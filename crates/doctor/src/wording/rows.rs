@@ -29,6 +29,7 @@ const SHORT: &[&str] = &[
     "insufficient memory",
     "not enough memory",
     "alloc failed",
+    "allocation failed",
     "alloc_failed",
 ];
 const DEVICES: &[&str] =
@@ -48,8 +49,19 @@ const UNCONNECTED: &[&str] = &[
 const RANKS: &[&str] =
     &["c10d", "tcpstore", "rendezvous", "rdzv", "master_addr", "socket.cpp", "etcd", "gloo", "ssh:", "pdsh", "nccl"];
 
+/// What PaddlePaddle says of a signal.
+const OF_THE_SYSTEM: &[&str] = &["` is detected by the operating system"];
+
 /// The precise ones first.
 pub(super) const ROWS: &[Row] = &[
+    raised(Class::Terminated, &[OF_THE_SYSTEM, &["`termination signal"]]),
+    raised(
+        Class::Crash,
+        &[
+            OF_THE_SYSTEM,
+            &["`segmentation fault", "`bus error", "`process abort", "`illegal instr", "`erroneous arith"],
+        ],
+    ),
     raised(Class::KernelLimit, &[&["out of resource"], &["shared memory", "registers", "required:"]]),
     raised(Class::KernelLimit, &[&["invalid configuration argument", "too many resources requested for launch"]]),
     raised(Class::Killed, &[&["killed by signal"], &["signal:killed", "signal: killed"]]),
@@ -334,6 +346,6 @@ pub(super) const ROWS: &[Row] = &[
     ),
     said(Class::Terminated, &[&["sigterm", "signal 15", "signal: 15"]]),
     said(Class::Hangup, &[&["sighup"]]),
-    said(Class::Interrupted, &[&["sigint", "ctrl-c", "ctrl+c"]]),
+    said(Class::Interrupted, &[&["sigint", "ctrl-c", "ctrl+c", "terminated by signal 2"]]),
     raised(Class::Interrupted, &[&["keyboardinterrupt"]]),
 ];

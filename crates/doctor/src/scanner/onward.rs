@@ -1,0 +1,77 @@
+//! What a log's closing lines show of a program that went on after one of them.
+
+use crate::error_words;
+use crate::last_words;
+use crate::line::Line;
+use crate::progress::Progress;
+use crate::text::has_phrase;
+
+/// Ordinary lines after which an exception without a traceback is long past.
+const PAGE: usize = 12;
+
+/// Whether what follows the exception in closing line `at` says that the program went on: it tries again or passes over
+/// it in the next line, its bar gets to the end, or two steps are stated.
+pub(super) fn is_passed_over(closing: &[(Line, u64)], at: usize) -> bool {
+    const HANDLED: &[&str] = &["etry", "rying again", "kipping", "alling back", "fallback"];
+    let next = at.checked_sub(1).and_then(|next| closing.get(next));
+    let is_handled = next.is_some_and(|(line, _)| HANDLED.iter().any(|words| has_phrase(&line.text, words)));
+    let steps = closing.iter().take(at).filter_map(|(line, number)| Progress::of_line(&line.text, *number, line.rank));
+    let (mut count, mut is_full) = (0, false);
+    for step in steps {
+        count += 1;
+        is_full |= step.of == Some(step.step);
+    }
+    // A shell's or an installer's `Error: ` ends no program that is started after it.
+    let is_other = closing.get(at).is_some_and(|(line, _)| line.text.starts_with("Error: "));
+    let runs = is_other && closing.iter().take(at).any(|(line, _)| is_of_python(&line.text));
+    is_handled || is_full || count > 1 || runs
+}
+
+/// Whether a program wrote a page of ordinary lines after the exception in closing line `at`: who states one without a
+/// traceback and ends because of it has no more to say than launchers and shells have.
+pub(super) fn is_long_past(closing: &[(Line, u64)], at: usize) -> bool {
+    let is_ordinary = |(line, _): &&(Line, u64)| {
+        let text = line.text.as_str();
+        line.indent <= 1
+            && line.rank.is_none()
+            && text.starts_with(char::is_alphanumeric)
+            && !error_words::is_noise(text)
+            && !error_words::is_error(text)
+            && !last_words::is_native_frame(text)
+            && !has_phrase(text, "torch.distributed")
+    };
+    closing.iter().take(at).filter(is_ordinary).count() > PAGE
+}
+
+/// Whether the program had told of an error in the same words before closing line `at`, and gone on to tell of others.
+pub(super) fn is_habit(closing: &[(Line, u64)], at: usize) -> bool {
+    let part = closing.get(at).and_then(|(line, _)| error_words::spoken_part(&line.text));
+    let says = |(line, _): &(Line, u64)| part.is_some_and(|part| has_phrase(&line.text, part));
+    closing.iter().skip(at).skip_while(|it| says(it)).any(says)
+}
+
+/// The line up to which steps followed: of two different ones, the first. One alone may be a bar that is drawn once more
+/// when it is closed.
+pub(super) fn trained_up_to(closing: &[(Line, u64)]) -> u64 {
+    let step = |(line, number): &(Line, u64)| Progress::of_line(&line.text, *number, line.rank);
+    let mut steps = closing.iter().filter_map(step);
+    let last = steps.next();
+    let before = last.and_then(|last| steps.find(|step| step.step != last.step && step.is_epoch == last.is_epoch));
+    before.map_or(0, |step| step.line)
+}
+
+/// Whether a program in Python writes it that runs: a bar that is full, a warning other than of its end.
+fn is_of_python(text: &str) -> bool {
+    has_phrase(text, "100%|") || (has_phrase(text, "Warning: ") && !has_phrase(text, "resource_tracker"))
+}
+
+/// Whether a program, not a launcher that ends others, writes after the closing line `at`.
+pub(super) fn goes_on(closing: &[(Line, u64)], at: usize) -> bool {
+    let lives = |(line, number): &(Line, u64)| {
+        let launcher = has_phrase(&line.text, "[launch.py") || has_phrase(&line.text, "[runner.py");
+        (has_phrase(&line.text, "INFO") && !launcher)
+            || is_of_python(&line.text)
+            || Progress::of_line(&line.text, *number, None).is_some()
+    };
+    closing.iter().take(at).any(lives)
+}
