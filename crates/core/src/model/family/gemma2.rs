@@ -13,9 +13,9 @@ use crate::op::liger_rope;
 use crate::tensor::Tensor;
 
 use super::decoder::{DecoderConfig, DecoderDefaults};
+use super::gated_mlp::DecoderMlp;
 use super::gemma_config::GemmaConfig;
 use super::layer::{DecoderLayer, LayerCall, call_layer};
-use super::llama::DecoderMlp;
 use super::{Family, ForwardCall, Model, ModelOutput, RunOptions};
 
 pub(crate) const FAMILY: Family = Family { model_types: &["gemma2"], build };
@@ -365,7 +365,7 @@ impl Model for GemmaForCausalLm {
             None => logits,
         };
         let HeadOutput { loss, logits } = self.lm_head.forward(&hidden_states, &call.head(), cap_logits);
-        ModelOutput { loss, logits, cache: call.cache.clone(), router: None }
+        ModelOutput { loss, logits, cache: call.cache.clone(), router: None, image_hidden_states: None }
     }
 
     fn hidden_states(&self, call: &ForwardCall) -> Tensor {
