@@ -5,12 +5,13 @@
 
 Sizes are drawn where nothing is round: odd vocabularies, few heads, every switch once. crates/core/tests/parameters.rs counts the same.
 """
+import copy
 import json
 import sys
 
 import torch
 import transformers
-from transformers import (AutoConfig, AutoModelForCausalLM, AutoModelForImageClassification, AutoModelForMaskedLM,
+from transformers import (AutoConfig, AutoModelForCausalLM, AutoModelForImageClassification, AutoModelForImageTextToText, AutoModelForMaskedLM,
                           AutoModelForSequenceClassification, AutoModelForTokenClassification)
 
 ODD = dict(vocab_size=1009, hidden_size=144, intermediate_size=331, num_hidden_layers=3, num_attention_heads=6, max_position_embeddings=77)
@@ -85,6 +86,23 @@ FAMILIES = {
 }
 
 
+#: Multimodal models are counted whole: their odd configs have an odd tower in front of an odd language model.
+TEXT = dict(ODD, model_type="llama", pad_token_id=None)
+CLIP = dict(PIXELS, intermediate_size=331)
+MROPE = dict(GROUPED, pad_token_id=None, rope_parameters={"rope_type": "default", "mrope_section": [4, 4, 4]})
+WINDOWS = dict(hidden_size=96, intermediate_size=131, depth=3, num_heads=4, out_hidden_size=144)
+TOWERS = {
+    "llava": [dict(text_config=TEXT, vision_config=CLIP),
+              dict(text_config=dict(GROUPED, model_type="qwen2", pad_token_id=None), vision_config=dict(CLIP, num_channels=1), multimodal_projector_bias=False),
+              dict(text_config=TEXT, vision_config=CLIP, vision_feature_layer=[-2, -1], tie_word_embeddings=True)],
+    "qwen2_5_vl": [dict(text_config=MROPE, vision_config=WINDOWS), dict(text_config=MROPE, vision_config=dict(WINDOWS, patch_size=10, temporal_patch_size=3)),
+                   dict(text_config=MROPE, vision_config=dict(WINDOWS, spatial_merge_size=1, in_channels=1), tie_word_embeddings=True)],
+    "qwen2_vl": [dict(text_config=MROPE, vision_config=dict(depth=3, embed_dim=96, num_heads=4, hidden_size=144)),
+                 dict(text_config=MROPE, vision_config=dict(depth=2, embed_dim=96, num_heads=2, hidden_size=144, mlp_ratio=3, patch_size=10)),
+                 dict(text_config=MROPE, vision_config=dict(depth=3, embed_dim=96, num_heads=4, hidden_size=144, spatial_merge_size=1), tie_word_embeddings=True)],
+}
+
+
 def kind(model_type, fields):
     """What builds it: an encoder's head is that of the class that its config names."""
     named = fields.get("architectures", [""])[0]
@@ -94,6 +112,8 @@ def kind(model_type, fields):
         return AutoModelForTokenClassification
     if model_type in IMAGES:
         return AutoModelForImageClassification
+    if model_type in TOWERS:
+        return AutoModelForImageTextToText
     return AutoModelForMaskedLM if model_type in ENCODERS else AutoModelForCausalLM
 
 
@@ -108,6 +128,9 @@ def rows():
         padding = {} if model_type in ENCODERS | IMAGES else {"pad_token_id": None}
         for fields in [{}, *[{**fields, **padding} for fields in odd]]:
             yield {"model_type": model_type, "config": fields, "parameters": count(model_type, fields)}
+    for model_type, odd in TOWERS.items():
+        for fields in [{"text_config": {}}, *odd]:
+            yield {"model_type": model_type, "config": fields, "parameters": count(model_type, copy.deepcopy(fields))}
 
 
 def main():

@@ -29,6 +29,16 @@ seq_len = 64
 gpu = "h100"
 "#;
 
+const QWEN_VL: &str = r#"framework = "loop"
+use_cache = false
+seq_len = 64
+gpu = "h100"
+[model]
+model_type = "qwen2_vl"
+text_config = { num_hidden_layers = 2, hidden_size = 64, intermediate_size = 160, num_attention_heads = 4, num_key_value_heads = 4, vocab_size = 500, rope_parameters = { rope_type = "default", mrope_section = [2, 3, 3] } }
+vision_config = { depth = 2, embed_dim = 64, num_heads = 4, hidden_size = 64 }
+"#;
+
 fn job(file: &str, assignments: &[&str]) -> JobSpec {
     let overrides: Vec<_> = assignments.iter().map(|text| Override::assignment(text).unwrap()).collect();
     JobSource::from_file("job.toml", file)
@@ -105,6 +115,7 @@ const JUDGE: &[&str] = &["judge.model=distilgpt2"];
 const QLORA: &[&str] = &["lora.r=8", "quantization=nf4", "precision=bf16"];
 const QLORA_OF_EXPERTS: &[&str] =
     &["lora.r=8", "lora.targets=q_proj", "quantization=nf4", "precision=bf16", "prepare_for_kbit_training=false"];
+const ONE_IMAGE: &[&str] = &["images_per_row=1", "image_size=56"];
 const FSDP2: &[&str] = &["parallel=fsdp2"];
 
 /// Rows of: the key, the job, what both sides set, the value that must change the trace.
@@ -113,6 +124,10 @@ const TRACES: &[(&str, &str, &[&str], &str)] = &[
     ("padded", GPT2, &[], "padded=true"),
     ("padded", LLAMA, &["framework=trainer"], "padded=true"),
     ("padded", LLAMA, &["task=generate", "max_new_tokens=4"], "padded=true"),
+    ("images_per_row", QWEN_VL, ONE_IMAGE, "images_per_row=2"),
+    ("image_size", QWEN_VL, ONE_IMAGE, "image_size=56x112"),
+    ("freeze_vision_tower", QWEN_VL, ONE_IMAGE, "freeze_vision_tower=true"),
+    ("freeze_multi_modal_projector", QWEN_VL, ONE_IMAGE, "freeze_multi_modal_projector=true"),
     ("padding_free", LLAMA, &["framework=trl", "micro_batch_size=2"], "padding_free=true"),
     ("seq_len_start", SMALL_GPT, &["num_train_epochs=3"], "seq_len_start=16"),
     ("task", LLAMA, &[], "task=inference_forward"),
@@ -266,6 +281,36 @@ const WITHOUT_PREFETCH: &[&str] = &[
     "deepspeed.prefetch_bucket_size=0",
     "deepspeed.max_reuse_distance=0",
 ];
+
+#[test]
+fn images_of_rows_bring_their_tower() {
+    let seen = |changes: &[&str]| simulate(&job(QWEN_VL, changes)).unwrap().parameter_count;
+    assert!(seen(&[]) < seen(ONE_IMAGE));
+    assert_eq!(seen(ONE_IMAGE), seen(&["images_per_row=2", "image_size=56"]));
+    assert!(
+        trace(QWEN_VL, ONE_IMAGE) != trace(QWEN_VL, &["images_per_row=2", "image_size=56"]),
+        "images_per_row is ignored"
+    );
+    let refused = |changes: &[&str]| {
+        let overrides: Vec<_> = changes.iter().map(|text| Override::assignment(text).unwrap()).collect();
+        let resolved = JobSource::from_file("job.toml", QWEN_VL).resolve(&overrides);
+        resolved.map_or_else(
+            |error| error.problem.clone(),
+            |resolved| simulate(&resolved.job).err().map_or(String::new(), |error| error.to_string()),
+        )
+    };
+    for (changes, problem) in [
+        (&["images_per_row=1"][..], "`image_size`: is missing"),
+        (&["image_size=56"], "rows have no images"),
+        (&["images_per_row=40", "image_size=56"], "an image of 56 by 56 pixels is 4 tokens, and rows have 64"),
+        (&["images_per_row=1", "image_size=56", "world_size=2"], "more than one GPU is not simulated with images"),
+        (&["images_per_row=1", "image_size=56", "use_liger_kernel=true"], "not known with Liger's kernels"),
+        (&["images_per_row=1", "image_size=56", "task=generate"], "not simulated with images"),
+    ] {
+        let said = refused(changes);
+        assert!(said.contains(problem), "{changes:?}: {said}");
+    }
+}
 
 #[test]
 fn every_key_changes_the_trace() {

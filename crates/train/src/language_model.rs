@@ -110,6 +110,10 @@ impl LanguageModel {
         if model_type == AGI2 {
             return Ok(());
         }
+        if job.model.beside.vision.is_some() {
+            let problem = "rows with images are not trained here".to_owned();
+            return Err(refused_job(problem, "run your own script with `tonnage run -- python ...`"));
+        }
         if family_of(job).is_none() || is_only_simulated(model_type) {
             let all = LANGUAGE_MODELS.iter().flat_map(|family| family.model_types).copied();
             let known: Vec<&str> = all.filter(|name| !is_only_simulated(name)).collect();
@@ -163,7 +167,8 @@ impl LanguageModel {
         let context = Context::new(torch, device);
         let checkpointing = job.gradient_checkpointing == CheckpointPolicy::EveryLayer;
         let builder = Builder::new(&context, job.precision.weight_dtype(), job.lora.clone(), checkpointing);
-        let options = RunOptions { attention: job.attention, mode: builder.mode(), frozen_base: job.lora.is_some() };
+        let options =
+            RunOptions { attention: job.attention, mode: builder.mode(), frozen_base: job.lora.is_some(), tower: None };
         let model = caught(|| match family_of(job) {
             Some(family) => (family.build)(&job.model, &builder, &options).map(Form::LanguageModel),
             None => {
@@ -266,6 +271,7 @@ impl LanguageModel {
                 cache: call.cache.map(Cache::shared),
                 logits_to_keep: call.logits_to_keep,
                 fused_loss: false,
+                images: None,
             });
             let [loss, logits] = [output.loss, output.logits].map(|tensor| tensor.map(|tensor| tensor.inner().clone()));
             Output { loss, logits }

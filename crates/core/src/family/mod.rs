@@ -6,6 +6,7 @@ mod activations;
 mod class_head;
 mod generic;
 mod hrm;
+mod vision;
 
 use crate::building::{BuildError, Builder};
 use crate::job::{JobError, JobSpec, ModelSpec};
@@ -48,7 +49,13 @@ impl Family {
         options: &RunOptions,
     ) -> Result<Box<dyn Model>, BuildError> {
         match self.build {
-            Build::LanguageModel(build) => class_head::build_with_head(build, model, at, options),
+            Build::LanguageModel(build) => match vision::tower_of(model)? {
+                None => class_head::build_with_head(build, model, at, options),
+                tower => {
+                    let build = vision::language_model_of(model).unwrap_or(build);
+                    class_head::build_with_head(build, model, at, &RunOptions { tower, ..options.clone() })
+                }
+            },
             Build::Hrm(_) | Build::Agi2(_) => {
                 let problem = format!("`{}` runs in its own training loop only", model.model_type);
                 Err(JobError::new(problem).hint("choose a language model of transformers").into())
@@ -62,7 +69,7 @@ const OWN_LOOPS: &[Family] = &[Family { model_types: &[AGI2], build: Build::Agi2
 
 fn build_agi2(job: &JobSpec, at: &Builder) -> Result<Agi2Model, BuildError> {
     bound_activations(job)?;
-    let options = RunOptions { attention: job.attention, mode: at.mode(), frozen_base: false };
+    let options = RunOptions { attention: job.attention, mode: at.mode(), frozen_base: false, tower: None };
     agi2::build(&job.model.config, job.seq_len, at, &options)
 }
 
@@ -115,7 +122,7 @@ mod tests {
             build(&JobSpec { model: model.clone(), micro_batch_size: 1, seq_len: 1, ..puzzle() }, &builder)?;
             return Ok(builder.parameter_count());
         }
-        let options = RunOptions { attention: Attention::Sdpa, mode: builder.mode(), frozen_base: false };
+        let options = RunOptions { attention: Attention::Sdpa, mode: builder.mode(), frozen_base: false, tower: None };
         family.build_language_model(model, &builder, &options)?;
         Ok(builder.parameter_count())
     }

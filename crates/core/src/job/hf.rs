@@ -9,7 +9,7 @@ use super::architecture::{Architecture, OuterTie, by_keys, find_architecture, re
 use super::error::REHEARSE;
 use super::{Beside, Fields, Head, JobError, ModelSpec, Place};
 use crate::limit::CONFIG_BYTES;
-use crate::model_type::{ModelKind, canonical_name, is_mirrored, known_model_types};
+use crate::model_type::{ModelKind, canonical_name, is_mirrored, known_model_types, text_type};
 use crate::printable::printable;
 
 /// A model as its config describes it, with what the config says beside the shapes.
@@ -89,7 +89,8 @@ fn text_model(name: &str, outer_type: &str, outer: &Fields, tie: OuterTie) -> Re
             .collect(),
         _ => return Err(refused_type(outer_type, "it is multimodal, and its config has no `text_config` to read")),
     };
-    text.entry("model_type").or_insert_with(|| format!("{outer_type}_text").into());
+    text.entry("model_type")
+        .or_insert_with(|| text_type(outer_type).map_or_else(|| format!("{outer_type}_text"), str::to_owned).into());
     // One level only: a text_config inside a text_config is no published form.
     text.remove("text_config");
     if let Some(architectures) = outer.get("architectures") {

@@ -24,8 +24,8 @@ impl Image {
     pub(super) fn read(fields: &Fields, default: ImageSizes) -> Result<Self, FieldError> {
         let image = Self {
             channels: fields.bounded("num_channels", 3, MAX_CHANNELS)?,
-            sides: sides(fields, "image_size", default.image)?,
-            patch: sides(fields, "patch_size", default.patch)?,
+            sides: sides_of(fields, "image_size", default.image)?,
+            patch: sides_of(fields, "patch_size", default.patch)?,
         };
         if image.patches() == 0 {
             let problem = format!("a patch of {:?} pixels is larger than the image of {:?}", image.patch, image.sides);
@@ -51,7 +51,7 @@ impl Image {
 }
 
 /// Height and width, of which configs say both or one for both.
-fn sides(fields: &Fields, key: &str, default: u64) -> Result<[u64; 2], FieldError> {
+pub(super) fn sides_of(fields: &Fields, key: &str, default: u64) -> Result<[u64; 2], FieldError> {
     let Some(Value::Array(both)) = fields.get(key) else {
         return fields.bounded(key, default, MAX_SIDE).map(|side| [side, side]);
     };

@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 
 use super::{
     FieldError, Fields, Framework, Image, LeftOpen, Parallel, QuantizationSpec, RowGrowth, RunSpec, Task,
-    TransformersVersion,
+    TransformersVersion, Vision,
 };
 use crate::alloc::AllocatorConfig;
 use crate::dtype::DType;
@@ -196,12 +196,14 @@ pub struct ModelSpec {
 }
 
 /// What is known of a model beside the config of the part that is simulated.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq)]
 pub struct Beside {
     /// Parameters that somebody else counted, to hold the simulated count against.
     pub counted: Option<Counted>,
     /// The part of a multimodal model that is not simulated.
     pub left_out: Option<LeftOut>,
+    /// Its tower, where it is simulated.
+    pub vision: Option<Vision>,
     /// What stands on it.
     pub head: Head,
 }
@@ -251,12 +253,14 @@ pub struct Counted {
 }
 
 /// What of a multimodal model is not simulated.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq)]
 pub struct LeftOut {
     /// The multimodal model's type.
     pub model_type: String,
     /// At least so many parameters, as far as the config tells.
     pub parameters: Option<u64>,
+    /// The whole config.
+    pub config: Fields,
 }
 
 impl ModelSpec {

@@ -38,6 +38,7 @@ mod swarm_training;
 mod task;
 mod training;
 mod transformers;
+mod vision;
 pub mod words;
 
 pub use architecture::{Architecture, Refused, find_architecture, generic_model_types};
@@ -80,3 +81,5 @@ pub use training::{DataSpec, GenerationSpec, Init, LearningRateSchedule, Trainin
 pub use transformers::{
     CausalLoss, ModelingFile, NextTokenLogits, RotaryPlace, SdpaForm, TransformersError, TransformersVersion,
 };
+pub use vision::Vision;
+pub(crate) use vision::{PatchGrid, VisionTensor, read_image_size};

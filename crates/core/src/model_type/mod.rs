@@ -5,9 +5,11 @@
 
 mod rows;
 mod stand_ins;
+mod vision;
 
 use rows::ROWS;
 use stand_ins::STAND_INS;
+pub(crate) use vision::{ImageForm, default_tower, text_type, vision_form, with_towers};
 
 pub use rows::AGI2;
 pub use rows::HRM;

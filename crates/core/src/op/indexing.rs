@@ -3,7 +3,8 @@
 
 use super::create::full;
 use super::scratch::indexing::{
-    Mask, index_by_mask, index_put_accumulate, index_put_by_mask, masked_scatter, nonzero, nonzero_static,
+    Mask, index_by_mask, index_put_accumulate, index_put_by_mask, index_put_of_host, masked_scatter,
+    masked_scatter_spread, nonzero, nonzero_static, select_by_spread_mask,
 };
 use super::scratch::{DeviceSteps, contiguous, run_steps};
 use crate::dtype::DType;
@@ -70,6 +71,47 @@ impl Tensor {
 }
 
 impl Tensor {
+    /// `masked_scatter(self, mask, source)` with a mask of [rows, tokens, 1], which is spread over the last dimension: `source` has as
+    /// many elements as that makes true.
+    pub(crate) fn masked_scatter_tokens(&self, mask: &Tensor, source: &Tensor) -> Tensor {
+        let node = NodeBuilder::new("MaskedScatterBackward0", [self, source]);
+        let saved_mask = node.save(mask);
+        let needs = [0, 1].map(|at| node.needs(at));
+        let steps = masked_scatter_spread(self.numel(), self.dtype().size());
+        let describe = |_| contiguous(*self.sizes(), self.dtype());
+        let out = run_steps(self.context(), "masked_scatter.default", &steps, describe).take(0);
+        let from = *source.sizes();
+        node.finish(out, move |grad| {
+            let _mask = saved_mask.unpack();
+            let of_self = needs[0].then(|| grad.unary("masked_fill.Scalar", grad.dtype()));
+            let of_source = needs[1].then(|| {
+                let mask = Mask { elements: grad.numel(), dims: grad.sizes().len() as u64, found: from.numel() };
+                let bytes = from.numel() * grad.dtype().size();
+                let steps = DeviceSteps::new(grad.context(), |device| select_by_spread_mask(mask, bytes, device));
+                let op = "masked_scatter_backward.default";
+                steps.run(grad.context(), op, |_| contiguous(from, grad.dtype())).take(0)
+            });
+            gradients![of_self, of_source]
+        })
+    }
+
+    /// `self[index]` by a list of places that lies in the host's memory and is copied to the device for it, and again in backward.
+    pub(crate) fn rows_of_host_index(&self) -> Tensor {
+        let node = NodeBuilder::new("IndexBackward0", [self]);
+        let (op, count) = ("index.Tensor", self.size(0));
+        let out = {
+            let _index = Tensor::scratch(self.context(), op, count * DType::Int64.size());
+            Tensor::empty(self.context(), op, *self.sizes(), self.dtype())
+        };
+        let from = *self.sizes();
+        node.finish(out, move |grad| {
+            let into = full(grad.context(), "new_zeros.default", &from, grad.dtype());
+            let steps = DeviceSteps::new(grad.context(), |device| index_put_of_host(count, device));
+            steps.run(grad.context(), "index_put.default", |_| contiguous(from, grad.dtype()));
+            gradients![into]
+        })
+    }
+
     /// `self[i, j]`: what the leading dimensions hold at so many places, an index of each dimension.
     pub(crate) fn at_places(&self, indices: &[&Tensor]) -> Tensor {
         let dims = indices.len();

@@ -166,6 +166,17 @@ impl Tensor {
         })
     }
 
+    /// `self.split(lengths, dim=at)`, with gradients as those of [`Self::split_at`].
+    pub(crate) fn split_lengths(&self, at: usize, lengths: &[u64]) -> Vec<Tensor> {
+        let node = NodeBuilder::new("SplitWithSizesBackward0", [self]);
+        let (from, dtype) = (*self.sizes(), self.dtype());
+        let parts = lengths.iter().map(|length| self.narrow_any(at, *length)).collect();
+        node.finish_list(parts, move |grads| {
+            let some = grads.iter().flatten().next();
+            gradients![some.map(|grad| Tensor::empty(grad.context(), "cat.default", from, dtype))]
+        })
+    }
+
     /// `self.split(size, dim=-1)` into `N` parts; their gradients are joined by `cat`, zeros where there is none.
     pub fn split_last<const N: usize>(&self) -> [Tensor; N] {
         self.split(self.sizes().len() - 1)

@@ -36,7 +36,13 @@ impl Wrapper for PipelineStage {
         if self.is_last {
             return self.model.forward(call);
         }
-        ModelOutput { loss: Some(self.model.hidden_states(call)), logits: None, cache: None, router: None }
+        ModelOutput {
+            loss: Some(self.model.hidden_states(call)),
+            logits: None,
+            cache: None,
+            router: None,
+            image_hidden_states: None,
+        }
     }
 
     fn new_cache(&self) -> Rc<KvCache> {

@@ -7,7 +7,7 @@ use std::rc::Rc;
 use crate::building::Builder;
 use crate::dtype::DType;
 use crate::job::{Attention, CheckpointPolicy, Framework, JobSpec, LossKernel, Strategy, Task};
-use crate::model::family::{ForwardCall, ModelOutput};
+use crate::model::family::{ForwardCall, Images, ModelOutput};
 use crate::op::{TokenOutputs, UNTOLD, full, number_from_host};
 use crate::parallel::{Loaded, Wrapper};
 use crate::tensor::{Context, Tensor};
@@ -15,7 +15,7 @@ use crate::trace::Category;
 
 use super::fused_head::{FusedCall, RouterCall, log_router_loss};
 use super::gathered::{Processes, sum_all};
-use super::inputs::{labels, main_input, row_numbers};
+use super::inputs::{labels, main_input, renew_images, row_numbers};
 use super::liger::apply_liger_kernels;
 use super::repetition::Repetition;
 use super::train::caches_keys;
@@ -48,6 +48,9 @@ pub(crate) fn training_loop(job: &JobSpec) -> TrainingLoop {
     };
     if is_trl && job.task != Task::CausalLm {
         return TrainingLoop::PlainFor("SFTTrainer trains next tokens alone");
+    }
+    if job.model.beside.vision.is_some() {
+        return TrainingLoop::PlainFor("the trainer's own loop was not measured with images");
     }
     if !job.train_mode {
         return TrainingLoop::PlainFor("a Trainer's model is always in training mode");
@@ -122,6 +125,7 @@ struct Inputs {
     input_ids: Tensor,
     labels: Tensor,
     rows: Rows,
+    images: Option<Images>,
 }
 
 /// How it says where rows end.
@@ -206,11 +210,14 @@ impl FineTune<'_> {
         if self.job.task == Task::ImageClassification {
             let pixel_values = main_input(self.job, self.context, rows);
             let labels = labels(self.context, &self.job.task, sizes);
-            return Inputs { input_ids: pixel_values, labels, rows: Rows::Whole };
+            return Inputs { input_ids: pixel_values, labels, rows: Rows::Whole, images: None };
         }
         let ids = || full(self.context, "_to_copy.default", &sizes, DType::Int64);
         let (input_ids, attention_mask) = (ids(), ids());
-        Inputs { input_ids, labels: labels(self.context, &self.job.task, sizes), rows: Rows::Padded { attention_mask } }
+        let mut images = None;
+        renew_images(self.job, self.context, rows, &mut images);
+        let labels = labels(self.context, &self.job.task, sizes);
+        Inputs { input_ids, labels, rows: Rows::Padded { attention_mask }, images }
     }
 
     /// One row a sequence: with more of them the boundaries take a few bytes more.
@@ -223,7 +230,7 @@ impl FineTune<'_> {
         let cu_seq_lens = || moved(&[rows.saturating_add(1)], DType::Int32);
         let (cu_seq_lens_q, cu_seq_lens_k, seq_idx) = (cu_seq_lens(), cu_seq_lens(), moved(&sizes, DType::Int32));
         let rows = Rows::EndToEnd { position_ids, _boundaries: [cu_seq_lens_q, cu_seq_lens_k, seq_idx] };
-        Inputs { input_ids, labels, rows }
+        Inputs { input_ids, labels, rows, images: None }
     }
 
     /// `sum(labels[..., 1:].ne(-100).sum() for ...)`, of all labels where none is shifted.
@@ -276,6 +283,7 @@ impl FineTune<'_> {
             cache: self.wrapper().filter(|_| caches).map(Wrapper::new_cache),
             logits_to_keep: self.job.logits.logits_to_keep,
             fused_loss: self.job.logits.loss == LossKernel::Liger,
+            images: inputs.images.as_ref(),
         })?;
         let loss = match self.job.task {
             // Its own loss is a mean, whatever it is told.

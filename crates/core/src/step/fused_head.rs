@@ -86,6 +86,7 @@ pub(super) fn fused_forward(model: &Prepared, call: &FusedCall) -> FusedCausalLm
         cache: None,
         logits_to_keep: None,
         fused_loss: false,
+        images: None,
     });
     let router_logits = router.as_ref().map(|router| router.take_logits());
     let mut hidden_states = last_hidden_state.slice_any(1, tokens);

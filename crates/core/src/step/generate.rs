@@ -140,6 +140,7 @@ fn forward(model: &dyn Model, inputs: &ModelInputs, cache: &Rc<KvCache>) -> Mode
         cache: Some(Rc::clone(cache)),
         logits_to_keep: Some(1),
         fused_loss: false,
+        images: None,
     })
 }
 

@@ -3,23 +3,26 @@
 use std::rc::Rc;
 
 use crate::job::JobSpec;
-use crate::model::family::{ForwardCall, Model, ModelOutput};
+use crate::model::family::{ForwardCall, Images, Model, ModelOutput};
 use crate::tensor::{Context, Tensor};
 use crate::trace::{Category, PhaseKind};
 
 use super::generate::{self, GenerateCall, GenerationConfig, SpecialTokens};
-use super::inputs::{attention_mask, input_ids, main_input};
+use super::inputs::{attention_mask, input_ids, main_input, renew_images};
 
 /// Forward passes this many times: the second shows what the first leaves behind.
 const PASSES: u32 = 2;
 
 pub(super) fn inference_forward(job: &JobSpec, context: &Rc<Context>, model: &dyn Model) {
     let mut batch: Option<Batch> = None;
+    let mut images = None;
     for pass in 1..=PASSES {
         context.begin_step(pass);
         context.phase(PhaseKind::Input);
         let input_ids = main_input(job, context, job.micro_batch_size);
-        let of_pass = Batch { input_ids, attention_mask: attention_mask(job, context, job.micro_batch_size) };
+        let attention_mask = attention_mask(job, context, job.micro_batch_size);
+        renew_images(job, context, job.micro_batch_size, &mut images);
+        let of_pass = Batch { input_ids, attention_mask, images: images.clone() };
         batch = Some(of_pass.clone());
         context.phase(PhaseKind::Forward);
         let output = forward(job, context, model, &of_pass);
@@ -37,6 +40,7 @@ pub(super) fn inference_forward(job: &JobSpec, context: &Rc<Context>, model: &dy
 struct Batch {
     input_ids: Tensor,
     attention_mask: Option<Tensor>,
+    images: Option<Images>,
 }
 
 fn forward(job: &JobSpec, context: &Rc<Context>, model: &dyn Model, batch: &Batch) -> ModelOutput {
@@ -51,6 +55,7 @@ fn forward(job: &JobSpec, context: &Rc<Context>, model: &dyn Model, batch: &Batc
         cache: job.use_cache.then(|| model.new_cache()),
         logits_to_keep: job.logits.logits_to_keep,
         fused_loss: false,
+        images: batch.images.as_ref(),
     })
 }
 

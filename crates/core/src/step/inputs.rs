@@ -3,7 +3,8 @@
 use std::rc::Rc;
 
 use crate::dtype::DType;
-use crate::job::{JobSpec, ModelSpec, Task};
+use crate::job::{JobSpec, ModelSpec, Task, VisionTensor};
+use crate::model::family::Images;
 use crate::op::full;
 use crate::tensor::{Context, Tensor};
 use crate::trace::Category;
@@ -25,6 +26,23 @@ pub(super) fn main_input(job: &JobSpec, context: &Rc<Context>, rows: u64) -> Ten
     let _category = context.enter_category(Category::Input);
     let sizes = [rows, image.channels, image.sides[0], image.sides[1]];
     full(context, "_to_copy.default", &sizes, DType::Float32)
+}
+
+/// What a processor makes of the images of so many rows, each tensor in the place of the batch's before.
+pub(super) fn renew_images(job: &JobSpec, context: &Rc<Context>, rows: u64, images: &mut Option<Images>) {
+    let Some(vision) = &job.model.beside.vision else { return };
+    let _category = context.enter_category(Category::Input);
+    for input in vision.inputs(rows, job.seq_len).unwrap_or_default() {
+        let moved = full(context, "_to_copy.default", &input.sizes, input.dtype);
+        let images = images.get_or_insert_default();
+        let place = match input.what {
+            VisionTensor::PixelValues => &mut images.pixel_values,
+            VisionTensor::Grid => &mut images.grid_thw,
+            VisionTensor::TokenTypes => &mut images.token_types,
+        };
+        let before = place.replace(moved);
+        drop(before);
+    }
 }
 
 /// The mask of a plain loop, which passes one where rows are padded.

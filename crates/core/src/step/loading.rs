@@ -58,7 +58,7 @@ pub(super) fn warm_up(
     elsewhere.install_transformers(job.transformers);
     let builder = Builder::new(&elsewhere, dtype, None, Mode::new(false, CheckpointPolicy::Off));
     let builder = quantized(builder, job).prepared(false);
-    let options = RunOptions { attention: job.attention, mode: builder.mode(), frozen_base: false };
+    let options = RunOptions { attention: job.attention, mode: builder.mode(), frozen_base: false, tower: None };
     family.build_language_model(model, &builder, &options)?;
     let bytes: u64 = builder.parameters().iter().map(Tensor::bytes).sum();
     // TRL loads with device_map="auto" (trainer/utils.py, `create_model_from_path`): accelerate first asks each device how much it

@@ -72,7 +72,7 @@ pub(super) fn load_model(
     if kind.by_trainer && loading::is_by_device_map(job) {
         loading::warm_up(job, context, (model, family), kind.dtype)?;
     }
-    let options = RunOptions { attention: job.attention, mode: builder.mode(), frozen_base: false };
+    let options = RunOptions { attention: job.attention, mode: builder.mode(), frozen_base: false, tower: None };
     let built = family.build_language_model(model, &builder, &options)?;
     if patches_layers(job) && model.model_type == job.model.model_type {
         builder.mode().apply_liger_kernels(LigerKernels::Rope);
@@ -90,7 +90,7 @@ pub fn parameter_count(model: &ModelSpec) -> Result<u64, SimulateError> {
     let context = Context::new(Device { compute_capability: (8, 0), multiprocessors: 108 });
     let mode = Mode::new(false, CheckpointPolicy::Off);
     let builder = Builder::new(&context, DType::Bfloat16, None, mode);
-    let options = RunOptions { attention: Attention::Sdpa, mode: builder.mode(), frozen_base: false };
+    let options = RunOptions { attention: Attention::Sdpa, mode: builder.mode(), frozen_base: false, tower: None };
     family::find_family(&model.model_type)?.build_language_model(model, &builder, &options)?;
     Ok(builder.parameter_count())
 }

@@ -94,6 +94,7 @@ impl Trainer<'_> {
             cache: None,
             logits_to_keep: None,
             fused_loss: false,
+            images: None,
         })
     }
 

@@ -27,6 +27,7 @@ pub(super) fn convert_outputs_to_fp32(output: &ModelOutput) -> ModelOutput {
         logits: convert(&output.logits),
         cache: output.cache.clone(),
         router: output.router.as_ref().map(|router| router.map(Tensor::float)),
+        image_hidden_states: convert(&output.image_hidden_states),
     }
 }
 

@@ -273,7 +273,8 @@ mod tests {
         let context = Context::new(job.gpu.device());
         let mode = Mode::new(job.train_mode, job.gradient_checkpointing);
         let builder = Builder::new(&context, job.precision.weight_dtype(), job.lora.clone(), mode);
-        let options = RunOptions { attention: job.attention, mode: builder.mode(), frozen_base: job.lora.is_some() };
+        let options =
+            RunOptions { attention: job.attention, mode: builder.mode(), frozen_base: job.lora.is_some(), tower: None };
         let family = family::find_family(&job.model.model_type).unwrap();
         let model = family.build_language_model(&job.model, &builder, &options).unwrap();
         let rebuild = Box::new(|_: &Builder| unreachable!("no wrapper builds the model again"));

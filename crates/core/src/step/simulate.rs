@@ -86,7 +86,8 @@ fn language_model(job: &JobSpec, context: &Rc<Context>, family: Family) -> Resul
     let builder = builder.materialized(job.materialized).sharded(parallel::sharding_of(job));
     let builder = builder.made_in_fp32(parallel::casts_all_weights(job));
     let builder = loading::quantized(builder.loading_by_name(loading::is_by_name(job)), job);
-    let options = RunOptions { attention: job.attention, mode: builder.mode(), frozen_base: job.lora.is_some() };
+    let options =
+        RunOptions { attention: job.attention, mode: builder.mode(), frozen_base: job.lora.is_some(), tower: None };
     let spec = parallel::share_of_rank(job)?;
     if loading::is_by_device_map(job) {
         loading::warm_up(job, context, (&spec, family), job.precision.weight_dtype())?;

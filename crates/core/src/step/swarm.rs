@@ -173,6 +173,7 @@ impl Node<'_> {
             cache: None,
             logits_to_keep: self.swarm.logits_to_keep.then_some(self.swarm.completion_len + 1),
             fused_loss: false,
+            images: None,
         }
     }
 

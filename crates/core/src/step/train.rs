@@ -4,14 +4,14 @@ use std::collections::VecDeque;
 use std::rc::Rc;
 
 use crate::job::{CheckpointPolicy, JobSpec, LossKernel};
-use crate::model::family::{ForwardCall, ModelOutput};
+use crate::model::family::{ForwardCall, Images, ModelOutput};
 use crate::model_type::ModelKind;
 use crate::optimizer::GradScaler;
 use crate::parallel::Wrapper;
 use crate::tensor::{Context, Tensor};
 use crate::trace::PhaseKind;
 
-use super::inputs::{attention_mask, labels, main_input};
+use super::inputs::{attention_mask, labels, main_input, renew_images};
 use super::repeat::{Pass, Passes};
 use super::repetition::Repetition;
 use super::settled::{Piece, Settled};
@@ -22,6 +22,7 @@ struct Variables {
     ids: Option<Tensor>,
     mask: Option<Tensor>,
     labels: Option<Tensor>,
+    images: Option<Images>,
     loss: Option<Tensor>,
     outputs: Option<ModelOutput>,
     /// Losses whose backward has not run, where several passes stand open.
@@ -106,6 +107,8 @@ fn micro_step(
     variables.ids = Some(ids.clone());
     variables.mask = attention_mask(job, context, wrapper.rows(job.micro_batch_size));
     let mask = variables.mask.clone();
+    renew_images(job, context, wrapper.rows(job.micro_batch_size), &mut variables.images);
+    let images = variables.images.clone();
     if job.own_labels || job.task.name().has_classes() {
         variables.labels = Some(labels(context, &job.task, [wrapper.rows(job.micro_batch_size), job.seq_len]));
     }
@@ -124,6 +127,7 @@ fn micro_step(
                 logits_to_keep: job.logits.logits_to_keep,
                 // Liger leaves the model's own loss in place outside training mode.
                 fused_loss: job.logits.loss == LossKernel::Liger && job.train_mode,
+                images: images.as_ref(),
             })
         });
         let mut loss = output.loss.take();
@@ -142,7 +146,17 @@ fn micro_step(
         }
         running.run_part(|| drop(autocast));
     }
-    drop((ids, mask, labels));
+    drop((ids, mask, images, labels));
+    backward_in_turn(running, wrapper, scaler, variables);
+}
+
+/// The backward pass of this loss, or of the oldest one where several passes stand open.
+fn backward_in_turn(
+    running: &mut Pass,
+    wrapper: &dyn Wrapper,
+    scaler: Option<&mut GradScaler>,
+    variables: &mut Variables,
+) {
     if wrapper.in_flight() > 1 {
         variables.open.extend(variables.loss.take());
         let is_full = variables.open.len() as u64 >= wrapper.in_flight();

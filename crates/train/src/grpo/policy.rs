@@ -57,6 +57,7 @@ impl<'a> Policy<'a> {
             logits_to_keep: Some(pass.logits_to_keep),
             num_items_in_batch: None,
             fused_loss: false,
+            images: None,
         });
         drop(autocast);
         let logits = output.logits.unwrap_or_else(|| pass.input_ids.clone());

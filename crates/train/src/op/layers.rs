@@ -67,8 +67,9 @@ impl Tensor {
     }
 
     /// `conv2d(self, weight, bias, stride)`
-    pub(crate) fn conv2d(&self, weight: &Tensor, bias: &Tensor, stride: [u64; 2]) -> Tensor {
-        self.run(operator!("conv2d"), [weight.into(), bias.into(), ints(&stride)])
+    pub(crate) fn conv2d(&self, weight: &Tensor, bias: Option<&Tensor>, stride: [u64; 2]) -> Tensor {
+        let bias = bias.map_or(Argument::None, Argument::from);
+        self.run(operator!("conv2d"), [weight.into(), bias, ints(&stride)])
     }
 
     /// `embedding(self as the weight, ids, padding_idx)`

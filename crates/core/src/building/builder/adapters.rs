@@ -29,7 +29,7 @@ impl Builder {
 
     /// The adapter of this linear layer, if LoRA targets it.
     pub(crate) fn adapter(&self) -> Option<Rc<LoraSpec>> {
-        let lora = self.lora.as_ref()?;
+        let lora = self.lora.as_ref().filter(|_| !self.is_frozen)?;
         let wanted = lora.is_all_linear() || self.is_target(lora);
         if wanted && self.is_replaced {
             self.built.borrow_mut().unadapted.get_or_insert_with(|| self.path.clone());
@@ -68,7 +68,7 @@ impl Builder {
         let ends_with = |target: &String| {
             self.path.strip_suffix(target.as_str()).is_some_and(|rest| rest.is_empty() || rest.ends_with('.'))
         };
-        lora.targets.iter().any(ends_with)
+        !self.is_frozen && lora.targets.iter().any(ends_with)
     }
 
     /// Refuses LoRA targets that no layer answers to, or one that takes no adapter, as peft does.

@@ -99,6 +99,8 @@ pub(crate) struct Builder {
     /// Whether the model is made in fp32, on the host, and its parameters alone are cast there.
     made_in_fp32: bool,
     unit: Option<u32>,
+    /// Whether nothing here is trained, nor gets adapters.
+    is_frozen: bool,
     mode: Rc<Mode>,
     hooks: Rc<ModuleHooks>,
     /// What a replica is made of, in place of new tensors.
@@ -131,6 +133,7 @@ impl Builder {
             adapter_dtype: None,
             made_in_fp32: false,
             unit: None,
+            is_frozen: false,
             mode: Rc::new(mode),
             hooks: Rc::default(),
             replica: None,
@@ -167,6 +170,11 @@ impl Builder {
 
     /// Says that nobody here knows the numbers of something that this key asks for, which takes no other memory.
     pub(crate) fn lack_numbers(&self, _key: &str, _problem: impl FnOnce() -> String) {}
+
+    /// The same place, where nothing is trained if `is_frozen`.
+    pub(crate) fn frozen(&self, is_frozen: bool) -> Self {
+        Self { is_frozen, ..self.clone() }
+    }
 
     /// The builder of a child module.
     pub(crate) fn at(&self, name: &str) -> Self {
@@ -227,7 +235,7 @@ impl Builder {
 
     fn count(&self, tensor: Tensor) -> Tensor {
         self.built.borrow_mut().parameter_count += tensor.numel();
-        self.list(if self.lora.is_some() { tensor } else { tensor.into_parameter() })
+        self.list(if self.lora.is_some() || self.is_frozen { tensor } else { tensor.into_parameter() })
     }
 
     /// Where `model.parameters()` lists the next parameter.

@@ -12,8 +12,8 @@ use of_gpu::{old_gpu, shared_with_host};
 pub(super) use of_host::offloaded;
 use of_model::{
     context_caveat, convolution_caveat, count_caveat, cudnn_caveat, device_caveat, garbage_collection, generic_caveat,
-    judge_caveat, liger_caveat, linear_attention, loop_of_shards, loss_scaling, math_attention, plain_loop,
-    prefers_cudnn, towers_caveat,
+    images_caveat, judge_caveat, liger_caveat, linear_attention, loop_of_shards, loss_scaling, math_attention,
+    plain_loop, prefers_cudnn, towers_caveat,
 };
 pub(super) use of_setup::paged_states;
 use of_setup::{
@@ -103,6 +103,7 @@ pub(super) fn all_caveats(
         liger_caveat(job),
         linear_attention(job),
         convolution_caveat(job, trace),
+        images_caveat(job),
         plain_loop(job, reserved),
         loop_of_shards(job, reserved),
     ];

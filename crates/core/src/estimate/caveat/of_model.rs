@@ -111,6 +111,10 @@ pub(super) fn count_caveat(job: &JobSpec, parameters: u64) -> Option<Caveat> {
 
 /// The allowance is measured; it only holds for a model whose parameters are the right ones.
 pub(super) fn generic_caveat(job: &JobSpec, reserved: u64, parameters: u64) -> Option<Caveat> {
+    // Behind its tower it is mirrored.
+    if job.model.beside.vision.is_some() {
+        return None;
+    }
     let allowance = generic_allowance(&job.model.model_type)?;
     let model_type = &job.model.model_type;
     let checked = job.model.beside.counted.as_ref().is_some_and(|counted| counted.parameters == parameters);
@@ -178,15 +182,41 @@ pub(super) fn linear_attention(job: &JobSpec) -> Option<Caveat> {
 
 /// What cuDNN's kernels may keep beside a convolution's tensors: a copy of each in another layout, as a rehearsal allows for.
 pub(super) fn convolution_caveat(job: &JobSpec, trace: &Trace) -> Option<Caveat> {
-    let image = job.model.image().ok()??;
+    let [patches, numbers, pixels] = convolved(job)?;
     let is_convolved = |allocation: &&Allocation| trace.origins[usize::from(allocation.origin)].op == CONVOLUTION;
     let output = trace.allocations.iter().filter(is_convolved).map(|output| output.bytes).max()?;
-    let patches = job.micro_batch_size.saturating_mul(image.patches()).max(1);
-    let weights = (output / patches).saturating_mul(image.channels * image.patch[0] * image.patch[1]);
-    let input = job.micro_batch_size.saturating_mul(image.numbers()).saturating_mul(4);
+    let weights = (output / patches.max(1)).saturating_mul(numbers);
+    let input = pixels.saturating_mul(4);
     let text = "cuDNN's workspace for the convolution that makes patches of images lies inside PyTorch's allocator and is documented \
                 nowhere: none is counted, and the range allows for one more copy of its input, output and weights";
     Some(Caveat::adding("convolution", text, input.saturating_add(output).saturating_add(weights)))
+}
+
+/// How many patches a pass makes of its images, the numbers of each, and those of all images.
+fn convolved(job: &JobSpec) -> Option<[u64; 3]> {
+    if let Some(vision) = &job.model.beside.vision {
+        let (patches, numbers) = (vision.patches_of(job.micro_batch_size)?, vision.patch_numbers()?);
+        return Some([patches, numbers, patches.saturating_mul(numbers)]);
+    }
+    let image = job.model.image().ok()??;
+    let rows = job.micro_batch_size;
+    let numbers = image.channels * image.patch[0] * image.patch[1];
+    Some([rows.saturating_mul(image.patches()), numbers, rows.saturating_mul(image.numbers())])
+}
+
+/// For which images the answer holds.
+pub(super) fn images_caveat(job: &JobSpec) -> Option<Caveat> {
+    let vision = job.model.beside.vision.as_ref()?;
+    let ([height, width], tokens) = (vision.sides, vision.tokens().ok()?);
+    let size =
+        format!("{} images of {height} by {width} pixels in each row, {tokens} tokens each", vision.images_per_row);
+    let text = match vision.takes_any_size() {
+        true => format!(
+            "the figures are of {size}: larger or more images need more, which max_pixels of the processor bounds"
+        ),
+        false => format!("the figures are of {size}, as the processor resizes all of them"),
+    };
+    Some(Caveat::remark("images", text))
 }
 
 /// Scratch space inside operators was measured on compute capability 8.0 and 9.0 only.

@@ -9,6 +9,7 @@ mod router_loss;
 mod shards;
 mod task;
 pub(super) mod trainer;
+mod vision;
 
 pub(crate) use task::is_hrm;
 pub(super) use task::{
@@ -59,6 +60,7 @@ pub(crate) fn check_possible(job: &JobSpec) -> Result<(), JobError> {
     fits_liger_layers(job)?;
     quantization::check_quantization(job)?;
     router_loss::check_router_loss(job)?;
+    vision::check_vision(job)?;
     fits_lora(job)
 }
 

@@ -12,7 +12,7 @@ pub(super) fn left_out(outer_type: &str, outer: &Fields) -> LeftOut {
     let towers = TOWERS.iter().filter_map(|key| outer.object(key).ok()?);
     let counts: Option<Vec<u64>> = towers.map(|tower| tower_parameters(&tower)).collect();
     let total = counts.unwrap_or_default().iter().fold(0_u64, |sum, count| sum.saturating_add(*count));
-    LeftOut { model_type: outer_type.to_owned(), parameters: (total > 0).then_some(total) }
+    LeftOut { model_type: outer_type.to_owned(), parameters: (total > 0).then_some(total), config: outer.clone() }
 }
 
 /// Parameters of the layers of a transformer tower: four matrices of attention and the MLP's two; a lower bound, as

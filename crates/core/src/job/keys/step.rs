@@ -3,6 +3,9 @@
 use super::super::kind::Kind;
 use super::{Default, Key, MAX_ROWS, MAX_TOKENS, MOST_NEW_TOKENS, names};
 
+/// Images of a row: more than rows have.
+const MAX_IMAGES: u64 = 1 << 12;
+
 pub(super) const TASKS: Kind = Kind::Choice(&[
     ("causal_lm", "next-token training with labels"),
     ("masked_lm", "masked-token training with labels (encoders)"),
@@ -74,7 +77,7 @@ pub(super) const LOSSES: Kind = Kind::Choice(&[
 const MAX_PASSES: u64 = u32::MAX as u64;
 const MAX_STEPS: u64 = u32::MAX as u64;
 
-pub(super) const KEYS: [Key; 28] = [
+pub(super) const KEYS: [Key; 32] = [
     Key {
         name: names::MODEL,
         kind: Kind::Text,
@@ -203,6 +206,34 @@ pub(super) const KEYS: [Key; 28] = [
         kind: Kind::Switch,
         default: Default::Fixed("false", "SFTTrainer's without packing"),
         doc: "SFTTrainer lays the rows of a batch end to end in one, as packing = true does by default: outside flash-attn a mask over all of them",
+        example: "true",
+    },
+    Key {
+        name: names::IMAGES_PER_ROW,
+        kind: Kind::Size { min: 0, max: MAX_IMAGES },
+        default: Default::Fixed("0", "rows are text: the tower of a multimodal model is then left out"),
+        doc: "images in each row of a vision-language model, whose tower is then simulated; their tokens count towards seq_len",
+        example: "1",
+    },
+    Key {
+        name: names::IMAGE_SIZE,
+        kind: Kind::TextOrNumber,
+        default: Default::Rule("the tower's own, where it takes images of one size"),
+        doc: "pixels on a side of those images, or height x width, as the processor resizes them",
+        example: "\"448x672\"",
+    },
+    Key {
+        name: names::FREEZE_VISION_TOWER,
+        kind: Kind::Switch,
+        default: Default::Fixed("false", "everything is trained, or gets adapters"),
+        doc: "the tower stays as it is and gets no adapters",
+        example: "true",
+    },
+    Key {
+        name: names::FREEZE_MULTI_MODAL_PROJECTOR,
+        kind: Kind::Switch,
+        default: Default::Fixed("false", "everything is trained, or gets adapters"),
+        doc: "the projector between tower and language model (Qwen's merger) stays as it is and gets no adapters",
         example: "true",
     },
     Key {

@@ -2,7 +2,7 @@
 
 use super::chooser::Chooser;
 use super::quantization::resolve_quantization;
-use super::{data, preference, ranks, trainer};
+use super::{data, preference, ranks, trainer, vision};
 use crate::alloc::AllocatorConfig;
 use crate::job::keys;
 use crate::job::model_source::Model;
@@ -68,6 +68,7 @@ pub(super) fn resolve_job(choose: &mut Chooser<'_>, model: Model, source: &JobSo
         allocator: AllocatorConfig::default(),
     };
     job.model.stand_head(&job.task);
+    vision::resolve_vision(choose, &mut job.model)?;
     resolve_rest(choose, &mut job, name, micro_batch_size)?;
     Ok(job)
 }

@@ -8,6 +8,7 @@ mod quantization;
 mod ranks;
 mod trainer;
 mod training;
+mod vision;
 
 use super::settings::{Origin, Override, Provenance, Settings};
 use super::{

@@ -123,6 +123,8 @@ pub(crate) struct DecoderConfig {
     /// Whether queries and keys are turned by tables in fp32.
     pub float_tables: bool,
     pub tables: RotaryTables,
+    /// Whether queries, keys and values are all there before any is split into heads, without norms.
+    pub projects_first: bool,
     /// Whether the functions that make masks are given positions, by which they find packed rows.
     pub masks_read_positions: bool,
     /// What logits are multiplied by.
@@ -183,6 +185,7 @@ impl DecoderConfig {
             embedding_dropout: 0.0,
             float_tables: false,
             tables: RotaryTables::Twice,
+            projects_first: false,
             masks_read_positions: true,
             logit_scale: None,
             layer_ropes: Rc::new([]),

@@ -13,10 +13,10 @@ use crate::op::liger_rope;
 use crate::tensor::Tensor;
 
 use super::decoder::{DecoderConfig, DecoderDefaults};
+use super::gated_mlp::DecoderMlp;
 use super::gemma_causal_lm::{GemmaBase, GemmaForCausalLm};
 use super::gemma_config::GemmaConfig;
 use super::layer::{DecoderLayer, LayerCall, call_layer};
-use super::llama::DecoderMlp;
 use super::{Family, ForwardCall, Model, RunOptions};
 
 pub(crate) const FAMILY: Family = Family { model_types: &["gemma2"], build };

@@ -54,7 +54,7 @@ impl Model for GemmaForCausalLm {
             None => logits,
         };
         let HeadOutput { loss, logits } = self.lm_head.forward(&hidden_states, &call.head(), cap_logits);
-        ModelOutput { loss, logits, cache: call.cache.clone(), router: None }
+        ModelOutput { loss, logits, cache: call.cache.clone(), router: None, image_hidden_states: None }
     }
 
     fn hidden_states(&self, call: &ForwardCall) -> Tensor {

@@ -14,8 +14,9 @@ use crate::tensor::Tensor;
 use super::attention::{Projections, SelfAttention, attend};
 use super::bounds::bound_weights;
 use super::decoder::{DecoderConfig, DecoderDefaults};
+use super::gated_mlp::DecoderMlp;
 use super::layer::{FeedForward, LayerCall};
-use super::llama::{DecoderForCausalLm, DecoderMlp, LlamaDecoderLayer};
+use super::llama::{DecoderForCausalLm, LlamaDecoderLayer};
 use super::{Family, Model, RunOptions};
 
 pub(crate) const FAMILY: Family = Family { model_types: &["glm4_moe"], build };

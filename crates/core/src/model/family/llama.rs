@@ -2,71 +2,27 @@
 
 use std::rc::Rc;
 
-use crate::building::{BuildError, Builder, LigerKernels, Mode, Module};
+use crate::building::{BuildError, Builder, LigerKernels, Module};
 use crate::dtype::DType;
 use crate::job::{Attention, ModelSpec, RotaryPlace, SdpaForm};
 use crate::model::nn::{
-    Activation, AttentionOutput, Embedding, HeadOutput, KvCache, LayerMasks, LayerRotary, Linear, LmHead, Norm,
-    RmsNorm, Rope, RotaryCall, RotaryEmbedding, RotaryTables, RouterLoss, repeat_kv,
+    AttentionOutput, Embedding, HeadOutput, KvCache, LayerMasks, LayerRotary, Linear, LmHead, Norm, RmsNorm, Rope,
+    RotaryCall, RotaryEmbedding, RouterLoss, repeat_kv,
 };
 use crate::op::liger_rope;
 use crate::tensor::Tensor;
 
 use super::attention::{Projections, SelfAttention, attend};
 use super::decoder::{DecoderConfig, DecoderDefaults};
+use super::gated_mlp::DecoderMlp;
 use super::layer::{DecoderLayer, FeedForward, LayerCall, call_layer};
-use super::{Family, ForwardCall, Model, ModelOutput, RunOptions};
+use super::{Family, ForwardCall, Front, Model, ModelOutput, RunOptions};
 
 pub(crate) const FAMILY: Family = Family { model_types: &["llama"], build };
 
 fn build(model: &ModelSpec, at: &Builder, options: &RunOptions) -> Result<Box<dyn Model>, BuildError> {
     let config = DecoderConfig::read(&model.config, &DecoderDefaults::LLAMA)?;
     Ok(Box::new(DecoderForCausalLm::new(at, config, options)))
-}
-
-pub(crate) struct DecoderMlp {
-    module: Module,
-    gate_proj: Linear,
-    up_proj: Linear,
-    down_proj: Linear,
-    act_fn: Module,
-    activation: Activation,
-    mode: Rc<Mode>,
-}
-
-impl DecoderMlp {
-    pub(crate) fn new(at: &Builder, config: &DecoderConfig) -> Self {
-        let (hidden, inner, bias) = (config.hidden_size, config.intermediate_size, config.mlp_bias);
-        Self {
-            module: at.module(),
-            gate_proj: Linear::new(&at.at("gate_proj"), hidden, inner, bias),
-            up_proj: Linear::new(&at.at("up_proj"), hidden, inner, bias),
-            down_proj: Linear::new(&at.at("down_proj"), inner, hidden, bias),
-            act_fn: at.at("act_fn").module(),
-            activation: config.activation,
-            mode: at.mode(),
-        }
-    }
-
-    /// `down_proj(act_fn(gate_proj(x)) * up_proj(x))`
-    pub(crate) fn forward(&self, x: &Tensor) -> Tensor {
-        let _module = self.module.enter();
-        if self.mode.liger_kernels() == LigerKernels::Layers {
-            let product = self.gate_proj.forward(x).liger_act_mul(&self.up_proj.forward(x));
-            return self.down_proj.forward(&product);
-        }
-        // Inner blocks are Python's temporaries: what they drop here is freed in the middle of the expression.
-        let product = {
-            let activated = {
-                let gate = self.gate_proj.forward(x);
-                let _act_fn = self.act_fn.enter();
-                self.activation.forward(&gate)
-            };
-            let up = self.up_proj.forward(x);
-            &activated * &up
-        };
-        self.down_proj.forward(&product)
-    }
 }
 
 pub(crate) struct DecoderAttention {
@@ -121,9 +77,15 @@ impl SelfAttention for DecoderAttention {
         };
         let query_norm = self.norms.as_ref().map(|(query, _)| query);
         let key_norm = self.norms.as_ref().map(|(_, key)| key);
-        let mut query_states = heads_first(q_proj.forward(hidden_states), query_norm);
-        let mut key_states = heads_first(k_proj.forward(hidden_states), key_norm);
-        let mut value_states = heads_first(v_proj.forward(hidden_states), None);
+        let [mut query_states, mut key_states, mut value_states] = if self.config.projects_first {
+            self.projections.project(hidden_states).map(|projected| heads_first(projected, None))
+        } else {
+            [
+                heads_first(q_proj.forward(hidden_states), query_norm),
+                heads_first(k_proj.forward(hidden_states), key_norm),
+                heads_first(v_proj.forward(hidden_states), None),
+            ]
+        };
         if self.config.turns_layer(layer) {
             (query_states, key_states) = self.turn(&query_states, &key_states, &value_states, call);
         }
@@ -139,12 +101,6 @@ impl SelfAttention for DecoderAttention {
         let states = [&query_states, &key_states, &value_states];
         let (attn_output, attn_weights) = attend(states, call, self.config.scores(), &self.options);
         (self.projections.merge_heads(attn_output), attn_weights)
-    }
-}
-
-impl FeedForward for DecoderMlp {
-    fn forward(&self, x: &Tensor, _call: &LayerCall) -> Tensor {
-        Self::forward(self, x)
     }
 }
 
@@ -274,12 +230,26 @@ impl<L: DecoderLayer, N: Norm> DecoderModel<L, N> {
 
     fn forward(&self, call: &ForwardCall) -> Tensor {
         let _module = self.module.enter();
-        let mut inputs_embeds = self.options.require_input_grads(self.embed_tokens.forward(call.input_ids));
+        self.run_layers(call, self.embed_tokens(call.input_ids))
+    }
+
+    /// `get_input_embeddings()(input_ids)`
+    fn embed_tokens(&self, input_ids: &Tensor) -> Tensor {
+        self.options.require_input_grads(self.embed_tokens.forward(input_ids))
+    }
+
+    /// The same with embeddings in the place of ids.
+    fn forward_embedded(&self, call: &ForwardCall, inputs_embeds: Tensor) -> Tensor {
+        let _module = self.module.enter();
+        self.run_layers(call, inputs_embeds)
+    }
+
+    fn run_layers(&self, call: &ForwardCall, mut inputs_embeds: Tensor) -> Tensor {
         if let Some(multipliers) = self.config.multipliers {
             inputs_embeds = inputs_embeds.mul_scalar(multipliers.embedding);
         }
         let mut position_ids = call.position_ids_for(&inputs_embeds);
-        if self.config.tables == RotaryTables::OfGrids && call.position_ids.is_none() {
+        if self.config.tables.are_of_grids() && call.position_ids.is_none() {
             position_ids = position_ids.expand(&[inputs_embeds.size(0), inputs_embeds.size(1)]);
         }
         let mut inputs = call.mask_inputs(self.options.attention, &inputs_embeds, &position_ids);
@@ -297,9 +267,10 @@ impl<L: DecoderLayer, N: Norm> DecoderModel<L, N> {
             let own = || (position_ids.clone(), position_ids.clone());
             let (cos, sin) = position_embeddings.get(self.config.rope_of(layer_type)).cloned().unwrap_or_else(own);
             let layer_call = LayerCall {
-                cos,
                 sin,
-                position_ids: position_ids.clone(),
+                // Positions in time, height and width are no layer's: it is given none, for which a table stands in here.
+                position_ids: if self.config.projects_first { cos.clone() } else { position_ids.clone() },
+                cos,
                 mask: masks.of(layer_type).cloned(),
                 cache: call.cache.clone(),
                 decodes,
@@ -313,6 +284,7 @@ impl<L: DecoderLayer, N: Norm> DecoderModel<L, N> {
 /// `LlamaForCausalLM` and its relatives, which differ in their layers.
 pub(crate) struct DecoderForCausalLm<L, N = RmsNorm> {
     module: Module,
+    front: Option<Front>,
     model: DecoderModel<L, N>,
     lm_head: LmHead,
     /// Of a mixture of experts.
@@ -350,11 +322,24 @@ impl<L: DecoderLayer, N: Norm> DecoderForCausalLm<L, N> {
     ) -> Self {
         let module = at.module();
         let at = &at.deviating(config.initializer_range);
-        let model = DecoderModel::new(&at.at("model"), config, options, new_layer);
+        let (front, place) = Front::before(&at.at("model"), options, config.hidden_size);
+        let model = DecoderModel::new(&place, config, options, new_layer);
         let tied = model.config.tie_word_embeddings.then_some(&model.embed_tokens);
         let lm_head = LmHead::new(&at.at("lm_head"), model.config.hidden_size, model.config.vocab_size, tied);
         let lm_head = lm_head.of_file(model.config.file);
-        Self { module, model, lm_head, router: None }
+        Self { module, front, model, lm_head, router: None }
+    }
+
+    /// The last hidden states, and what a tower in front made of images.
+    fn base_model(&self, call: &ForwardCall) -> (Tensor, Option<Tensor>) {
+        match &self.front {
+            None => (self.model.forward(call), None),
+            Some(front) => front.forward(
+                call,
+                || self.model.embed_tokens(call.input_ids),
+                |call, inputs_embeds| self.model.forward_embedded(call, inputs_embeds),
+            ),
+        }
     }
 
     /// Whose layers have these routers.
@@ -368,7 +353,7 @@ impl<L: DecoderLayer, N: Norm> Model for DecoderForCausalLm<L, N> {
         let _module = self.module.enter();
         let router = self.router.as_ref().filter(|router| router.is_output);
         router.inspect(|router| router.collect());
-        let hidden_states = self.model.forward(call);
+        let (hidden_states, image_hidden_states) = self.base_model(call);
         let config = &self.model.config;
         let scaled = |logits: Tensor| match (config.multipliers, config.logit_scale) {
             (Some(multipliers), _) => logits.div_scalar(multipliers.logits_scaling),
@@ -376,7 +361,7 @@ impl<L: DecoderLayer, N: Norm> Model for DecoderForCausalLm<L, N> {
             (None, None) => logits,
         };
         let HeadOutput { loss, logits } = self.lm_head.forward(&hidden_states, &call.head(), scaled);
-        let output = ModelOutput { loss, logits, cache: call.cache.clone(), router: None };
+        let output = ModelOutput { loss, logits, cache: call.cache.clone(), router: None, image_hidden_states };
         output.with_router_loss(router, call)
     }
 
@@ -385,7 +370,7 @@ impl<L: DecoderLayer, N: Norm> Model for DecoderForCausalLm<L, N> {
     }
 
     fn hidden_states(&self, call: &ForwardCall) -> Tensor {
-        self.model.forward(call)
+        self.base_model(call).0
     }
 
     fn output_embeddings(&self) -> Rc<Linear> {

@@ -14,8 +14,9 @@ pub(crate) mod deepseek_v3;
 pub(crate) mod dinov2;
 pub(crate) mod distilbert;
 pub(crate) mod electra;
-mod encoder;
+pub(crate) mod encoder;
 pub(crate) mod gated_delta;
+mod gated_mlp;
 pub(crate) mod gemma2;
 pub(crate) mod gemma3;
 pub(crate) mod gemma3n;
@@ -50,6 +51,7 @@ pub(crate) mod roberta;
 pub(crate) mod smollm3;
 pub(crate) mod stablelm;
 pub(crate) mod starcoder2;
+mod tower;
 pub(crate) mod vit;
 
 use std::rc::Rc;
@@ -58,6 +60,8 @@ use super::nn::{HeadCall, KvCache, Linear, MaskInputs, RouterLoss, position_ids}
 use crate::building::{BuildError, Builder, Mode};
 use crate::job::{Attention, ModelSpec, ModelingFile};
 use crate::tensor::Tensor;
+
+pub(crate) use tower::{Embedded, Front, Images, Tower, TowerConfig};
 
 /// Builds a language model on the device.
 pub(crate) type BuildLanguageModel = fn(&ModelSpec, &Builder, &RunOptions) -> Result<Box<dyn Model>, BuildError>;
@@ -119,6 +123,8 @@ pub(crate) struct RunOptions {
     pub mode: Rc<Mode>,
     /// Only adapters are trained.
     pub frozen_base: bool,
+    /// What stands in front of the language model.
+    pub tower: Option<Rc<dyn TowerConfig>>,
 }
 
 impl RunOptions {
@@ -161,6 +167,7 @@ pub(crate) struct ForwardCall<'a> {
     pub logits_to_keep: Option<u64>,
     /// Liger's loss in place of full logits.
     pub fused_loss: bool,
+    pub images: Option<&'a Images>,
 }
 
 impl ForwardCall<'_> {
@@ -216,6 +223,8 @@ pub(crate) struct ModelOutput {
     pub cache: Option<Rc<KvCache>>,
     /// Of a mixture of experts that is asked for it.
     pub router: Option<RouterOutput>,
+    /// What the tower made of the images.
+    pub image_hidden_states: Option<Tensor>,
 }
 
 /// What a mixture of experts returns beside.
@@ -233,7 +242,8 @@ impl ModelOutput {
             loss: self.loss.as_ref().map(&mut *map),
             logits: self.logits.as_ref().map(&mut *map),
             cache: self.cache.as_ref().map(|cache| Rc::new(cache.map(map))),
-            router: self.router.as_ref().map(|router| router.map(map)),
+            router: self.router.as_ref().map(|router| router.map(&mut *map)),
+            image_hidden_states: self.image_hidden_states.as_ref().map(map),
         }
     }
 }
@@ -254,7 +264,8 @@ impl ModelOutput {
     /// What in it DDP hands on: all but the cache.
     pub(crate) fn tensors(&self) -> Vec<Tensor> {
         let router = self.router.iter().flat_map(|router| [&router.aux_loss].into_iter().chain(&router.logits));
-        [&self.loss, &self.logits].into_iter().flatten().chain(router).cloned().collect()
+        let own = [&self.loss, &self.logits].into_iter().flatten();
+        own.chain(router).chain(&self.image_hidden_states).cloned().collect()
     }
 
     /// The same output with these in their place.
@@ -266,6 +277,7 @@ impl ModelOutput {
             logits: self.logits.as_ref().map(&mut next),
             cache: self.cache.clone(),
             router: self.router.as_ref().map(|router| router.map(&mut next)),
+            image_hidden_states: self.image_hidden_states.as_ref().map(&mut next),
         }
     }
 }

@@ -9,8 +9,9 @@ use crate::tensor::Tensor;
 
 use super::attention::{Projections, SelfAttention, attend};
 use super::decoder::{DecoderConfig, DecoderDefaults};
+use super::gated_mlp::DecoderMlp;
 use super::layer::{DecoderLayer, LayerCall};
-use super::llama::{DecoderForCausalLm, DecoderMlp};
+use super::llama::DecoderForCausalLm;
 use super::olmo::{self, apply_rotary_pos_emb};
 use super::{Family, Model, RunOptions};
 

@@ -1,11 +1,12 @@
 //! Qwen2 and Qwen3 (transformers/models/{qwen2,qwen3}): Llama's decoder with biases on q, k and v (Qwen2) or norms on q
-//! and k (Qwen3), and windows on the last layers if the config turns them on.
+//! and k (Qwen3), and windows on the last layers if the config turns them on. The text models of Qwen2-VL and Qwen2.5-VL turn by positions in
+//! time, height and width.
 
 use serde_json::Value;
 
 use crate::building::{BuildError, Builder};
 use crate::job::{FieldError, Fields, ModelSpec, ModelingFile};
-use crate::model::nn::LayerType;
+use crate::model::nn::{LayerType, RotaryTables};
 
 use super::decoder::{DecoderConfig, DecoderDefaults, FULL_AND_SLIDING};
 use super::llama::DecoderForCausalLm;
@@ -30,9 +31,58 @@ const QWEN2: DecoderDefaults = DecoderDefaults {
 const QWEN3: DecoderDefaults =
     DecoderDefaults { head_dim: Some(128), qkv_bias: false, reads_attention_bias: true, qk_norm: true, ..QWEN2 };
 
+/// `Qwen2VLTextConfig`, `Qwen2_5_VLTextConfig`
+const QWEN2_VL: DecoderDefaults = DecoderDefaults {
+    vocab_size: 152064,
+    hidden_size: 8192,
+    intermediate_size: 29568,
+    num_hidden_layers: 80,
+    num_attention_heads: 64,
+    num_key_value_heads: Some(8),
+    norm_eps: 1e-5,
+    rope_theta: 1_000_000.0,
+    ..QWEN2
+};
+
 fn build(model: &ModelSpec, at: &Builder, options: &RunOptions) -> Result<Box<dyn Model>, BuildError> {
     let defaults = if model.model_type == "qwen3" { &QWEN3 } else { &QWEN2 };
     Ok(Box::new(DecoderForCausalLm::new(at, read(&model.config, defaults)?, options)))
+}
+
+/// The language model behind the towers of Qwen2-VL and Qwen2.5-VL.
+pub(crate) fn build_behind_tower(
+    model: &ModelSpec,
+    at: &Builder,
+    options: &RunOptions,
+) -> Result<Box<dyn Model>, BuildError> {
+    Ok(Box::new(DecoderForCausalLm::new(at, read_grids(&model.config)?, options)))
+}
+
+/// A decoder whose layers turn by positions in time, height and width.
+fn read_grids(fields: &Fields) -> Result<DecoderConfig, FieldError> {
+    let mut config = DecoderConfig::read(fields, &QWEN2_VL)?;
+    if fields.flag("use_sliding_window", false)? {
+        return Err(FieldError::unsimulated("use_sliding_window", "windows of these text models are not simulated"));
+    }
+    config.tables = RotaryTables::OfSections(sections(fields, config.head_dim / 2)?);
+    config.projects_first = true;
+    config.masks_read_positions = false;
+    Ok(config)
+}
+
+/// `mrope_section` of the rotary parameters.
+fn sections(fields: &Fields, half_dim: u64) -> Result<[u64; 3], FieldError> {
+    let key = "mrope_section";
+    let inside = |outer| fields.object(outer).ok().flatten().and_then(|parameters| parameters.get(key).cloned());
+    let listed = inside("rope_scaling").or_else(|| inside("rope_parameters"));
+    let listed = listed.unwrap_or_else(|| Value::from(vec![16, 24, 24]));
+    let widths: Vec<u64> = listed.as_array().into_iter().flatten().filter_map(Value::as_u64).collect();
+    match widths.as_slice() {
+        [time, height, width] if time.saturating_add(*height).saturating_add(*width) == half_dim => {
+            Ok([*time, *height, *width])
+        }
+        _ => Err(FieldError::new(key, format!("must be three numbers that add up to {half_dim}, half a head"))),
+    }
 }
 
 fn read(fields: &Fields, defaults: &DecoderDefaults) -> Result<DecoderConfig, FieldError> {

@@ -16,10 +16,11 @@ use super::attention::{SelfAttention, attend, join_heads};
 use super::bounds::bound_weights;
 use super::decoder::{DecoderConfig, DecoderDefaults};
 use super::gated_delta::{GatedDeltaNet, InProjections, LinearConfig};
+use super::gated_mlp::DecoderMlp;
 use super::gemma2::GemmaRmsNorm;
 use super::glm4_moe::apply_rotary_pos_emb;
 use super::layer::{FeedForward, LayerCall};
-use super::llama::{DecoderForCausalLm, DecoderMlp, LlamaDecoderLayer};
+use super::llama::{DecoderForCausalLm, LlamaDecoderLayer};
 use super::qwen3_moe::mlp_only_layers;
 use super::{Family, Model, RunOptions};
 

@@ -9,8 +9,9 @@ use crate::tensor::Tensor;
 
 use super::attention::{Projections, SelfAttention, attend};
 use super::decoder::{DecoderConfig, DecoderDefaults};
+use super::gated_mlp::DecoderMlp;
 use super::layer::{DecoderLayer, LayerCall};
-use super::llama::{DecoderForCausalLm, DecoderMlp};
+use super::llama::DecoderForCausalLm;
 use super::{Family, Model, RunOptions};
 
 pub(crate) const FAMILY: Family = Family { model_types: &["stablelm"], build };

@@ -11,6 +11,8 @@ pub(crate) enum Activation {
     Gelu(Gelu),
     /// GPT-2's composite tanh approximation.
     GeluNew,
+    /// CLIP's composite approximation by a sigmoid.
+    QuickGelu,
     Silu,
     Relu,
 }
@@ -22,11 +24,14 @@ impl Activation {
             "gelu" => Ok(Self::Gelu(Gelu::Exact)),
             "gelu_pytorch_tanh" => Ok(Self::Gelu(Gelu::Tanh)),
             "gelu_new" => Ok(Self::GeluNew),
+            "quick_gelu" => Ok(Self::QuickGelu),
             "silu" | "swish" => Ok(Self::Silu),
             "relu" => Ok(Self::Relu),
             _ => Err(FieldError::new(
                 key,
-                format!("activation `{name}` is not known; known are gelu, gelu_new, gelu_pytorch_tanh, relu, silu"),
+                format!(
+                    "activation `{name}` is not known; known are gelu, gelu_new, gelu_pytorch_tanh, quick_gelu, relu, silu"
+                ),
             )),
         }
     }
@@ -35,10 +40,20 @@ impl Activation {
         match self {
             Self::Gelu(approximate) => input.gelu(approximate),
             Self::GeluNew => gelu_new(input),
+            Self::QuickGelu => quick_gelu(input),
             Self::Silu => input.silu(),
             Self::Relu => input.relu(),
         }
     }
+}
+
+/// `input * sigmoid(1.702 * input)`
+fn quick_gelu(input: &Tensor) -> Tensor {
+    let gate = {
+        let scaled = input.mul_scalar(1.702);
+        scaled.sigmoid()
+    };
+    input * &gate
 }
 
 /// `0.5 * x * (1.0 + tanh(sqrt(2 / pi) * (x + 0.044715 * x ** 3)))`

@@ -27,7 +27,7 @@ pub(crate) use mask_inputs::MaskInputs;
 pub(crate) use masks::{
     LayerMasks, LayerType, create_bidirectional_mask, create_bidirectional_sliding_window_mask, create_causal_mask,
 };
-pub(crate) use patches::{ImageTokens, PatchEmbeddings};
+pub(crate) use patches::{Conv2d, ImageTokens, PatchEmbeddings};
 pub(crate) use positions::{
     RotaryEmbedding, RotaryTables, apply_partial_rotary_pos_emb, apply_rotary_pos_emb, position_ids, rotate,
     rotate_half,

@@ -6,10 +6,10 @@ use crate::op::cat;
 use crate::tensor::Tensor;
 
 /// `nn.Conv2d` with a kernel as large as its stride.
-struct Conv2d {
+pub(crate) struct Conv2d {
     module: Module,
     weight: Tensor,
-    bias: Tensor,
+    bias: Option<Tensor>,
     stride: [u64; 2],
 }
 
@@ -17,12 +17,22 @@ impl Conv2d {
     fn new(at: &Builder, inputs: u64, outputs: u64, kernel: [u64; 2]) -> Self {
         let module = at.module();
         let weight = at.parameter("weight", &[outputs, inputs, kernel[0], kernel[1]], Init::Normal);
-        Self { module, weight, bias: at.parameter("bias", &[outputs], Init::Zeros), stride: kernel }
+        Self { module, weight, bias: Some(at.parameter("bias", &[outputs], Init::Zeros)), stride: kernel }
     }
 
-    fn forward(&self, input: &Tensor) -> Tensor {
+    pub(crate) fn without_bias(at: &Builder, inputs: u64, outputs: u64, kernel: [u64; 2]) -> Self {
+        let module = at.module();
+        let weight = at.parameter("weight", &[outputs, inputs, kernel[0], kernel[1]], Init::Normal);
+        Self { module, weight, bias: None, stride: kernel }
+    }
+
+    pub(crate) fn weight(&self) -> &Tensor {
+        &self.weight
+    }
+
+    pub(crate) fn forward(&self, input: &Tensor) -> Tensor {
         let _module = self.module.enter();
-        input.conv2d(&self.weight, &self.bias, self.stride)
+        input.conv2d(&self.weight, self.bias.as_ref(), self.stride)
     }
 }
 

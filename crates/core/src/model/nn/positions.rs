@@ -65,6 +65,34 @@ pub(crate) enum RotaryTables {
     Once,
     /// As `Twice`, of positions in time, height and width, which are the same for text.
     OfGrids,
+    /// The same, of which each has so many numbers one after the other (`mrope_section`).
+    OfSections([u64; 3]),
+}
+
+impl RotaryTables {
+    /// Whether they are of positions in time, height and width.
+    pub(crate) fn are_of_grids(self) -> bool {
+        matches!(self, Self::OfGrids | Self::OfSections(_))
+    }
+
+    /// `recomposition_frequencies`
+    fn recompose(self, freq: &Tensor) -> Tensor {
+        let Self::OfSections(sections) = self else {
+            let freqs_thw = freq.select(0, 0);
+            return cat(&[&freqs_thw, &freqs_thw], 2);
+        };
+        let mut begin = 0;
+        let parts: Vec<Tensor> = (0..)
+            .zip(sections)
+            .map(|(at, width)| {
+                let part = freq.select(0, at).slice(2, begin..begin + width);
+                begin += width;
+                part
+            })
+            .collect();
+        let freqs_thw = cat(&parts.iter().collect::<Vec<_>>(), 2);
+        cat(&[&freqs_thw, &freqs_thw], 2)
+    }
 }
 
 impl RotaryEmbedding {
@@ -100,7 +128,7 @@ impl RotaryEmbedding {
             self.inv_freq.replace(original.clone());
         }
         let inv_freq = self.inv_freq.borrow();
-        if self.tables == RotaryTables::OfGrids {
+        if self.tables.are_of_grids() {
             return self.grid_tables(&inv_freq, dtype, position_ids);
         }
         let half_dim = inv_freq.size(0);
@@ -109,7 +137,7 @@ impl RotaryEmbedding {
         let _float32 = context.disable_autocast();
         let freqs = inv_freq_expanded.matmul(&position_ids_expanded).transpose(1, 2);
         let emb = match self.tables {
-            RotaryTables::Twice | RotaryTables::OfGrids => cat(&[&freqs, &freqs], 2),
+            RotaryTables::Twice | RotaryTables::OfGrids | RotaryTables::OfSections(_) => cat(&[&freqs, &freqs], 2),
             RotaryTables::Interleaved => repeat_interleave(&freqs),
             RotaryTables::Once => freqs,
         };
@@ -122,22 +150,23 @@ impl RotaryEmbedding {
         (cos.to(dtype), sin.to(dtype))
     }
 
-    /// `Qwen3_5TextRotaryEmbedding.forward`, of positions [rows, tokens]: the numbers of height and width are written over those of time.
+    /// `Qwen3_5TextRotaryEmbedding.forward`, of positions [rows, tokens] or [3, rows, tokens]: the numbers of height and width are written
+    /// over those of time, or stand behind them.
     fn grid_tables(&self, inv_freq: &Tensor, dtype: DType, position_ids: &Tensor) -> (Tensor, Tensor) {
-        let (rows, tokens) = (position_ids.size(0), position_ids.size(1));
+        let (rows, tokens) = (position_ids.size(-2), position_ids.size(-1));
         let inv_freq = inv_freq.unsqueeze(0).unsqueeze(1).unsqueeze(3);
         let inv_freq_expanded = inv_freq.expand(&[3, rows, inv_freq.size(2), 1]);
-        let position_ids_expanded = position_ids.unsqueeze(0).expand(&[3, rows, tokens]).unsqueeze(2).float();
+        let position_ids = match position_ids.sizes().len() {
+            2 => position_ids.unsqueeze(0).expand(&[3, rows, tokens]),
+            _ => position_ids.clone(),
+        };
+        let position_ids_expanded = position_ids.unsqueeze(2).float();
         let _float32 = position_ids.context().disable_autocast();
         let freqs = inv_freq_expanded.matmul(&position_ids_expanded).transpose(2, 3);
         let mut cos = freqs.cos().mul_scalar(self.rope.attention_scaling);
         let mut sin = freqs.sin().mul_scalar(self.rope.attention_scaling);
-        let recompose = |freq: &Tensor| {
-            let freqs_thw = freq.select(0, 0);
-            cat(&[&freqs_thw, &freqs_thw], 2)
-        };
-        sin = recompose(&sin);
-        cos = recompose(&cos);
+        sin = self.tables.recompose(&sin);
+        cos = self.tables.recompose(&cos);
         (cos.to(dtype), sin.to(dtype))
     }
 

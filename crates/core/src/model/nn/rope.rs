@@ -82,7 +82,8 @@ impl Rope {
         let original_max_positions = fields.size("original_max_position_embeddings", within)?;
         let factor = || parameters.positive("factor", positions as f64 / original_max_positions as f64);
         let kind = match name {
-            "default" => RopeKind::Default,
+            // Multimodal models split it by sections, which their own class does.
+            "default" | "mrope" => RopeKind::Default,
             "linear" => RopeKind::Linear { factor: parameters.needed("factor")? as f32 },
             "llama3" => RopeKind::Llama3 {
                 factor: parameters.needed("factor")? as f32,

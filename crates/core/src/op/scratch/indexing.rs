@@ -34,6 +34,28 @@ pub fn masked_scatter(elements: u64, size: u64) -> Steps {
     plan.finish()
 }
 
+/// The same with a mask that is spread over the tensor, and so copied.
+pub fn masked_scatter_spread(elements: u64, size: u64) -> Steps {
+    let mut plan = Plan::new();
+    plan.output(0, elements * size);
+    let positions = plan.alloc(elements * INDEX);
+    let mask = plan.alloc(elements);
+    plan.touch(cub::exclusive_sum(elements, DType::Int64));
+    plan.free_all([mask, positions]);
+    plan.finish()
+}
+
+/// `masked_select` by a mask that is spread over the tensor, and so copied; output 0 is the result, of so many bytes.
+pub fn select_by_spread_mask(mask: Mask, bytes: u64, device: Device) -> Steps {
+    let mut plan = Plan::new();
+    let copy = plan.alloc(mask.elements);
+    let places = find_nonzero(&mut plan, mask, device);
+    plan.free(copy);
+    plan.output(0, bytes);
+    plan.free(places);
+    plan.finish()
+}
+
 /// A mask of `elements` with `dims` dimensions, of which `found` are true.
 #[derive(Clone, Copy)]
 pub struct Mask {
@@ -87,6 +109,14 @@ pub fn index_put_accumulate(count: u64, dims: u64, rows: u64, device: Device) ->
     plan.finish()
 }
 
+/// The same into as many rows as one list in the host's memory has indices, which are made ready there.
+pub fn index_put_of_host(count: u64, device: Device) -> Steps {
+    let mut plan = Plan::new();
+    let linear = plan.alloc(count * INDEX);
+    put_sorted(&mut plan, (count, count), linear, device);
+    plan.finish()
+}
+
 /// `places` goes when one index is made of each list's.
 fn put_accumulated(plan: &mut Plan, (count, dims, rows): (u64, u64, u64), places: Option<u32>, device: Device) {
     let bytes = count * INDEX;
@@ -102,6 +132,12 @@ fn put_accumulated(plan: &mut Plan, (count, dims, rows): (u64, u64, u64), places
         }
     }
     plan.free(places);
+    put_sorted(plan, (count, rows), linear, device);
+}
+
+/// Into `rows` rows by the one index that `linear` holds of each place.
+fn put_sorted(plan: &mut Plan, (count, rows): (u64, u64), linear: Option<u32>, device: Device) {
+    let bytes = count * INDEX;
     let sorted = plan.alloc(bytes);
     let original = plan.alloc(bytes);
     let range = plan.alloc(bytes);

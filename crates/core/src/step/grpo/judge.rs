@@ -95,6 +95,7 @@ impl Judge {
             cache: Some(self.model.new_cache()),
             logits_to_keep: Some(1),
             fused_loss: false,
+            images: None,
         });
         drop((output, attention_mask));
     }

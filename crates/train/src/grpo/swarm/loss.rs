@@ -101,6 +101,7 @@ impl Objective<'_> {
             cache: None,
             logits_to_keep: self.swarm.logits_to_keep.then_some(batch.completion_len() + 1),
             fused_loss: false,
+            images: None,
         })
     }
 

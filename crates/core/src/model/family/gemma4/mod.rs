@@ -16,10 +16,10 @@ use crate::model::nn::{Embedding, LayerMasks, LayerType, Rope, RotaryEmbedding};
 use crate::tensor::Tensor;
 
 use super::decoder::{DecoderConfig, FULL_AND_SLIDING};
+use super::gated_mlp::DecoderMlp;
 use super::gemma_causal_lm::{GemmaBase, GemmaForCausalLm};
 use super::gemma2::ScaledEmbedding;
 use super::layer::{LayerCall, call_region};
-use super::llama::DecoderMlp;
 use super::{Family, ForwardCall, Model, RunOptions};
 
 pub(crate) use attention::{AttentionShape, KeyRole, SharedKeys, SharingAttention};

@@ -1,0 +1,61 @@
+//! The gated MLP that Llama's relatives share.
+
+use std::rc::Rc;
+
+use crate::building::{Builder, LigerKernels, Mode, Module};
+use crate::model::nn::{Activation, Linear};
+use crate::tensor::Tensor;
+
+use super::decoder::DecoderConfig;
+use super::layer::{FeedForward, LayerCall};
+
+pub(crate) struct DecoderMlp {
+    module: Module,
+    gate_proj: Linear,
+    up_proj: Linear,
+    down_proj: Linear,
+    act_fn: Module,
+    activation: Activation,
+    mode: Rc<Mode>,
+}
+
+impl DecoderMlp {
+    pub(crate) fn new(at: &Builder, config: &DecoderConfig) -> Self {
+        let (hidden, inner, bias) = (config.hidden_size, config.intermediate_size, config.mlp_bias);
+        Self {
+            module: at.module(),
+            gate_proj: Linear::new(&at.at("gate_proj"), hidden, inner, bias),
+            up_proj: Linear::new(&at.at("up_proj"), hidden, inner, bias),
+            down_proj: Linear::new(&at.at("down_proj"), inner, hidden, bias),
+            act_fn: at.at("act_fn").module(),
+            activation: config.activation,
+            mode: at.mode(),
+        }
+    }
+
+    /// `down_proj(act_fn(gate_proj(x)) * up_proj(x))`
+    pub(crate) fn forward(&self, x: &Tensor) -> Tensor {
+        let _module = self.module.enter();
+        if self.mode.liger_kernels() == LigerKernels::Layers {
+            let product = self.gate_proj.forward(x).liger_act_mul(&self.up_proj.forward(x));
+            return self.down_proj.forward(&product);
+        }
+        // Inner blocks are Python's temporaries: what they drop here is freed in the middle of the expression.
+        let product = {
+            let activated = {
+                let gate = self.gate_proj.forward(x);
+                let _act_fn = self.act_fn.enter();
+                self.activation.forward(&gate)
+            };
+            let up = self.up_proj.forward(x);
+            &activated * &up
+        };
+        self.down_proj.forward(&product)
+    }
+}
+
+impl FeedForward for DecoderMlp {
+    fn forward(&self, x: &Tensor, _call: &LayerCall) -> Tensor {
+        Self::forward(self, x)
+    }
+}
