@@ -13,6 +13,8 @@ pub(crate) enum Activation {
     GeluNew,
     Silu,
     Relu,
+    /// `relu2`
+    SquaredRelu,
 }
 
 impl Activation {
@@ -24,9 +26,12 @@ impl Activation {
             "gelu_new" => Ok(Self::GeluNew),
             "silu" | "swish" => Ok(Self::Silu),
             "relu" => Ok(Self::Relu),
+            "relu2" => Ok(Self::SquaredRelu),
             _ => Err(FieldError::new(
                 key,
-                format!("activation `{name}` is not known; known are gelu, gelu_new, gelu_pytorch_tanh, relu, silu"),
+                format!(
+                    "activation `{name}` is not known; known are gelu, gelu_new, gelu_pytorch_tanh, relu, relu2, silu"
+                ),
             )),
         }
     }
@@ -37,6 +42,7 @@ impl Activation {
             Self::GeluNew => gelu_new(input),
             Self::Silu => input.silu(),
             Self::Relu => input.relu(),
+            Self::SquaredRelu => input.relu().pow_scalar(2.0),
         }
     }
 }
