@@ -13,7 +13,8 @@ const ENGINE: &str = "the engine of verl's workers is not simulated";
 const MESH: &str = "several parallel dimensions at once are not simulated: a rank may hold more or less";
 
 /// verl 0.8 (trainer/config/sft_trainer.yaml calls the key deprecated, and trainer/fsdp_sft_trainer.py never reads it).
-const ALL_ROWS: &str = "verl 0.8 reads data.micro_batch_size_per_gpu alone, 4 where nobody says it; older versions dealt these rows over all GPUs";
+const ALL_ROWS: &str = "verl 0.8 reads data.micro_batch_size_per_gpu alone, 4 where nobody says it; older versions dealt these rows \
+                        over all GPUs";
 
 /// Its keys, written with dots.
 pub const ROWS: &[Row] = &[
