@@ -230,7 +230,7 @@ static PRESETS: &[Preset] = &[
 
 /// Names whose config has the same shapes as a preset's. Context lengths may differ, which costs no memory: `seq_len` is
 /// the job's.
-static ALIASES: [(&str, &str); 107] = [
+static ALIASES: [(&str, &str); 113] = [
     ("Qwen/Qwen2.5-0.5B-Instruct", "Qwen/Qwen2.5-0.5B"),
     ("Qwen/Qwen2.5-1.5B-Instruct", "Qwen/Qwen2.5-1.5B"),
     ("Qwen/Qwen2.5-3B-Instruct", "Qwen/Qwen2.5-3B"),
