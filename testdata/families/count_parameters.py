@@ -63,8 +63,10 @@ FAMILIES = {
                  dict(GROUPED, attention_bias=True, tie_word_embeddings=True, n_shared_experts=3, first_k_dense_replace=2, **ROUTED)],
     "gpt_neox": [NEO, dict(ODD, attention_bias=False), dict(ODD, use_parallel_residual=False, tie_word_embeddings=True)],
     "gpt_oss": [dict(GROUPED, head_dim=24, **FEW), dict(GROUPED, attention_bias=False, **FEW), dict(GROUPED, tie_word_embeddings=True, sliding_window=9, **FEW)],
+    "hunyuan_v1_dense": [dict(GROUPED, head_dim=24), dict(ODD, attention_bias=True, head_dim=40), dict(GROUPED, tie_word_embeddings=True, head_dim=24)],
     "modernbert": [ROTARY, dict(ROTARY, **SEQUENCES, classifier_bias=True, attention_bias=True), dict(ROTARY, **TOKENS, mlp_bias=True, norm_bias=True),
                    dict(ROTARY, tie_word_embeddings=False, decoder_bias=False, global_attn_every_n_layers=1)],
+    "nemotron": [GROUPED, dict(ODD, num_key_value_heads=6, attention_bias=True, head_dim=40), dict(GROUPED, mlp_bias=True, tie_word_embeddings=True)],
     "olmo": [GROUPED, dict(ODD, clip_qkv=8.0), dict(GROUPED, attention_bias=True, tie_word_embeddings=True)],
     "olmo2": [GROUPED, dict(ODD, num_hidden_layers=1), dict(GROUPED, attention_bias=True, tie_word_embeddings=True)],
     "olmo3": [GROUPED, dict(ODD, num_hidden_layers=5), dict(GROUPED, attention_bias=True, tie_word_embeddings=True)],
@@ -84,6 +86,9 @@ FAMILIES = {
     "vit": [PIXELS, dict(PIXELS, image_size=[50, 88], patch_size=[7, 11], num_labels=37, intermediate_size=331), dict(PIXELS, qkv_bias=False, num_channels=1)],
     "xlm-roberta": [ODD, dict(ODD, **SEQUENCES), dict(ODD, **TOKENS)],
 }
+
+#: What a config class cannot do without, though it has no default.
+NEEDED = {"hunyuan_v1_dense": dict(head_dim=128), "nemotron": dict(num_key_value_heads=8)}
 
 
 #: Multimodal models are counted whole: their odd configs have an odd tower in front of an odd language model.
@@ -126,7 +131,7 @@ def count(model_type, fields):
 def rows():
     for model_type, odd in FAMILIES.items():
         padding = {} if model_type in ENCODERS | IMAGES else {"pad_token_id": None}
-        for fields in [{}, *[{**fields, **padding} for fields in odd]]:
+        for fields in [NEEDED.get(model_type, {}), *[{**fields, **padding} for fields in odd]]:
             yield {"model_type": model_type, "config": fields, "parameters": count(model_type, fields)}
     for model_type, odd in TOWERS.items():
         for fields in [{"text_config": {}}, *odd]:

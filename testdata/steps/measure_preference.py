@@ -4,7 +4,8 @@ measures those of its GRPOTrainer, whose harness this imports: put that script's
 Fields of a case (kind `trl_kto`, `trl_orpo` or `trl_cpo`): id, model, precision (fp32 | amp_bf16 | bf16 | bf16_amp), batch
 (per_device_train_batch_size: pairs, or answers for KTO), prompt_len, completion_len (tokens of every answer, its end token included), steps,
 grad_accum, gradient_checkpointing, optim, lora {r, alpha, dropout, targets}, liger (use_liger_kernel), max_grad_norm, padded
-(masks are made as for rows of unequal length; sizes are as without). KTO: precompute (precompute_ref_log_probs), loss_type (kto |
+(masks are made as for rows of unequal length; sizes are as without), quantization (as measure_trainer.py has it; the trainer loads the model
+itself, from a folder). KTO: precompute (precompute_ref_log_probs), loss_type (kto |
 apo_zero_unpaired), desirable (rows of a batch that are; null = half). CPO: loss_type (sigmoid | hinge | ipo | simpo), cpo_alpha. Phases: load (with
 the precomputation as `logps`), between, forward, logps (KTO's passes of the reference inside forward), backward, clip, optimizer.
 
@@ -21,7 +22,8 @@ from measure_dpo import lora_config, run_steps
 
 DEFAULTS = dict(
     id="case", kind="trl_kto", model={"family": "qwen2"}, precision="amp_bf16", batch=4, prompt_len=64, completion_len=64, steps=2,
-    grad_accum=1, gradient_checkpointing=True, optim=None, lora=None, liger=False, max_grad_norm=1.0, padded=False)
+    grad_accum=1, gradient_checkpointing=True, optim=None, lora=None, liger=False, max_grad_norm=1.0, padded=False,
+    quantization=None)
 OWN = {"trl_kto": dict(precompute=False, loss_type="kto", desirable=None), "trl_orpo": {},
        "trl_cpo": dict(loss_type="sigmoid", cpo_alpha=1.0)}
 
@@ -95,7 +97,8 @@ def trainer_of(case, phases, stub):
     if case["kind"] == "trl_kto":
         import trl.trainer.kto_trainer as module
         from trl import KTOConfig, KTOTrainer
-        module.create_model_from_path = make_reference(case, phases, stub)
+        if not case["quantization"]:
+            module.create_model_from_path = make_reference(case, phases, stub)
         return KTOTrainer, KTOConfig, dict(precompute_ref_log_probs=case["precompute"], loss_type=case["loss_type"])
     if case["kind"] == "trl_orpo":
         from trl.experimental.orpo import ORPOConfig, ORPOTrainer
@@ -104,14 +107,25 @@ def trainer_of(case, phases, stub):
     return CPOTrainer, CPOConfig, dict(loss_type=case["loss_type"], cpo_alpha=case["cpo_alpha"])
 
 
+def model_of(case, dtype, folder, stub):
+    """The model, or the folder that the trainer loads a quantized one from; what is known of it, options of the config that say how."""
+    if not case["quantization"]:
+        model, _ = harness.build(case["model"], dtype, real=not stub)
+        return model, dict(param_count=harness.count(model)[0]), {}
+    import measure_trainer
+    info = dict(param_count=measure_trainer.written(case, dtype, folder + "/model"))
+    asked = dict(dtype=dtype, attn_implementation="sdpa", quantization_config=measure_trainer.quantization_config(case))
+    return folder + "/model", info, dict(model_init_kwargs=asked)
+
+
 def run_preference(case, phases, stub):
     dtype = "float32" if case["precision"] in ("fp32", "amp_bf16") else "bfloat16"
     know_masks(case)
     phases.set("load", 0)
     folder = tempfile.mkdtemp()
-    model, _ = harness.build(case["model"], dtype, real=not stub)
-    info = dict(param_count=harness.count(model)[0])
+    model, info, loads = model_of(case, dtype, folder, stub)
     base, config_class, own = trainer_of(case, phases, stub)
+    own.update(loads)
     optim = {"optim": case["optim"]} if case["optim"] else {}
     length = {"max_length": None if case["kind"] == "trl_kto" else case["prompt_len"] + case["completion_len"]}
     config = config_class(
@@ -137,6 +151,9 @@ def run_preference(case, phases, stub):
 
 def warm(cases):
     os.environ["TRL_EXPERIMENTAL_SILENCE"] = "1"
+    if any(case["quantization"] for case in cases):
+        # bitsandbytes, which peft imports, asks for the GPU at once: no child could use it then.
+        return
     import datasets, peft, trl.trainer.kto_trainer  # noqa: shared by the children
     if any(case["kind"] != "trl_kto" for case in cases):
         import trl.experimental.cpo, trl.experimental.orpo  # noqa

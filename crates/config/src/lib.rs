@@ -29,6 +29,7 @@
     )
 )]
 
+mod expert_adapters;
 mod facts;
 mod kind;
 mod kinds;

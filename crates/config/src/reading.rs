@@ -5,6 +5,7 @@ use tonnage_core::job::{
     Allowance, JobError, JobErrorKind, JobSource, LeftOpen, Origin, Override, Precision, Preset, keys,
 };
 
+use crate::expert_adapters::without_experts;
 use crate::facts::{Dtype, Facts, Weights};
 use crate::kind::Kind;
 use crate::rule::{Became, KeyRead};
@@ -98,7 +99,7 @@ impl Reading {
         }
         let mut source = base;
         source.overrides = [sets, source.overrides].concat();
-        let source = with_known_attention(source.left_open(left_open));
+        let source = without_experts(with_known_attention(source.left_open(left_open)));
         Ok(with_known_optimizer(source, self.facts.takes_shards))
     }
 
@@ -281,7 +282,7 @@ fn with_known_optimizer(source: JobSource, takes_shards: bool) -> JobSource {
 }
 
 /// How names of weights end that somebody quantized to 4 bits.
-const QUANTIZED_ENDS: [&str; 2] = ["-gptq", "-awq"];
+const QUANTIZED_ENDS: [&str; 5] = ["-gptq", "-awq", "-nvfp4", "-bnb-4bit", "-bnb-nf4-bf16"];
 
 /// A published model whose weights somebody else has quantized is taken for that model in 4 bits; what to say of it.
 fn name_quantized(sets: &mut Vec<Override>, base: &JobSource) -> Vec<LeftOpen> {
@@ -300,7 +301,11 @@ fn name_quantized(sets: &mut Vec<Override>, base: &JobSource) -> Vec<LeftOpen> {
     preset.name.clone_into(&mut given.value);
     let origin = given.origin.clone();
     if !sets.iter().any(|given| given.key == keys::QUANTIZATION) {
-        sets.push(Override::new(keys::QUANTIZATION, "nf4", origin));
+        sets.push(Override::new(keys::QUANTIZATION, "nf4", origin.clone()));
+    }
+    let has_experts = ["num_experts\"", "num_local_experts\""].iter().any(|key| preset.config.contains(key));
+    if has_experts && !lower.contains("-bnb-") && !sets.iter().any(|given| given.key == keys::QUANTIZE_MOE_EXPERTS) {
+        sets.push(Override::new(keys::QUANTIZE_MOE_EXPERTS, "true", origin));
     }
     vec![
         LeftOpen { text: text.clone(), allowance: Allowance::Less },

@@ -224,6 +224,7 @@ fn training_stage(facts: &mut Facts, said: &Said<'_>) -> Became {
         "sft" | "pt" => "causal_lm",
         "dpo" => "dpo",
         "rm" => "reward",
+        "kto" => "kto",
         other => {
             return Became::Refused(format!("training by stage `{}` is not simulated", crate::text::brief_text(other)));
         }
@@ -336,6 +337,11 @@ fn preference_loss(_: &mut Facts, said: &Said<'_>) -> Became {
     }
 }
 
+const TWO_HEADS: &str = "LLaMA-Factory's reward model keeps the language-model head beside its value head: a pass makes logits of \
+                         all tokens in fp32, which nothing reads and which are not simulated";
+const WHOLE_LOGITS: &str =
+    "LLaMA-Factory's KTO casts the logits of all tokens to fp32 for its log-probabilities, which TRL 1.16 does not";
+
 /// LLaMA-Factory's own defaults (hparams/parser.py, model/adapter.py).
 pub fn finish_factory(facts: &mut Facts, file: &[Entry]) {
     if v1::is_second_form(file) {
@@ -343,6 +349,7 @@ pub fn finish_factory(facts: &mut Facts, file: &[Entry]) {
     }
     facts.imply_key(keys::TASK, "causal_lm", "LLaMA-Factory's stage: sft");
     let is_dpo = facts.value_of(keys::TASK) == Some("dpo");
+    let is_kto = facts.value_of(keys::TASK) == Some("kto");
     let is_reward = facts.value_of(keys::TASK) == Some("reward");
     facts.imply_key(
         keys::FRAMEWORK,
@@ -351,15 +358,9 @@ pub fn finish_factory(facts: &mut Facts, file: &[Entry]) {
     );
     facts.imply_key(keys::SEQ_LEN, 2048, "LLaMA-Factory's cutoff_len");
     facts.imply_key(keys::GRADIENT_CHECKPOINTING, true, "LLaMA-Factory checkpoints unless it is told not to");
-    if is_reward {
-        facts.left_open.push(LeftOpen {
-            text: "LLaMA-Factory's reward model keeps the language-model head beside its value head: a pass makes logits of all tokens in \
-                   fp32, which nothing reads and which are not simulated"
-                .to_owned(),
-            allowance: Allowance::Unknown,
-        });
-    }
-    if is_dpo {
+    let text = if is_reward { Some(TWO_HEADS) } else { is_kto.then_some(WHOLE_LOGITS) };
+    facts.left_open.extend(text.map(|text| LeftOpen { text: text.to_owned(), allowance: Allowance::Unknown }));
+    if is_dpo || is_kto {
         let length = facts.size_of(keys::SEQ_LEN).unwrap_or(2048);
         facts.sets.retain(|given| given.key != keys::SEQ_LEN);
         facts.imply_key(keys::PROMPT_LEN, (length / 2).max(1), "half of cutoff_len");

@@ -12,6 +12,10 @@ const RANK: &str = "model.lora_rank";
 const ENGINE: &str = "the engine of verl's workers is not simulated";
 const MESH: &str = "several parallel dimensions at once are not simulated: a rank may hold more or less";
 
+/// verl 0.8 (trainer/config/sft_trainer.yaml calls the key deprecated, and trainer/fsdp_sft_trainer.py never reads it).
+const ALL_ROWS: &str = "verl 0.8 reads data.micro_batch_size_per_gpu alone, 4 where nobody says it; older versions dealt these rows \
+                        over all GPUs";
+
 /// Its keys, written with dots.
 pub const ROWS: &[Row] = &[
     // The SFT trainer (trainer/config/sft_trainer.yaml).
@@ -34,7 +38,7 @@ pub const ROWS: &[Row] = &[
     ("use_remove_padding", Notes(PACKING, Allowance::Fifth)),
     ("ulysses_sequence_parallel_size", Reads(parallel_degree)),
     ("data.micro_batch_size_per_gpu", Sets(keys::MICRO_BATCH_SIZE)),
-    ("data.micro_batch_size", Refuses("rows of all GPUs at once: say data.micro_batch_size_per_gpu")),
+    ("data.micro_batch_size", Notes(ALL_ROWS, Allowance::Unknown)),
     ("data.max_length", Sets(keys::SEQ_LEN)),
     (
         "data.max_token_len_per_gpu",

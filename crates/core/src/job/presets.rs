@@ -21,6 +21,8 @@ const fn preset(name: &'static str, parameters: u64, config: &'static str) -> Pr
 }
 
 // microsoft/Phi-3.5-mini-instruct's `rope_scaling` is left out: its factors scale values, never shapes.
+// Qwen3.5's two large ones and Mistral Medium are by their published sizes; with tower and the layer for multi-token prediction
+// the former come to the published 125.1 and 403.4 billion, SmolVLM2 with its tower to the published 2,246,784,880 exactly.
 // sapientinc's models have no config.json; theirs are of arch/hrm_v1.yaml, the data sets, and the checkpoint's table of
 // puzzles (ARC-2: 1,045,829 rows).
 static PRESETS: &[Preset] = &[
@@ -57,6 +59,8 @@ static PRESETS: &[Preset] = &[
     preset("Qwen/Qwen3.5-9B", 8_953_803_264, include_str!("presets/qwen3.5-9b.json")),
     preset("Qwen/Qwen3.5-27B", 26_895_998_464, include_str!("presets/qwen3.5-27b.json")),
     preset("Qwen/Qwen3.6-35B-A3B", 34_660_610_688, include_str!("presets/qwen3.6-35b-a3b.json")),
+    preset("Qwen/Qwen3.5-122B-A10B", 122_111_526_912, include_str!("presets/qwen3.5-122b-a10b.json")),
+    preset("Qwen/Qwen3.5-397B-A17B", 396_346_350_336, include_str!("presets/qwen3.5-397b-a17b.json")),
     preset("Qwen/Qwen3-VL-4B-Instruct", 4_022_468_096, include_str!("presets/qwen3-vl-4b-instruct.json")),
     preset("OpenGVLab/InternVL3_5-8B-HF", 8_190_735_360, include_str!("presets/internvl3_5-8b-hf.json")),
     preset("ibm-granite/granite-3.3-8b-instruct", 8_170_864_640, include_str!("presets/granite-3.3-8b-instruct.json")),
@@ -80,6 +84,10 @@ static PRESETS: &[Preset] = &[
     preset("HuggingFaceTB/SmolLM2-135M", 134_515_008, include_str!("presets/smollm2-135m.json")),
     preset("HuggingFaceTB/SmolLM2-360M", 361_821_120, include_str!("presets/smollm2-360m.json")),
     preset("HuggingFaceTB/SmolLM2-1.7B", 1_711_376_384, include_str!("presets/smollm2-1.7b.json")),
+    preset("HuggingFaceTB/SmolVLM2-2.2B-Instruct", 1_812_563_968, include_str!("presets/smolvlm2-2.2b-instruct.json")),
+    preset("nvidia/Nemotron-Mini-4B-Instruct", 4_190_509_056, include_str!("presets/nemotron-mini-4b-instruct.json")),
+    preset("tencent/Hunyuan-0.5B-Instruct", 539_010_048, include_str!("presets/hunyuan-0.5b-instruct.json")),
+    preset("arcee-ai/AFM-4.5B", 4_619_189_760, include_str!("presets/afm-4.5b.json")),
     preset("mistralai/Mixtral-8x7B-v0.1", 46_702_792_704, include_str!("presets/mixtral-8x7b-v0.1.json")),
     preset("mistralai/Mixtral-8x22B-v0.1", 140_620_634_112, include_str!("presets/mixtral-8x22b-v0.1.json")),
     preset("mistralai/Mistral-7B-v0.1", 7_241_732_096, include_str!("presets/mistral-7b-v0.1.json")),
@@ -100,6 +108,7 @@ static PRESETS: &[Preset] = &[
         23_572_403_200,
         include_str!("presets/mistral-small-3.1-24b-instruct-2503.json"),
     ),
+    preset("mistralai/Mistral-Medium-3.5-128B", 125_025_988_608, include_str!("presets/mistral-medium-3.5-128b.json")),
     preset("google/gemma-2-2b", 2_614_341_888, include_str!("presets/gemma-2-2b.json")),
     preset("google/gemma-2-9b", 9_241_705_984, include_str!("presets/gemma-2-9b.json")),
     preset("google/gemma-2-27b", 27_227_128_320, include_str!("presets/gemma-2-27b.json")),
@@ -221,7 +230,7 @@ static PRESETS: &[Preset] = &[
 
 /// Names whose config has the same shapes as a preset's. Context lengths may differ, which costs no memory: `seq_len` is
 /// the job's.
-static ALIASES: [(&str, &str); 107] = [
+static ALIASES: [(&str, &str); 113] = [
     ("Qwen/Qwen2.5-0.5B-Instruct", "Qwen/Qwen2.5-0.5B"),
     ("Qwen/Qwen2.5-1.5B-Instruct", "Qwen/Qwen2.5-1.5B"),
     ("Qwen/Qwen2.5-3B-Instruct", "Qwen/Qwen2.5-3B"),
@@ -329,6 +338,12 @@ static ALIASES: [(&str, &str); 107] = [
     ("axolotl-ai-co/gpt-oss-120b-dequantized", "unsloth/gpt-oss-120b-BF16"),
     ("meta-llama/Llama-2-7b", "meta-llama/Llama-2-7b-hf"),
     ("meta-llama/Llama-2-13b", "meta-llama/Llama-2-13b-hf"),
+    ("meta-llama/Meta-Llama-3.1-405B", "meta-llama/Llama-3.1-405B"),
+    ("Qwen/Qwen3.5-35B-A3B", "Qwen/Qwen3.6-35B-A3B"),
+    ("Qwen/Qwen3.5-35B-A3B-Base", "Qwen/Qwen3.6-35B-A3B"),
+    ("zai-org/GLM-4.6V-Flash", "zai-org/GLM-4.1V-9B-Thinking"),
+    ("Skywork/Skywork-Reward-V2-Qwen3-8B", "Qwen/Qwen3-8B"),
+    ("axolotl-ai-co/Mistral-Medium-3.5-128B-BF16", "mistralai/Mistral-Medium-3.5-128B"),
 ];
 
 /// What people call the folders that models lie in, and no publisher is called.

@@ -183,6 +183,13 @@ pub(super) static ROWS: &[ModelType] = &[
         since: Some((4, 45)),
         ..LLAMA_LIKE
     },
+    ModelType {
+        name: "hunyuan_v1_dense",
+        has_padding_token: true,
+        class_heads: ClassHeads::ROWS,
+        since: Some((4, 56)),
+        ..ModelType::DECODER
+    },
     ModelType { name: "llama", since: Some((4, 42)), layers_since: (4, 42), ..LLAMA_LIKE },
     ModelType { name: "mistral", layers_since: (4, 38), ..LLAMA_LIKE },
     ModelType { name: "mixtral", ..EXPERTS },
@@ -195,6 +202,7 @@ pub(super) static ROWS: &[ModelType] = &[
         since: Some((5, 17)),
         ..BERT_LIKE
     },
+    ModelType { name: "nemotron", class_heads: ClassHeads::GENERIC, since: Some((4, 44)), ..ModelType::DECODER },
     ModelType {
         name: "olmo",
         has_padding_token: true,

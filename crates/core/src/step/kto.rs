@@ -29,8 +29,10 @@ pub(super) fn train_kto(
     context: &Rc<Context>,
     policy: &Policy,
 ) -> Result<Repetition, BuildError> {
-    policy.builder.load_buffers_last();
-    policy.builder.load_adapters_last();
+    if job.quantization.is_none() {
+        policy.builder.load_buffers_last();
+        policy.builder.load_adapters_last();
+    }
     let mode = policy.builder.mode();
     mode.disable_dropout();
     let has_reference = job.lora.is_none() && !spec.precompute_ref_log_probs;

@@ -6,7 +6,7 @@ use crate::alloc::{CachingAllocator, replay_trace};
 use crate::building::{BuildError, Builder, FourBit, Mode, Quantization};
 use crate::dtype::DType;
 use crate::family::Family;
-use crate::job::{CheckpointPolicy, Framework, JobSpec, ModelSpec, QuantizedWeights};
+use crate::job::{CheckpointPolicy, Framework, JobSpec, ModelSpec, QuantizedBase, QuantizedWeights};
 use crate::model::family::RunOptions;
 use crate::op::full;
 use crate::tensor::{Context, Tensor};
@@ -38,8 +38,23 @@ pub(super) fn quantized(builder: Builder, job: &JobSpec) -> Builder {
             Quantization::FourBit(FourBit { double: spec.double, compute: spec.compute.dtype() })
         }
     };
-    let adapters = (job.framework == Framework::Trl).then_some(DType::Bfloat16);
-    builder.quantized(Some(form)).quantizing_experts(spec.experts).prepared(spec.prepared).adapters_in(adapters)
+    let adapters = casts_adapters(job).then_some(DType::Bfloat16);
+    let heads = casts_heads(job).then_some(DType::Bfloat16);
+    let builder = builder.quantized(Some(form)).quantizing_experts(spec.experts).prepared(spec.prepared);
+    builder.adapters_in(adapters).heads_in(heads)
+}
+
+/// Whether TRL's trainer casts adapters on a quantized base.
+pub(super) fn casts_adapters(job: &JobSpec) -> bool {
+    job.framework == Framework::Trl && job.task.facts().quantized_base() == QuantizedBase::AsLoaded
+}
+
+/// Whether TRL's trainer casts embeddings and head back that peft's preparation cast to fp32 (trl 1.16, experimental/utils.py,
+/// `peft_module_casting_to_bf16`).
+fn casts_heads(job: &JobSpec) -> bool {
+    let is_four_bit = job.quantization.is_some_and(|spec| spec.weights.is_four_bit());
+    let is_trainers = job.framework == Framework::Trl && job.task.facts().quantized_base() == QuantizedBase::Prepared;
+    is_four_bit && is_trainers && job.precision.autocast_dtype() == Some(DType::Bfloat16)
 }
 
 /// `caching_allocator_warmup`: one block of the size of all parameters, without what the allocator has unused, given back to it at

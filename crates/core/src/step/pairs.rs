@@ -19,8 +19,10 @@ use super::trainer::{self, Recipe};
 
 /// Trains the model.
 pub(super) fn train_pairs(job: &JobSpec, spec: &PairsSpec, context: &Rc<Context>, policy: &Policy) -> Repetition {
-    policy.builder.load_buffers_last();
-    policy.builder.load_adapters_last();
+    if job.quantization.is_none() {
+        policy.builder.load_buffers_last();
+        policy.builder.load_adapters_last();
+    }
     let mode = policy.builder.mode();
     mode.disable_dropout();
     apply_liger_kernels(job, &mode);

@@ -6,7 +6,7 @@ use crate::building::{Builder, Mode};
 use crate::dtype::DType;
 use crate::family::{self, Build, Family};
 use crate::gpu::Device;
-use crate::job::{CheckpointPolicy, Framework, JobSpec, Task, check};
+use crate::job::{CheckpointPolicy, JobSpec, Task, check};
 use crate::model::family::{Model, RunOptions};
 use crate::parallel::{self, Rebuild};
 use crate::tensor::{Context, Tensor};
@@ -100,9 +100,10 @@ fn language_model(job: &JobSpec, context: &Rc<Context>, family: Family) -> Resul
             builder.prepare_for_kbit_training();
         }
         builder.load_adapters_last();
-        if job.framework == Framework::Trl {
+        if loading::casts_adapters(job) {
             builder.cast_adapters();
         }
+        builder.cast_heads();
     }
     builder.materialize_buffers();
     builder.load_by_name();

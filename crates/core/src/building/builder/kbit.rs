@@ -34,6 +34,9 @@ enum LoadKind {
     Adapter,
 }
 
+/// What names of embeddings and heads have in them, as TRL tells them (trl 1.16, experimental/utils.py).
+const HEADS: [&str; 4] = ["lm_head", "embed_tokens", "wte", "wpe"];
+
 impl Builder {
     /// The same model with its linear layers quantized, or not.
     pub(crate) fn quantized(self, quantization: Option<Quantization>) -> Self {
@@ -88,9 +91,21 @@ impl Builder {
         self.built.borrow_mut().loads.push(Load { kind, name, is_quantized, at });
     }
 
-    /// A weight as it is loaded. What is cast to fp32 later has the memory of the model's dtype until then.
+    /// The same model, whose embeddings and head end in `dtype`.
+    pub(crate) fn heads_in(self, dtype: Option<DType>) -> Self {
+        Self { heads_dtype: dtype, ..self }
+    }
+
+    /// A weight as it is loaded. What is cast later has the memory of the model's dtype until then.
     pub(super) fn load_weight(&self, sizes: &[u64]) -> Tensor {
         let loaded = self.load(sizes, self.dtype, Category::Parameter);
+        let is_head = || HEADS.iter().any(|name| self.path.contains(name));
+        if let Some(dtype) = self.heads_dtype.filter(|_| is_head()) {
+            let head = Tensor::nowhere(&self.context, Shape::new(sizes), dtype);
+            head.set_data(&loaded);
+            self.built.borrow_mut().heads.push(head.clone());
+            return head;
+        }
         if !self.is_prepared || self.dtype == DType::Float32 {
             return loaded;
         }
@@ -138,12 +153,24 @@ impl Builder {
     /// `prepare_model_for_kbit_training`: what is not quantized is cast to fp32, and the cache is emptied.
     pub(crate) fn prepare_for_kbit_training(&self) {
         let _category = self.context.enter_category(Category::Parameter);
-        let is_cast = |parameter: &&Tensor| parameter.dtype() == DType::Float32 && !parameter.requires_grad();
-        for parameter in self.built.borrow().parameters.iter().filter(is_cast).filter(|_| self.dtype != DType::Float32)
-        {
+        let built = self.built.borrow();
+        let is_head = |parameter: &Tensor| built.heads.iter().any(|head| head.is_same(parameter));
+        let is_cast = |parameter: &&Tensor| {
+            (parameter.dtype() == DType::Float32 && !parameter.requires_grad()) || is_head(parameter)
+        };
+        for parameter in built.parameters.iter().filter(is_cast).filter(|_| self.dtype != DType::Float32) {
             let cast = Tensor::empty(&self.context, "_to_copy.default", *parameter.sizes(), DType::Float32);
             parameter.set_data(&cast);
         }
         self.context.empty_cache();
+    }
+
+    /// Casts embeddings and head, which are in fp32 then, to the dtype that they end in.
+    pub(crate) fn cast_heads(&self) {
+        let _category = self.context.enter_category(Category::Parameter);
+        for head in &self.built.borrow().heads {
+            let cast = Tensor::empty(&self.context, "_to_copy.default", *head.sizes(), head.dtype());
+            head.set_data(&cast);
+        }
     }
 }

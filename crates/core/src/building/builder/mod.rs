@@ -62,6 +62,8 @@ struct Built {
     cast_head: Option<(AllocationId, Shape)>,
     /// Where in the trace each tensor of a quantized model begins to come to the device.
     loads: Vec<Load>,
+    /// Embeddings and head that are cast back behind peft's preparation.
+    heads: Vec<Tensor>,
     /// The table that bitsandbytes keeps for the process, and where in the trace it was made.
     table: Option<(Tensor, usize)>,
     /// Modules that LoRA targets by name, and those of them that have an adapter.
@@ -94,6 +96,8 @@ pub(crate) struct Builder {
     quantizes_experts: bool,
     /// Whether peft prepares the quantized model for training.
     is_prepared: bool,
+    /// What embeddings and head are cast to behind peft's preparation, where somebody casts them.
+    heads_dtype: Option<DType>,
     /// What adapters are cast to once the model is there, where that is not fp32.
     adapter_dtype: Option<DType>,
     /// Whether the model is made in fp32, on the host, and its parameters alone are cast there.
@@ -130,6 +134,7 @@ impl Builder {
             quantization: None,
             quantizes_experts: false,
             is_prepared: false,
+            heads_dtype: None,
             adapter_dtype: None,
             made_in_fp32: false,
             unit: None,

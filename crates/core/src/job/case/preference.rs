@@ -4,8 +4,12 @@ use serde::Deserialize;
 use serde_json::{Map, Value};
 
 use super::rl::OptimizerName;
+use super::trainer::CaseQuantization;
 use super::{CaseLora, CasePrecision, checkpoint_policy, clip_spec, model_of_case, plain_job};
-use crate::job::{JobError, JobSpec, KtoLoss, KtoSpec, OptimizerKind, PairLoss, PairsSpec, Task};
+use crate::job::{
+    Framework, JobError, JobSpec, KtoLoss, KtoSpec, OptimizerKind, PairLoss, PairsSpec, QuantizationSpec,
+    QuantizedBase, Task,
+};
 use crate::model_type::QWEN2;
 
 /// A case of kind `trl_kto`, `trl_orpo` or `trl_cpo`.
@@ -27,6 +31,7 @@ pub(super) struct PreferenceCase {
     liger: bool,
     max_grad_norm: f64,
     padded: bool,
+    quantization: Option<CaseQuantization>,
     precompute: bool,
     loss_type: Option<Value>,
     desirable: Option<u64>,
@@ -53,6 +58,7 @@ impl Default for PreferenceCase {
             liger: false,
             max_grad_norm: 1.0,
             padded: false,
+            quantization: None,
             precompute: false,
             loss_type: None,
             desirable: None,
@@ -91,6 +97,10 @@ fn read_word<T: for<'a> Deserialize<'a>>(word: Option<&Value>, default: T) -> Re
 
 pub(super) fn job_of_case(case: PreferenceCase) -> Result<JobSpec, JobError> {
     let task = case.task()?;
+    let quantization = case.quantization.map(|quantization| QuantizationSpec {
+        prepared: task.facts().quantized_base() == QuantizedBase::Prepared,
+        ..quantization.spec(Framework::Trl)
+    });
     Ok(JobSpec {
         micro_batch_size: case.batch,
         seq_len: case.prompt_len.saturating_add(case.completion_len),
@@ -100,6 +110,8 @@ pub(super) fn job_of_case(case: PreferenceCase) -> Result<JobSpec, JobError> {
         optimizer: case.optim.map_or(OptimizerKind::AdamwFused, OptimizerName::kind),
         clip_grad_norm: clip_spec(Some(case.max_grad_norm).filter(|norm| *norm > 0.0)),
         lora: case.lora.map(Into::into),
+        device_map: quantization.is_some(),
+        quantization,
         liger_kernels: case.liger,
         padded: Some(case.padded),
         steps: case.steps,

@@ -1,14 +1,16 @@
 //! What TRL's preference trainers refuse, and what of them is not simulated.
 
 use super::trainer::{bound_rows, check_policy, holds_batches, not_zero};
-use crate::job::{JobError, JobErrorKind, JobSpec, KtoSpec, PairsSpec, keys};
+use crate::job::{Framework, JobError, JobErrorKind, JobSpec, KtoSpec, PairsSpec, keys};
 
 /// What `KTOTrainer` refuses.
 pub(in crate::job) fn check_kto(job: &JobSpec, kto: &KtoSpec) -> Result<(), JobError> {
     check_policy(job)?;
     not_zero(&[(keys::PROMPT_LEN, kto.prompt_len), (keys::COMPLETION_LEN, kto.completion_len)])?;
     holds_batches(job)?;
-    if kto.loss.estimates_divergence() && job.micro_batch_size < 2 {
+    // TRL's collator changes them within a batch; others bring them with the data.
+    let changes_places = kto.loss.estimates_divergence() && job.framework == Framework::Trl;
+    if changes_places && job.micro_batch_size < 2 {
         return Err(JobError::new("`micro_batch_size` is 1: KTO's divergence is of answers that change places")
             .about(&[keys::MICRO_BATCH_SIZE, keys::KTO_LOSS])
             .hint("set it to 2 or more, or kto.loss = \"apo_zero_unpaired\""));

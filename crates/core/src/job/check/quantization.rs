@@ -1,7 +1,7 @@
 //! What a quantized base can be trained with, as far as it is simulated.
 
 use crate::dtype::DType;
-use crate::job::{Fsdp2, JobError, JobSpec, ShardInit, Strategy, Task, keys};
+use crate::job::{Fsdp2, JobError, JobSpec, QuantizedBase, ShardInit, Strategy, keys};
 
 /// Refuses what transformers refuses, and what of quantized training is not simulated.
 pub(super) fn check_quantization(job: &JobSpec) -> Result<(), JobError> {
@@ -9,8 +9,20 @@ pub(super) fn check_quantization(job: &JobSpec) -> Result<(), JobError> {
         return Ok(());
     }
     let refused = |problem: &str| JobError::new(format!("`quantization`: {problem}")).about(&[keys::QUANTIZATION]);
-    if !matches!(job.task, Task::CausalLm | Task::Dpo(_)) {
-        return Err(refused("quantized models are simulated in task = \"causal_lm\" and \"dpo\"").or_rehearse());
+    let is_four_bit = job.quantization.is_some_and(|quantization| quantization.weights.is_four_bit());
+    match job.task.facts().quantized_base() {
+        QuantizedBase::Refused => {
+            return Err(
+                refused("quantized models are simulated in plain training, DPO, KTO, ORPO and CPO").or_rehearse()
+            );
+        }
+        // Its products at the fp32 head's side were not measured.
+        QuantizedBase::Prepared if !is_four_bit => {
+            return Err(refused("ORPO and CPO are simulated on bases in 4 bits, none in int8")
+                .hint("set quantization = \"nf4\"")
+                .or_rehearse());
+        }
+        QuantizedBase::Prepared | QuantizedBase::AsLoaded => (),
     }
     if job.lora.is_none() {
         return Err(refused("transformers does not train quantized weights themselves")

@@ -193,7 +193,7 @@ pub(super) const KEYS: [Key; 27] = [
     },
     Key {
         name: names::DEEPSPEED_SUB_GROUP_SIZE,
-        kind: Kind::Size { min: 1, max: 1 << 40 },
+        kind: Kind::Size { min: 0, max: 1 << 40 },
         default: Default::Fixed("1000000000", "DeepSpeed's default"),
         doc: "elements of a rank's weights that stage 3 steps at once",
         example: "100000000",

@@ -83,7 +83,7 @@ fn resolve_attention(choose: &mut Chooser, model: &ModelSpec) -> Result<Attentio
 
 /// What follows from values that are decided already.
 fn resolve_rest(choose: &mut Chooser<'_>, job: &mut JobSpec, name: TaskName, rows: u64) -> Result<(), JobError> {
-    job.quantization = resolve_quantization(choose, job.framework, job.precision)?;
+    job.quantization = resolve_quantization(choose, job)?;
     // bitsandbytes' quantizer loads to the GPU whatever was asked for.
     job.device_map |= job.quantization.is_some();
     let size = |key: &str| job.model.config.get(key).and_then(serde_json::Value::as_u64);

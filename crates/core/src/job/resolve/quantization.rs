@@ -3,17 +3,16 @@
 use super::chooser::Chooser;
 use super::ranks;
 use crate::dtype::DType;
-use crate::job::{Framework, JobError, Precision, QuantizationSpec, QuantizedWeights, keys};
+use crate::job::{Framework, JobError, JobSpec, QuantizationSpec, QuantizedBase, QuantizedWeights, keys};
 
 /// The quantization of the base, if somebody asked for one.
 pub(super) fn resolve_quantization(
     choose: &mut Chooser<'_>,
-    framework: Framework,
-    precision: Precision,
+    job: &JobSpec,
 ) -> Result<Option<QuantizationSpec>, JobError> {
     let Some(weights) = choose.word_if_said::<QuantizedWeights>(keys::QUANTIZATION)? else { return Ok(None) };
-    let is_trl = framework == Framework::Trl;
-    let (compute, why) = match precision.weight_dtype() {
+    let is_trl = job.framework == Framework::Trl;
+    let (compute, why) = match job.precision.weight_dtype() {
         _ if !is_trl => ("fp32", "BitsAndBytesConfig's default"),
         DType::Bfloat16 => ("bf16", "the weights' dtype, as TRL's get_quantization_config has it"),
         DType::Float16 => ("fp16", "the weights' dtype, as TRL's get_quantization_config has it"),
@@ -21,13 +20,16 @@ pub(super) fn resolve_quantization(
     };
     let is_four_bit = weights.is_four_bit();
     let is_sharded = ranks::is_fsdp2(choose);
+    let is_trainers = job.task.facts().quantized_base() == QuantizedBase::Prepared;
     let why_prepared = match (is_trl, is_sharded) {
+        _ if is_trainers => "the trainer does it itself",
         (true, _) => "SFTTrainer does not",
         (_, true) => "FSDP2 wants one dtype",
         _ => "as peft's guide does it",
     };
     let experts = choose.take_switch(keys::QUANTIZE_MOE_EXPERTS);
     let why_prepared = if experts { "experts would be unpacked" } else { why_prepared };
+    let is_prepared = is_trainers || (!is_trl && !is_sharded && !experts);
     Ok(Some(QuantizationSpec {
         experts,
         weights,
@@ -37,6 +39,6 @@ pub(super) fn resolve_quantization(
         } else {
             crate::job::ComputeDtype::Bf16
         },
-        prepared: choose.switch_or(keys::PREPARE_FOR_KBIT_TRAINING, !is_trl && !is_sharded && !experts, why_prepared),
+        prepared: choose.switch_or(keys::PREPARE_FOR_KBIT_TRAINING, is_prepared, why_prepared),
     }))
 }

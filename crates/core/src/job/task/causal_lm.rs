@@ -1,6 +1,6 @@
 //! Next-token training with labels.
 
-use super::{LossOf, Spreading, TaskFacts, TaskName};
+use super::{LossOf, QuantizedBase, Spreading, TaskFacts, TaskName};
 use crate::job::{JobError, JobSpec, check};
 
 pub(super) struct CausalLm;
@@ -25,5 +25,9 @@ impl TaskFacts for CausalLm {
 
     fn takes_adapters(&self) -> bool {
         true
+    }
+
+    fn quantized_base(&self) -> QuantizedBase {
+        QuantizedBase::AsLoaded
     }
 }

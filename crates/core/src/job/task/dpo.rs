@@ -1,6 +1,6 @@
 //! DPO as TRL's `DPOTrainer` runs it: chosen and rejected answers in one batch, a policy and its frozen reference.
 
-use super::{Spreading, TaskFacts, TaskName};
+use super::{QuantizedBase, Spreading, TaskFacts, TaskName};
 use crate::job::{JobError, JobSpec, check, keys};
 
 /// What DPO needs beyond the policy. `micro_batch_size` counts pairs: a pass has twice as many rows.
@@ -37,5 +37,9 @@ impl TaskFacts for DpoSpec {
 
     fn takes_adapters(&self) -> bool {
         true
+    }
+
+    fn quantized_base(&self) -> QuantizedBase {
+        QuantizedBase::AsLoaded
     }
 }

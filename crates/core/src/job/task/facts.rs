@@ -58,6 +58,17 @@ pub enum LossOf {
     Nobody,
 }
 
+/// What a task's program does with a quantized base.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum QuantizedBase {
+    /// It is not simulated.
+    Refused,
+    /// It trains adapters on the base as it was loaded.
+    AsLoaded,
+    /// It calls peft's `prepare_model_for_kbit_training` itself, and leaves adapters in fp32.
+    Prepared,
+}
+
 /// What is known of a kind of task.
 pub trait TaskFacts {
     /// Its name in job files.
@@ -114,6 +125,11 @@ pub trait TaskFacts {
     /// Whether `lora` may be set.
     fn takes_adapters(&self) -> bool {
         false
+    }
+
+    /// What becomes of a quantized base.
+    fn quantized_base(&self) -> QuantizedBase {
+        QuantizedBase::Refused
     }
 
     /// GPUs taken beside those of its ranks.

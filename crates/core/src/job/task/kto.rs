@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::{TaskFacts, TaskName};
+use super::{QuantizedBase, TaskFacts, TaskName};
 use crate::job::{JobError, JobSpec, check, keys};
 
 /// What KTO needs beyond the policy. `micro_batch_size` counts prompts with an answer each.
@@ -52,6 +52,10 @@ impl TaskFacts for KtoSpec {
 
     fn takes_adapters(&self) -> bool {
         true
+    }
+
+    fn quantized_base(&self) -> QuantizedBase {
+        QuantizedBase::AsLoaded
     }
 
     fn precomputed_reference(&self) -> Option<(&'static str, bool)> {

@@ -20,7 +20,7 @@ use serde::{Deserialize, Serialize};
 use super::Head;
 
 pub use dpo::DpoSpec;
-pub use facts::{LossOf, Passes, Spreading, TaskFacts};
+pub use facts::{LossOf, Passes, QuantizedBase, Spreading, TaskFacts};
 pub use grpo::{Baseline, GrpoSpec, LogProbs, Rollout};
 pub use judge::{JudgePhase, JudgePlace, JudgeSpec, JudgeWeights};
 pub use kto::{KtoLoss, KtoSpec};

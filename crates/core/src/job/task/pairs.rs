@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::{TaskFacts, TaskName};
+use super::{QuantizedBase, TaskFacts, TaskName};
 use crate::job::{JobError, JobSpec, check};
 
 /// What they need beyond the policy. `micro_batch_size` counts pairs: a pass has twice as many rows.
@@ -56,5 +56,9 @@ impl TaskFacts for PairsSpec {
 
     fn takes_adapters(&self) -> bool {
         true
+    }
+
+    fn quantized_base(&self) -> QuantizedBase {
+        QuantizedBase::Prepared
     }
 }

@@ -31,11 +31,13 @@ pub(crate) mod gpt_neox;
 pub(crate) mod gpt_oss;
 pub(crate) mod granite;
 pub(crate) mod heads;
+pub(crate) mod hunyuan_v1_dense;
 pub(crate) mod layer;
 pub(crate) mod llama;
 pub(crate) mod mistral;
 pub(crate) mod mixtral;
 pub(crate) mod modernbert;
+pub(crate) mod nemotron;
 pub(crate) mod olmo;
 pub(crate) mod olmo2;
 pub(crate) mod olmo3;
@@ -94,10 +96,12 @@ pub(crate) const LANGUAGE_MODELS: &[Family] = &[
     gpt_neox::FAMILY,
     gpt_oss::FAMILY,
     granite::FAMILY,
+    hunyuan_v1_dense::FAMILY,
     llama::FAMILY,
     mistral::FAMILY,
     mixtral::FAMILY,
     modernbert::FAMILY,
+    nemotron::FAMILY,
     olmo::FAMILY,
     olmo2::FAMILY,
     olmo3::FAMILY,

@@ -15,6 +15,8 @@ pub(crate) enum Activation {
     QuickGelu,
     Silu,
     Relu,
+    /// `relu2`
+    SquaredRelu,
 }
 
 impl Activation {
@@ -27,10 +29,11 @@ impl Activation {
             "quick_gelu" => Ok(Self::QuickGelu),
             "silu" | "swish" => Ok(Self::Silu),
             "relu" => Ok(Self::Relu),
+            "relu2" => Ok(Self::SquaredRelu),
             _ => Err(FieldError::new(
                 key,
                 format!(
-                    "activation `{name}` is not known; known are gelu, gelu_new, gelu_pytorch_tanh, quick_gelu, relu, silu"
+                    "activation `{name}` is not known; known are gelu, gelu_new, gelu_pytorch_tanh, quick_gelu, relu, relu2, silu"
                 ),
             )),
         }
@@ -43,6 +46,7 @@ impl Activation {
             Self::QuickGelu => quick_gelu(input),
             Self::Silu => input.silu(),
             Self::Relu => input.relu(),
+            Self::SquaredRelu => input.relu().pow_scalar(2.0),
         }
     }
 }
