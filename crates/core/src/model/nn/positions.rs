@@ -65,6 +65,8 @@ pub(crate) enum RotaryTables {
     Once,
     /// As `Twice`, of positions in time, height and width, which are the same for text.
     OfGrids,
+    /// One table of complex numbers, in the place of both.
+    Complex,
 }
 
 impl RotaryEmbedding {
@@ -112,6 +114,10 @@ impl RotaryEmbedding {
             RotaryTables::Twice | RotaryTables::OfGrids => cat(&[&freqs, &freqs], 2),
             RotaryTables::Interleaved => repeat_interleave(&freqs),
             RotaryTables::Once => freqs,
+            RotaryTables::Complex => {
+                let freqs_cis = freqs.polar().mul_scalar(self.rope.attention_scaling);
+                return (freqs_cis.clone(), freqs_cis);
+            }
         };
         if !self.scales {
             let (cos, sin) = (emb.cos(), emb.sin());
