@@ -86,7 +86,7 @@ pub(crate) struct Latents {
     pub qk_rope_head_dim: u64,
     pub v_head_dim: u64,
     pub turns: Turns,
-    /// Mistral 4's.
+    /// What Mistral 4 multiplies queries by.
     pub query_scale: Option<QueryScale>,
 }
 
