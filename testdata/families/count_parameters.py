@@ -24,6 +24,10 @@ FEW = dict(intermediate_size=328, num_experts=7, num_experts_per_tok=3)
 #: Layers with the gated delta rule; hidden sizes of grouped products begin at multiples of 16 bytes.
 DELTA = dict(head_dim=24, num_hidden_layers=5, linear_num_key_heads=3, linear_num_value_heads=6, linear_key_head_dim=10, linear_value_head_dim=14)
 SPARSE = dict(num_experts=7, num_experts_per_tok=3, moe_intermediate_size=56, shared_expert_intermediate_size=33)
+SHARED = dict(decoder_sparse_step=2, moe_intermediate_size=56, shared_expert_intermediate_size=33, num_experts=7, num_experts_per_tok=3)
+#: Of DeepSeek-V2, whose class cannot run by its defaults: no experts of a token, and rows of experts that no grouped product takes.
+RUNS = dict(num_experts_per_tok=6, experts_implementation="batched_mm")
+CHUNKED = dict(GROUPED, head_dim=24, intermediate_size_mlp=57, num_local_experts=5)
 ENCODERS = {"bert", "deberta-v2", "distilbert", "electra", "modernbert", "roberta", "xlm-roberta"}
 IMAGES = {"dinov2", "vit"}
 DISTILLED = dict(vocab_size=1009, dim=144, hidden_dim=331, n_layers=3, n_heads=6, max_position_embeddings=77)
@@ -44,6 +48,8 @@ FAMILIES = {
     "cohere2": [GROUPED, dict(ODD, sliding_window=16), dict(GROUPED, attention_bias=True, tie_word_embeddings=False)],
     "deberta-v2": [DISTANT, dict(DISTANT, **SEQUENCES, share_att_key=False, position_biased_input=True), dict(DISTANT, **TOKENS, type_vocab_size=3, position_buckets=-1),
                    dict(DISTANT, tie_word_embeddings=False, norm_rel_ebd="none", pos_att_type="c2p", share_att_key=False)],
+    "deepseek_v2": [RUNS, dict(LATENT, **ROUTED), dict(LATENT, q_lora_rank=None, mlp_bias=True, first_k_dense_replace=1, **ROUTED),
+                    dict(LATENT, attention_bias=True, tie_word_embeddings=True, n_shared_experts=3, topk_method="group_limited_greedy", **ROUTED)],
     "deepseek_v3": [dict(LATENT, **ROUTED), dict(LATENT, q_lora_rank=None, first_k_dense_replace=0, **ROUTED),
                     dict(LATENT, attention_bias=True, tie_word_embeddings=True, n_shared_experts=3, first_k_dense_replace=2, **ROUTED)],
     "dinov2": [PIXELS, dict(PIXELS, use_swiglu_ffn=True, mlp_ratio=3, num_labels=7), dict(PIXELS, use_mask_token=False, qkv_bias=False, num_channels=1)],
@@ -61,9 +67,16 @@ FAMILIES = {
     "glm4": [dict(GROUPED, head_dim=24), dict(GROUPED, attention_bias=False), dict(ODD, num_key_value_heads=6, tie_word_embeddings=True)],
     "glm4_moe": [dict(GROUPED, head_dim=24, **ROUTED), dict(GROUPED, use_qk_norm=True, first_k_dense_replace=0, **ROUTED),
                  dict(GROUPED, attention_bias=True, tie_word_embeddings=True, n_shared_experts=3, first_k_dense_replace=2, **ROUTED)],
+    "glm4_moe_lite": [dict(LATENT, **ROUTED), dict(LATENT, q_lora_rank=None, mlp_layer_types=["sparse", "dense", "sparse"], **ROUTED),
+                      dict(LATENT, attention_bias=True, tie_word_embeddings=True, n_shared_experts=3, **ROUTED)],
     "gpt_neox": [NEO, dict(ODD, attention_bias=False), dict(ODD, use_parallel_residual=False, tie_word_embeddings=True)],
     "gpt_oss": [dict(GROUPED, head_dim=24, **FEW), dict(GROUPED, attention_bias=False, **FEW), dict(GROUPED, tie_word_embeddings=True, sliding_window=9, **FEW)],
     "hunyuan_v1_dense": [dict(GROUPED, head_dim=24), dict(ODD, attention_bias=True, head_dim=40), dict(GROUPED, tie_word_embeddings=True, head_dim=24)],
+    "llama4_text": [CHUNKED, dict(CHUNKED, interleave_moe_layer_step=2, attention_bias=True), dict(CHUNKED, moe_layers=[1], use_qk_norm=False, tie_word_embeddings=True)],
+    "minimax_m2": [dict(GROUPED, head_dim=24, **FEW), dict(ODD, num_key_value_heads=3, **FEW),
+                   dict(GROUPED, head_dim=10, num_local_experts=7, tie_word_embeddings=True, **FEW)],
+    "mistral4": [dict(LATENT, **ROUTED), dict(LATENT, q_lora_rank=None, first_k_dense_replace=1, **ROUTED),
+                 dict(LATENT, attention_bias=True, tie_word_embeddings=True, n_shared_experts=3, first_k_dense_replace=2, **ROUTED)],
     "modernbert": [ROTARY, dict(ROTARY, **SEQUENCES, classifier_bias=True, attention_bias=True), dict(ROTARY, **TOKENS, mlp_bias=True, norm_bias=True),
                    dict(ROTARY, tie_word_embeddings=False, decoder_bias=False, global_attn_every_n_layers=1)],
     "nemotron": [GROUPED, dict(ODD, num_key_value_heads=6, attention_bias=True, head_dim=40), dict(GROUPED, mlp_bias=True, tie_word_embeddings=True)],
@@ -74,6 +87,7 @@ FAMILIES = {
     "opt": [dict(ODD, ffn_dim=331), dict(ODD, ffn_dim=64, do_layer_norm_before=False, word_embed_proj_dim=56),
             dict(ODD, enable_bias=False, tie_word_embeddings=False)],
     "phi": [GROUPED, dict(ODD, qk_layernorm=True), dict(GROUPED, partial_rotary_factor=0.75)],
+    "qwen2_moe": [dict(GROUPED, **SHARED), dict(GROUPED, qkv_bias=False, mlp_only_layers=[1], **SHARED), dict(ODD, num_key_value_heads=6, tie_word_embeddings=True, **SHARED)],
     "qwen3_5_moe_text": [dict(GROUPED, **DELTA, **SPARSE), dict(ODD, num_key_value_heads=6, **DELTA, **SPARSE, attention_bias=True),
                          dict(GROUPED, **DELTA, **SPARSE, tie_word_embeddings=True, full_attention_interval=3)],
     "qwen3_5_text": [dict(GROUPED, **DELTA), dict(GROUPED, **DELTA, linear_conv_kernel_dim=3, attention_bias=True),
@@ -119,19 +133,24 @@ def kind(model_type, fields):
         return AutoModelForImageClassification
     if model_type in TOWERS:
         return AutoModelForImageTextToText
+    if model_type == "mistral4":  # Stands within a multimodal model alone.
+        from transformers.models.mistral4.modeling_mistral4 import Mistral4ForCausalLM
+        return Mistral4ForCausalLM
     return AutoModelForMaskedLM if model_type in ENCODERS else AutoModelForCausalLM
 
 
 def count(model_type, fields):
     with torch.device("meta"):
-        model = kind(model_type, fields).from_config(AutoConfig.for_model(model_type, **fields))
+        build = getattr(kind(model_type, fields), "from_config", kind(model_type, fields))
+        model = build(AutoConfig.for_model(model_type, **fields))
     return sum(parameter.numel() for parameter in model.parameters())
 
 
 def rows():
     for model_type, odd in FAMILIES.items():
         padding = {} if model_type in ENCODERS | IMAGES else {"pad_token_id": None}
-        for fields in [NEEDED.get(model_type, {}), *[{**fields, **padding} for fields in odd]]:
+        first = [] if odd[0] is RUNS else [NEEDED.get(model_type, {})]
+        for fields in [*first, *[{**fields, **padding} for fields in odd]]:
             yield {"model_type": model_type, "config": fields, "parameters": count(model_type, fields)}
     for model_type, odd in TOWERS.items():
         for fields in [{"text_config": {}}, *odd]:

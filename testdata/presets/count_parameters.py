@@ -49,7 +49,7 @@ def count(path):
     fields = json.loads(path.read_text())
     if fields["model_type"] == "hrm":
         return sum(parameter.numel() for parameter in hrm(fields).parameters())
-    if fields["model_type"] in ("glm4v", "qwen2_vl", "qwen2_5_vl", "qwen3_vl"):
+    if fields["model_type"] in ("glm4v", "qwen2_vl", "qwen2_5_vl", "qwen3_vl", "qwen3_vl_moe"):
         return beside_tower(fields)
     fields = fields.get("text_config", fields)
     config = AutoConfig.for_model(fields.pop("model_type"), **fields)

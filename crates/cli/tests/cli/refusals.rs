@@ -35,7 +35,7 @@ fn configs_that_are_not_modelled() {
         ("phimoe", json!({})),
         ("mixtral", json!({"num_local_experts": 8, "router_jitter_noise": 0.1})),
         ("qwen3_moe", json!({"num_experts": 8, "experts_implementation": "eager"})),
-        ("deepseek_v2", json!({})),
+        ("dbrx", json!({})),
         ("mamba", json!({})),
         ("t5", json!({})),
         ("albert", json!({})),

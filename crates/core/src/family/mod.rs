@@ -137,6 +137,9 @@ mod tests {
         })
     }
 
+    /// Published in fp8 alone, which is not simulated, or with a `config.json` that nobody here could read.
+    const WITHOUT_PRESET: [&str; 2] = ["minimax_m2", "mistral4"];
+
     #[test]
     fn published_models_have_their_published_parameters() {
         let mut met = Vec::new();
@@ -147,7 +150,10 @@ mod tests {
         }
         for family in families().filter(|family| !matches!(family.build, Build::Agi2(_))) {
             assert!(
-                family.model_types.iter().all(|name| met.iter().any(|met| met == name)),
+                family
+                    .model_types
+                    .iter()
+                    .all(|name| WITHOUT_PRESET.contains(name) || met.iter().any(|met| met == name)),
                 "{:?}",
                 family.model_types
             );

@@ -33,6 +33,8 @@ pub enum OuterTie {
     Either,
     /// The outer one says, or the text config where it is absent.
     Inner,
+    /// The text config alone says.
+    Text,
 }
 
 /// Why a model type is refused.
@@ -85,7 +87,7 @@ impl Refused {
 }
 
 /// The kinds of `architectures.txt`.
-const KINDS: [(&str, Architecture); 17] = [
+const KINDS: [(&str, Architecture); 18] = [
     ("decoder", Architecture::Decoder),
     ("other_decoder", Architecture::Refused(Refused::OtherDecoder)),
     ("mixture_of_experts", Architecture::Refused(Refused::MixtureOfExperts)),
@@ -95,6 +97,7 @@ const KINDS: [(&str, Architecture); 17] = [
     ("multimodal_untied", Architecture::Multimodal(OuterTie::Untied)),
     ("multimodal_either", Architecture::Multimodal(OuterTie::Either)),
     ("multimodal_inner", Architecture::Multimodal(OuterTie::Inner)),
+    ("multimodal_text", Architecture::Multimodal(OuterTie::Text)),
     ("multimodal_other", Architecture::Refused(Refused::OtherMultimodal)),
     ("encoder_decoder", Architecture::Refused(Refused::EncoderDecoder)),
     ("encoder", Architecture::Refused(Refused::Encoder)),

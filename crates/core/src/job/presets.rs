@@ -161,6 +161,16 @@ static PRESETS: &[Preset] = &[
     preset("allenai/OLMoE-1B-7B-0924", 6_919_161_856, include_str!("presets/olmoe-1b-7b-0924.json")),
     preset("unsloth/gpt-oss-20b-BF16", 20_914_757_184, include_str!("presets/gpt-oss-20b-bf16.json")),
     preset("unsloth/gpt-oss-120b-BF16", 116_829_156_672, include_str!("presets/gpt-oss-120b-bf16.json")),
+    preset("Qwen/Qwen1.5-MoE-A2.7B", 14_315_784_192, include_str!("presets/qwen1.5-moe-a2.7b.json")),
+    preset("Qwen/Qwen3-VL-30B-A3B-Instruct", 30_532_122_624, include_str!("presets/qwen3-vl-30b-a3b-instruct.json")),
+    preset("deepseek-ai/DeepSeek-V2-Lite", 15_706_484_224, include_str!("presets/deepseek-v2-lite.json")),
+    preset("zai-org/GLM-4.7-Flash", 29_943_390_976, include_str!("presets/glm-4.7-flash.json")),
+    preset("meta-llama/Llama-4-Scout-17B-16E", 107_769_861_120, include_str!("presets/llama-4-scout-17b-16e.json")),
+    preset(
+        "meta-llama/Llama-4-Maverick-17B-128E",
+        400_711_848_960,
+        include_str!("presets/llama-4-maverick-17b-128e.json"),
+    ),
     preset("zai-org/GLM-4.5-Air", 106_852_245_504, include_str!("presets/glm-4.5-air.json")),
     preset("zai-org/GLM-4.5", 352_797_814_784, include_str!("presets/glm-4.5.json")),
     preset("unsloth/DeepSeek-V3-bf16", 671_026_404_352, include_str!("presets/deepseek-v3-bf16.json")),
@@ -230,7 +240,11 @@ static PRESETS: &[Preset] = &[
 
 /// Names whose config has the same shapes as a preset's. Context lengths may differ, which costs no memory: `seq_len` is
 /// the job's.
-static ALIASES: [(&str, &str); 113] = [
+static ALIASES: [(&str, &str); 117] = [
+    ("Qwen/Qwen1.5-MoE-A2.7B-Chat", "Qwen/Qwen1.5-MoE-A2.7B"),
+    ("deepseek-ai/DeepSeek-V2-Lite-Chat", "deepseek-ai/DeepSeek-V2-Lite"),
+    ("meta-llama/Llama-4-Scout-17B-16E-Instruct", "meta-llama/Llama-4-Scout-17B-16E"),
+    ("meta-llama/Llama-4-Maverick-17B-128E-Instruct", "meta-llama/Llama-4-Maverick-17B-128E"),
     ("Qwen/Qwen2.5-0.5B-Instruct", "Qwen/Qwen2.5-0.5B"),
     ("Qwen/Qwen2.5-1.5B-Instruct", "Qwen/Qwen2.5-1.5B"),
     ("Qwen/Qwen2.5-3B-Instruct", "Qwen/Qwen2.5-3B"),

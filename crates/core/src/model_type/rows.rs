@@ -102,6 +102,15 @@ pub(super) static ROWS: &[ModelType] = &[
         since: Some((5, 17)),
         ..BERT_LIKE
     },
+    ModelType {
+        name: "deepseek_v2",
+        only_simulated: true,
+        class_heads: ClassHeads::ROWS,
+        lora_targets: &[],
+        flash_attention: false,
+        divides_heads: false,
+        ..EXPERTS
+    },
     ModelType { name: "deepseek_v3", lora_targets: &[], flash_attention: false, divides_heads: false, ..EXPERTS },
     ModelType { name: "dinov2", image: Some(ImageSizes { image: 224, patch: 14 }), ..IMAGES },
     ModelType {
@@ -142,6 +151,7 @@ pub(super) static ROWS: &[ModelType] = &[
         ..FUSED
     },
     ModelType { name: "glm4_moe", has_begin_token: false, ..UNFUSED_EXPERTS },
+    ModelType { name: "glm4_moe_lite", only_simulated: true, divides_heads: false, ..UNFUSED_EXPERTS },
     ModelType {
         name: GPT2,
         class_heads: ClassHeads {
@@ -191,7 +201,24 @@ pub(super) static ROWS: &[ModelType] = &[
         ..ModelType::DECODER
     },
     ModelType { name: "llama", since: Some((4, 42)), layers_since: (4, 42), ..LLAMA_LIKE },
+    ModelType {
+        name: "llama4_text",
+        only_simulated: true,
+        class_heads: ClassHeads::NONE,
+        lora_targets: &[],
+        flash_attention: false,
+        ..EXPERTS
+    },
+    ModelType { name: "minimax_m2", only_simulated: true, ..UNFUSED_EXPERTS },
     ModelType { name: "mistral", layers_since: (4, 38), ..LLAMA_LIKE },
+    ModelType {
+        name: "mistral4",
+        only_simulated: true,
+        class_heads: ClassHeads::GENERIC,
+        divides_heads: false,
+        has_padding_token: true,
+        ..UNFUSED_EXPERTS
+    },
     ModelType { name: "mixtral", ..EXPERTS },
     ModelType {
         name: "modernbert",
@@ -256,10 +283,27 @@ pub(super) static ROWS: &[ModelType] = &[
         ..LLAMA_LIKE
     },
     ModelType { name: QWEN2, has_begin_token: false, layers_since: (4, 38), ..LLAMA_LIKE },
+    ModelType {
+        name: "qwen2_moe",
+        only_simulated: true,
+        has_begin_token: false,
+        lora_targets: &[],
+        liger: Liger::Untouched,
+        ..EXPERTS
+    },
     ModelType { name: "qwen3", has_begin_token: false, since: Some((4, 51)), layers_since: (4, 51), ..LLAMA_LIKE },
     ModelType { name: "qwen3_5_moe_text", has_experts: true, ..LINEAR },
     ModelType { name: "qwen3_5_text", ..LINEAR },
     ModelType { name: "qwen3_moe", has_begin_token: false, lora_targets: &[], ..EXPERTS },
+    ModelType {
+        name: "qwen3_vl_moe_text",
+        only_simulated: true,
+        class_heads: ClassHeads::NONE,
+        has_begin_token: false,
+        lora_targets: &[],
+        flash_attention: false,
+        ..EXPERTS
+    },
     ModelType { name: "qwen3_next", has_experts: true, ..LINEAR },
     ModelType { name: "roberta", padding_positions: true, ..BERT_LIKE },
     ModelType { name: "smollm3", has_padding_token: true, since: Some((4, 53)), layers_since: (4, 53), ..LLAMA_LIKE },

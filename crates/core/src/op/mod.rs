@@ -8,6 +8,7 @@ mod attention;
 mod bound;
 mod cast;
 mod chunked_log_prob;
+mod complex;
 mod condition;
 mod convolution;
 mod create;

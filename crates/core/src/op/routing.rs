@@ -42,6 +42,25 @@ impl Tensor {
         })
     }
 
+    /// `self.scatter_(1, places, values)` of a constant
+    pub(crate) fn scatter_in_place(&self, places: &Tensor, values: &Tensor) -> Tensor {
+        let node = NodeBuilder::new("ScatterBackward0", [values]);
+        let saved = node.save(places);
+        node.finish(self.detach(), move |grad| {
+            let places = saved.unpack();
+            gradients![Tensor::empty(grad.context(), "gather.default", *places.sizes(), grad.dtype())]
+        })
+    }
+
+    /// `self.repeat(times, 1)` of a matrix
+    pub(crate) fn repeat_rows(&self, times: u64) -> Tensor {
+        let node = NodeBuilder::new("RepeatBackward0", [self]);
+        let (rows, width) = (self.size(0), self.size(1));
+        let repeated =
+            Tensor::empty(self.context(), "repeat.default", self.sizes().with(0, rows * times), self.dtype());
+        node.finish(repeated, move |grad| gradients![grad.reshape(&[times, rows, width]).sum_along(0)])
+    }
+
     /// `self /= other`; the dividend is copied first where the divisor's gradient needs it.
     pub(crate) fn div_in_place(&self, other: &Tensor) -> Tensor {
         let node = NodeBuilder::new("DivBackward0", [self, other]);

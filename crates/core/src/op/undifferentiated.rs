@@ -93,6 +93,11 @@ impl Tensor {
         self.map("floor.default", self.dtype())
     }
 
+    /// `self / number` of integers, in fp32
+    pub(crate) fn divide_int(&self, _number: u64) -> Tensor {
+        self.map("div.Tensor", DType::Float32)
+    }
+
     /// `cos(self)` of fp32 angles
     pub(crate) fn cos(&self) -> Tensor {
         self.map("cos.default", DType::Float32)

@@ -2,6 +2,7 @@
 
 mod arithmetic;
 mod attention;
+mod complex;
 mod create;
 mod layers;
 mod other_kernels;

@@ -34,6 +34,16 @@ impl Tensor {
         or_stop(self.context().torch.call(operator!("scatter_", "value"), &arguments).map(drop));
     }
 
+    /// `self.scatter_(1, places, values)`
+    pub(crate) fn scatter_in_place(&self, places: &Tensor, values: &Tensor) -> Tensor {
+        self.run(operator!("scatter_", "src"), [Argument::Int(1), places.into(), values.into()])
+    }
+
+    /// `self.repeat(times, 1)` of a matrix
+    pub(crate) fn repeat_rows(&self, times: u64) -> Tensor {
+        self.run(operator!("repeat"), [crate::tensor::ints(&[times, 1])])
+    }
+
     /// `self /= other`
     pub(crate) fn div_in_place(&self, other: &Tensor) -> Tensor {
         self.run(operator!("div_", "Tensor"), [other.into()])

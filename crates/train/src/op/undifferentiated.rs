@@ -101,6 +101,16 @@ impl Tensor {
         self.run(operator!("floor"), [])
     }
 
+    /// `self / number` of integers, in fp32
+    pub(crate) fn divide_int(&self, number: u64) -> Tensor {
+        self.run(operator!("div", "Scalar"), [int(number)])
+    }
+
+    /// `log1p(self)`
+    pub(crate) fn log1p(&self) -> Tensor {
+        self.run(operator!("log1p"), [])
+    }
+
     /// `cos(self)` of fp32 angles
     pub(crate) fn cos(&self) -> Tensor {
         self.run(operator!("cos"), [])

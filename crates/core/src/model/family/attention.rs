@@ -80,8 +80,19 @@ pub(crate) fn join_heads(attn_output: &Tensor) -> Tensor {
 pub(crate) fn attend(
     [query, key, value]: [&Tensor; 3],
     call: &LayerCall,
+    scores: (f64, f64),
+    options: &RunOptions,
+) -> AttentionOutput {
+    attend_with([query, key, value], call, scores, options, Some(DType::Float32))
+}
+
+/// The same with the eager form's softmax in this dtype, if another than its input's.
+pub(crate) fn attend_with(
+    [query, key, value]: [&Tensor; 3],
+    call: &LayerCall,
     (dropout, scale): (f64, f64),
     options: &RunOptions,
+    softmax: Option<DType>,
 ) -> AttentionOutput {
     let (mask, position_ids) = (call.mask.as_ref(), &call.position_ids);
     let config = AttentionConfig {
@@ -92,7 +103,7 @@ pub(crate) fn attend(
         scale,
     };
     if options.attention == Attention::Eager {
-        eager_attention_forward(query, key, value, mask, config)
+        eager_attention(query, key, value, mask, (config, softmax))
     } else {
         (attention_forward(query, key, value, (mask, position_ids), config), None)
     }
@@ -106,13 +117,26 @@ pub(crate) fn eager_attention_forward(
     mask: Option<&Tensor>,
     config: AttentionConfig,
 ) -> AttentionOutput {
+    eager_attention(query, key, value, mask, (config, Some(DType::Float32)))
+}
+
+fn eager_attention(
+    query: &Tensor,
+    key: &Tensor,
+    value: &Tensor,
+    mask: Option<&Tensor>,
+    (config, softmax): (AttentionConfig, Option<DType>),
+) -> AttentionOutput {
     let key_states = repeat_kv(key, config.num_key_value_groups);
     let value_states = repeat_kv(value, config.num_key_value_groups);
     let mut attn_weights = query.matmul(&key_states.transpose(2, 3)).mul_scalar(config.scale);
     if let Some(mask) = mask {
         attn_weights = &attn_weights + mask;
     }
-    attn_weights = attn_weights.softmax(Some(DType::Float32)).to(query.dtype());
+    attn_weights = match softmax {
+        Some(_) => attn_weights.softmax(softmax).to(query.dtype()),
+        None => attn_weights.softmax(None),
+    };
     attn_weights = attn_weights.dropout(config.dropout, true);
     let attn_output = attn_weights.matmul(&value_states);
     (attn_output.transpose(1, 2).contiguous(), Some(attn_weights))

@@ -16,6 +16,9 @@ pub(crate) const SLIDING: &[LayerType] = &[LayerType::SlidingAttention];
 /// Both masks, in the order the models make them.
 pub(crate) const FULL_AND_SLIDING: &[LayerType] = &[LayerType::FullAttention, LayerType::SlidingAttention];
 
+/// The masks of a model with layers that see a chunk of the row.
+pub(crate) const FULL_AND_CHUNKED: &[LayerType] = &[LayerType::FullAttention, LayerType::ChunkedAttention];
+
 /// The masks of a model with layers of linear attention.
 pub(crate) const FULL_AND_LINEAR: &[LayerType] = &[LayerType::FullAttention, LayerType::LinearAttention];
 
@@ -263,8 +266,8 @@ impl DecoderConfig {
 
     /// The window of each layer.
     pub(crate) fn windows(&self) -> Vec<Option<u64>> {
-        let window =
-            |layer_type: &LayerType| (*layer_type == LayerType::SlidingAttention).then_some(self.sliding_window);
+        let has_window = |layer: LayerType| matches!(layer, LayerType::SlidingAttention | LayerType::ChunkedAttention);
+        let window = |layer_type: &LayerType| has_window(*layer_type).then_some(self.sliding_window);
         self.layer_types.iter().map(window).collect()
     }
 
@@ -334,7 +337,11 @@ pub(crate) fn layer_types(names: &[&str], layers: u64, other: LayerType) -> Resu
         let problem = format!("lists {} layers, num_hidden_layers is {layers}", names.len());
         return Err(FieldError::new(key, problem));
     }
-    let other_name = if other == LayerType::LinearAttention { "linear_attention" } else { "sliding_attention" };
+    let other_name = match other {
+        LayerType::LinearAttention => "linear_attention",
+        LayerType::ChunkedAttention => "chunked_attention",
+        LayerType::FullAttention | LayerType::SlidingAttention => "sliding_attention",
+    };
     let parse = |name: &&str| match *name {
         "full_attention" => Ok(LayerType::FullAttention),
         name if name == other_name => Ok(other),

@@ -4,14 +4,16 @@
 use crate::building::{BuildError, Builder, Module};
 use crate::dtype::DType;
 use crate::job::{FieldError, Fields, ModelSpec, ModelingFile};
-use crate::model::nn::{AttentionOutput, GroupScores, Linear, RmsNorm, apply_rotary_pos_emb, rotate_halves};
+use crate::model::nn::{
+    AttentionOutput, GroupScores, Linear, RmsNorm, Router, apply_rotary_pos_emb, rotate_complex, rotate_halves,
+};
 use crate::op::{cat, copied_beside};
 use crate::tensor::Tensor;
 
 use super::attention::{SelfAttention, attend, join_heads};
 use super::bounds::bound_weights;
 use super::decoder::{DecoderConfig, DecoderDefaults};
-use super::glm4_moe::{MoeConfig, MoeDefaults};
+use super::glm4_moe::{MoeConfig, MoeDefaults, first_dense};
 use super::layer::LayerCall;
 use super::llama::{DecoderForCausalLm, LlamaDecoderLayer};
 use super::{Family, Model, RunOptions};
@@ -37,63 +39,120 @@ const EPS: f64 = 1e-6;
 
 fn build(model: &ModelSpec, at: &Builder, options: &RunOptions) -> Result<Box<dyn Model>, BuildError> {
     let config = Config::read(&model.config, at.dtype())?;
-    let new_layer = |at: &Builder, layer, decoder: &DecoderConfig| {
-        let new_attention = |at: &Builder| DeepseekV3Attention::new(at, decoder, config.latents, options);
-        let new_mlp = |at: &Builder| config.moe.new_mlp(at, layer, decoder, at.dtype());
-        LlamaDecoderLayer::<_, _, RmsNorm>::with_parts(at, layer, decoder, new_attention, new_mlp)
-    };
-    Ok(Box::new(DecoderForCausalLm::with_layers(at, config.decoder.clone(), options, new_layer)))
-}
-
-struct Config {
-    decoder: DecoderConfig,
-    latents: Latents,
-    moe: MoeConfig,
-}
-
-/// The sizes of multi-head latent attention.
-#[derive(Clone, Copy)]
-struct Latents {
-    q_lora_rank: Option<u64>,
-    kv_lora_rank: u64,
-    qk_nope_head_dim: u64,
-    qk_rope_head_dim: u64,
-    v_head_dim: u64,
-    rope_interleave: bool,
+    Ok(build_latent(&config, at, options, |at| config.moe.group_router(at, Some(at.dtype()))))
 }
 
 impl Config {
     fn read(fields: &Fields, dtype: DType) -> Result<Self, FieldError> {
-        let latents = Latents::read(fields)?;
-        let mut turned = fields.clone();
-        turned.0.insert("head_dim".to_owned(), latents.qk_rope_head_dim.into());
-        let mut decoder = DecoderConfig::read(&turned, &DEFAULTS)?;
-        let heads = decoder.num_attention_heads;
-        if decoder.num_key_value_heads != heads {
-            let problem = format!("is {}: every of {heads} heads has its own", decoder.num_key_value_heads);
-            return Err(FieldError::new("num_key_value_heads", problem));
-        }
-        let (layers, head_dim) = (decoder.num_hidden_layers, latents.qk_head_dim() + latents.v_head_dim);
-        let ranks = latents.kv_lora_rank + latents.q_lora_rank.unwrap_or(decoder.hidden_size);
-        bound_weights(&[("kv_lora_rank", [heads * head_dim, ranks + decoder.hidden_size], 2 * layers)])?;
-        decoder.attention_multiplier = Some(latents.scaling(fields)?);
+        let (decoder, latents) = read_latent(fields, &DEFAULTS, &LATENTS)?;
         let scores = GroupScores { n_group: 8, topk_group: 4, norm_topk_prob: true, routed_scaling_factor: 2.5 };
-        let defaults = MoeDefaults { inner: 2048, experts: 256, first_dense: 3, scores };
+        let defaults = MoeDefaults { inner: 2048, experts: 256, per_token: 8, shared: 1, scores, best_of_group: 2 };
         let moe = MoeConfig::read(fields, &decoder, dtype, &defaults)?;
-        Ok(Self { decoder, latents, moe })
+        let dense = first_dense(fields, 3, &decoder)?;
+        Ok(Self { decoder, latents, moe: moe.in_layers(dense) })
     }
 }
 
+/// The model of such a config, with what `new_gate` makes as its routers.
+pub(crate) fn build_latent(
+    config: &Config,
+    at: &Builder,
+    options: &RunOptions,
+    new_gate: impl Fn(&Builder) -> Box<dyn Router>,
+) -> Box<dyn Model> {
+    let new_layer = |at: &Builder, layer, decoder: &DecoderConfig| {
+        let new_attention = |at: &Builder| -> Box<dyn SelfAttention> {
+            Box::new(DeepseekV3Attention::new(at, decoder, config.latents, options))
+        };
+        let new_mlp = |at: &Builder| config.moe.new_mlp(at, layer, decoder, &new_gate);
+        LlamaDecoderLayer::<_, _, RmsNorm>::with_parts(at, layer, decoder, new_attention, new_mlp)
+    };
+    Box::new(DecoderForCausalLm::with_layers(at, config.decoder.clone(), options, new_layer))
+}
+
+/// What a mixture with latent attention reads.
+pub(crate) struct Config {
+    pub decoder: DecoderConfig,
+    pub latents: Latents,
+    pub moe: MoeConfig,
+}
+
+/// The sizes of multi-head latent attention.
+#[derive(Clone, Copy)]
+pub(crate) struct Latents {
+    pub q_lora_rank: Option<u64>,
+    pub kv_lora_rank: u64,
+    pub qk_nope_head_dim: u64,
+    pub qk_rope_head_dim: u64,
+    pub v_head_dim: u64,
+    pub turns: Turns,
+    /// What Mistral 4 multiplies queries by.
+    pub query_scale: Option<QueryScale>,
+}
+
+/// Which numbers of a head rotary embeddings turn with each other.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Turns {
+    Halves,
+    /// Neighbours, which are laid apart.
+    Interleaved,
+    /// Neighbours, as complex numbers.
+    Complex,
+}
+
+/// What queries are multiplied by beyond the positions of the first training (`get_llama_4_attn_scale`).
+#[derive(Clone, Copy)]
+pub(crate) struct QueryScale {
+    pub beta: f64,
+    pub original_max_positions: u64,
+}
+
+/// What `DeepseekV3Config` has.
+const LATENTS: Latents = Latents {
+    q_lora_rank: Some(1536),
+    kv_lora_rank: 512,
+    qk_nope_head_dim: 128,
+    qk_rope_head_dim: 64,
+    v_head_dim: 128,
+    turns: Turns::Interleaved,
+    query_scale: None,
+};
+
+/// Decoder and sizes of latent attention, with what the config class has where a config says nothing.
+pub(crate) fn read_latent(
+    fields: &Fields,
+    defaults: &DecoderDefaults,
+    latents: &Latents,
+) -> Result<(DecoderConfig, Latents), FieldError> {
+    let latents = Latents::read(fields, latents)?;
+    let mut turned = fields.clone();
+    turned.0.insert("head_dim".to_owned(), latents.qk_rope_head_dim.into());
+    let mut decoder = DecoderConfig::read(&turned, defaults)?;
+    let heads = decoder.num_attention_heads;
+    if decoder.num_key_value_heads != heads {
+        let problem = format!("is {}: every of {heads} heads has its own", decoder.num_key_value_heads);
+        return Err(FieldError::new("num_key_value_heads", problem));
+    }
+    let (layers, head_dim) = (decoder.num_hidden_layers, latents.qk_head_dim() + latents.v_head_dim);
+    let ranks = latents.kv_lora_rank + latents.q_lora_rank.unwrap_or(decoder.hidden_size);
+    bound_weights(&[("kv_lora_rank", [heads * head_dim, ranks + decoder.hidden_size], 2 * layers)])?;
+    decoder.attention_multiplier = Some(latents.scaling(fields)?);
+    Ok((decoder, latents))
+}
+
 impl Latents {
-    fn read(fields: &Fields) -> Result<Self, FieldError> {
+    fn read(fields: &Fields, otherwise: &Self) -> Result<Self, FieldError> {
         let is_null = fields.0.get("q_lora_rank").is_some_and(serde_json::Value::is_null);
+        let rank = fields.optional_size("q_lora_rank")?.or(otherwise.q_lora_rank);
+        let lies_apart = otherwise.turns == Turns::Complex || fields.flag("rope_interleave", true)?;
         Ok(Self {
-            q_lora_rank: if is_null { None } else { Some(fields.size("q_lora_rank", 1536)?) },
-            kv_lora_rank: fields.size("kv_lora_rank", 512)?,
-            qk_nope_head_dim: fields.size("qk_nope_head_dim", 128)?,
-            qk_rope_head_dim: fields.size("qk_rope_head_dim", 64)?,
-            v_head_dim: fields.size("v_head_dim", 128)?,
-            rope_interleave: fields.flag("rope_interleave", true)?,
+            q_lora_rank: if is_null { None } else { rank },
+            kv_lora_rank: fields.size("kv_lora_rank", otherwise.kv_lora_rank)?,
+            qk_nope_head_dim: fields.size("qk_nope_head_dim", otherwise.qk_nope_head_dim)?,
+            qk_rope_head_dim: fields.size("qk_rope_head_dim", otherwise.qk_rope_head_dim)?,
+            v_head_dim: fields.size("v_head_dim", otherwise.v_head_dim)?,
+            turns: if lies_apart { otherwise.turns } else { Turns::Halves },
+            query_scale: otherwise.query_scale,
         })
     }
 
@@ -192,10 +251,10 @@ impl DeepseekV3Attention {
     }
 
     fn turn(&self, q_rot: &Tensor, k_rot: &Tensor, call: &LayerCall) -> (Tensor, Tensor) {
-        if self.latents.rope_interleave {
-            apply_rotary_pos_emb_interleave(q_rot, k_rot, &call.cos, &call.sin)
-        } else {
-            apply_rotary_pos_emb(q_rot, k_rot, &call.cos, &call.sin)
+        match self.latents.turns {
+            Turns::Halves => apply_rotary_pos_emb(q_rot, k_rot, &call.cos, &call.sin),
+            Turns::Interleaved => apply_rotary_pos_emb_interleave(q_rot, k_rot, &call.cos, &call.sin),
+            Turns::Complex => apply_rotary_emb(q_rot, k_rot, &call.cos),
         }
     }
 }
@@ -217,13 +276,41 @@ impl SelfAttention for DeepseekV3Attention {
         if let Some(cache) = &call.cache {
             (kv_nope, k_rot) = cache.update(layer, &kv_nope, &k_rot);
         }
-        let query_states = cat(&[&q_pass, &q_rot], 3);
+        let mut query_states = cat(&[&q_pass, &q_rot], 3);
+        if let Some(scale) = latents.query_scale {
+            query_states = {
+                let scaling = scale.of_positions(&call.position_ids).to(query_states.dtype());
+                &query_states * &scaling
+            };
+        }
         let (key_states, value_states) = self.expand_kv(&kv_nope, &k_rot);
         let states = [&query_states, &key_states, &value_states];
         let (mut attn_output, attn_weights) = attend(states, call, self.config.scores(), &self.options);
         attn_output = join_heads(&attn_output);
         (self.o_proj.forward(&attn_output), attn_weights)
     }
+}
+
+impl QueryScale {
+    /// `1 + beta * log(1 + floor(positions_ids / max_position_embeddings))` of positions [rows, tokens], for queries [rows, heads, tokens, width].
+    fn of_positions(self, position_ids: &Tensor) -> Tensor {
+        let mut scaling = position_ids.divide_int(self.original_max_positions);
+        scaling = scaling.floor();
+        scaling = scaling.add_scalar(1.0);
+        scaling = scaling.log();
+        scaling = scaling.mul_scalar(self.beta);
+        scaling = scaling.add_scalar(1.0);
+        scaling.unsqueeze(1).unsqueeze(3)
+    }
+}
+
+/// `apply_rotary_emb` of DeepSeek-V2.
+fn apply_rotary_emb(xq: &Tensor, xk: &Tensor, freqs_cis: &Tensor) -> (Tensor, Tensor) {
+    let (xq_complex, xk_complex) = (xq.as_complex(), xk.as_complex());
+    let freqs_cis = freqs_cis.unsqueeze(1);
+    let xq_out = rotate_complex(&xq_complex, &freqs_cis).to(xq.dtype());
+    let xk_out = rotate_complex(&xk_complex, &freqs_cis).to(xk.dtype());
+    (xq_out, xk_out)
 }
 
 /// `apply_rotary_pos_emb_interleave`: neighbours are turned and laid apart.

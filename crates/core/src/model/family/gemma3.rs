@@ -34,9 +34,7 @@ pub(crate) fn rotary(fields: &Fields, decoder: &DecoderConfig) -> Result<Vec<(La
     let read = |layer_type| {
         let (name, theta_key, theta) = match layer_type {
             LayerType::FullAttention => ("full_attention", "rope_theta", 1_000_000.0),
-            LayerType::SlidingAttention | LayerType::LinearAttention => {
-                ("sliding_attention", "rope_local_base_freq", 10_000.0)
-            }
+            _ => ("sliding_attention", "rope_local_base_freq", 10_000.0),
         };
         let mut parameters = by_type.object(name)?.unwrap_or_default();
         if layer_type == LayerType::FullAttention {

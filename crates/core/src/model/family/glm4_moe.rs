@@ -5,8 +5,8 @@ use crate::building::{BuildError, Builder, Module};
 use crate::dtype::DType;
 use crate::job::{FieldError, Fields, ModelSpec, ModelingFile};
 use crate::model::nn::{
-    AttentionOutput, Experts, ExpertsConfig, ExpertsForm, ExpertsKind, GroupRouter, GroupScores, RmsNorm, Scores,
-    rotate, split_rotary,
+    AttentionOutput, Experts, ExpertsConfig, ExpertsForm, ExpertsKind, GroupRouter, GroupScores, RmsNorm, Router,
+    Scores, rotate, split_rotary,
 };
 use crate::op::cat;
 use crate::tensor::Tensor;
@@ -38,8 +38,9 @@ const DEFAULTS: DecoderDefaults = DecoderDefaults {
 fn build(model: &ModelSpec, at: &Builder, options: &RunOptions) -> Result<Box<dyn Model>, BuildError> {
     let (decoder, moe) = read_config(&model.config, at.dtype())?;
     let new_layer = |at: &Builder, layer, decoder: &DecoderConfig| {
-        let new_attention = |at: &Builder| Glm4MoeAttention::new(at, decoder, options);
-        let new_mlp = |at: &Builder| moe.new_mlp(at, layer, decoder, DType::Float32);
+        let new_attention =
+            |at: &Builder| -> Box<dyn SelfAttention> { Box::new(Glm4MoeAttention::new(at, decoder, options)) };
+        let new_mlp = |at: &Builder| moe.new_mlp(at, layer, decoder, |at| moe.group_router(at, Some(DType::Float32)));
         LlamaDecoderLayer::<_, _, RmsNorm>::with_parts(at, layer, decoder, new_attention, new_mlp)
     };
     Ok(Box::new(DecoderForCausalLm::with_layers(at, decoder.clone(), options, new_layer)))
@@ -54,9 +55,10 @@ fn read_config(fields: &Fields, dtype: DType) -> Result<(DecoderConfig, MoeConfi
     decoder.o_bias = false;
     decoder.qk_norm = fields.flag("use_qk_norm", false)?;
     let scores = GroupScores { n_group: 1, topk_group: 1, norm_topk_prob: true, routed_scaling_factor: 1.0 };
-    let defaults = MoeDefaults { inner: 1408, experts: 128, first_dense: 1, scores };
+    let defaults = MoeDefaults { inner: 1408, experts: 128, per_token: 8, shared: 1, scores, best_of_group: 2 };
     let moe = MoeConfig::read(fields, &decoder, dtype, &defaults)?;
-    Ok((decoder, moe))
+    let dense = first_dense(fields, 1, &decoder)?;
+    Ok((decoder, moe.in_layers(dense)))
 }
 
 /// `hidden_size // num_attention_heads`, which need not divide.
@@ -76,17 +78,22 @@ pub(crate) struct MoeDefaults {
     pub inner: u64,
     /// `n_routed_experts`: experts of a layer, but for the shared ones.
     pub experts: u64,
-    /// `first_k_dense_replace`: layers without experts, the first ones.
-    pub first_dense: u64,
+    /// `num_experts_per_tok`
+    pub per_token: u64,
+    /// `n_shared_experts`
+    pub shared: u64,
     pub scores: GroupScores,
+    /// So many experts of a group decide whether it is looked at; 0 where there are no groups.
+    pub best_of_group: u64,
 }
 
 /// What the config of such a mixture has beyond a decoder's.
 pub(crate) struct MoeConfig {
-    experts: ExpertsConfig,
-    scores: GroupScores,
+    pub experts: ExpertsConfig,
+    pub scores: GroupScores,
     n_shared_experts: u64,
-    first_k_dense_replace: u64,
+    /// Whether a layer has experts, of each layer; all have where the list ends.
+    is_sparse: Vec<bool>,
 }
 
 impl MoeConfig {
@@ -101,30 +108,42 @@ impl MoeConfig {
             hidden_size: decoder.hidden_size,
             intermediate_size: fields.size("moe_intermediate_size", defaults.inner)?,
             num_experts: num_experts.unwrap_or(defaults.experts),
-            num_experts_per_tok: fields.size("num_experts_per_tok", 8)?,
+            num_experts_per_tok: fields.size("num_experts_per_tok", defaults.per_token)?,
             activation: decoder.activation,
             scores: Scores { softmax_casts: false, normalized: false, cast_back: false },
             form: ExpertsForm::read(fields)?,
             kind: ExpertsKind::Gated,
         };
         let scores = GroupScores::read(fields, defaults.scores)?;
-        scores.check(&experts)?;
-        let n_shared_experts = fields.size("n_shared_experts", 1)?;
+        if defaults.best_of_group > 0 {
+            scores.check(&experts, defaults.best_of_group)?;
+        }
+        let n_shared_experts = fields.size("n_shared_experts", defaults.shared)?;
         let inner = decoder.num_hidden_layers * 3 * (experts.num_experts + n_shared_experts);
         bound_weights(&[("n_routed_experts", [experts.intermediate_size, decoder.hidden_size], inner)])?;
         experts.check("moe_intermediate_size", dtype)?;
-        Ok(Self { experts, scores, n_shared_experts, first_k_dense_replace: first_dense(fields, defaults)? })
+        Ok(Self { experts, scores, n_shared_experts, is_sparse: Vec::new() })
     }
 
-    /// The MLP of a layer: dense, or the experts, whose router's bias has this dtype.
+    /// The same with experts in the layers for which this says so.
+    pub(crate) fn in_layers(self, is_sparse: Vec<bool>) -> Self {
+        Self { is_sparse, ..self }
+    }
+
+    /// DeepSeek-V3's router, with a bias in this dtype if any.
+    pub(crate) fn group_router(&self, at: &Builder, bias: Option<DType>) -> Box<dyn Router> {
+        Box::new(GroupRouter::new(at, &self.experts, self.scores, bias))
+    }
+
+    /// The MLP of a layer: dense, or the experts with what `new_gate` makes.
     pub(crate) fn new_mlp(
         &self,
         at: &Builder,
         layer: usize,
         config: &DecoderConfig,
-        bias: DType,
+        new_gate: impl FnOnce(&Builder) -> Box<dyn Router>,
     ) -> Box<dyn FeedForward> {
-        if (layer as u64) < self.first_k_dense_replace {
+        if self.is_sparse.get(layer) == Some(&false) {
             return Box::new(DecoderMlp::new(at, config));
         }
         let inner = self.experts.intermediate_size * self.n_shared_experts;
@@ -132,24 +151,25 @@ impl MoeConfig {
         Box::new(MoeWithShared {
             module: at.module(),
             experts: Experts::new(&at.at("experts"), &self.experts),
-            gate: GroupRouter::new(&at.at("gate"), &self.experts, self.scores, bias),
+            gate: new_gate(&at.at("gate")),
             shared_experts: DecoderMlp::new(&at.at("shared_experts"), &shared),
         })
     }
 }
 
-/// `first_k_dense_replace`, which may be 0.
-fn first_dense(fields: &Fields, defaults: &MoeDefaults) -> Result<u64, FieldError> {
+/// Which layers have experts, where the first `first_k_dense_replace` have none.
+pub(crate) fn first_dense(fields: &Fields, default: u64, decoder: &DecoderConfig) -> Result<Vec<bool>, FieldError> {
     let key = "first_k_dense_replace";
-    let Some(value) = fields.get(key) else { return Ok(defaults.first_dense) };
-    value.as_u64().ok_or_else(|| FieldError::new(key, "must be a number of layers"))
+    let given = fields.get(key).map_or(Some(default), serde_json::Value::as_u64);
+    let dense = given.ok_or_else(|| FieldError::new(key, "must be a number of layers"))?;
+    Ok((0..decoder.num_hidden_layers).map(|layer| layer >= dense).collect())
 }
 
 /// `Glm4MoeMoE`, and `DeepseekV3MoE`
 struct MoeWithShared {
     module: Module,
     experts: Experts,
-    gate: GroupRouter,
+    gate: Box<dyn Router>,
     shared_experts: DecoderMlp,
 }
 

@@ -10,8 +10,9 @@ use crate::tensor::Tensor;
 
 use super::attention::{Projections, SelfAttention, attend};
 use super::decoder::{DecoderConfig, DecoderDefaults};
+use super::gated_mlp::DecoderMlp;
 use super::layer::LayerCall;
-use super::llama::{DecoderForCausalLm, DecoderMlp, LlamaDecoderLayer};
+use super::llama::{DecoderForCausalLm, LlamaDecoderLayer};
 use super::{Family, Model, RunOptions};
 
 pub(crate) const FAMILY: Family = Family { model_types: &["hunyuan_v1_dense"], build };

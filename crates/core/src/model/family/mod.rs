@@ -10,6 +10,7 @@ pub(crate) mod cohere;
 pub(crate) mod cohere2;
 pub(crate) mod deberta_v2;
 pub(crate) mod decoder;
+pub(crate) mod deepseek_v2;
 pub(crate) mod deepseek_v3;
 pub(crate) mod dinov2;
 pub(crate) mod distilbert;
@@ -26,6 +27,7 @@ pub(crate) mod gemma_config;
 pub(crate) mod glm;
 pub(crate) mod glm4;
 pub(crate) mod glm4_moe;
+pub(crate) mod glm4_moe_lite;
 pub(crate) mod gpt2;
 pub(crate) mod gpt_neox;
 pub(crate) mod gpt_oss;
@@ -34,7 +36,10 @@ pub(crate) mod heads;
 pub(crate) mod hunyuan_v1_dense;
 pub(crate) mod layer;
 pub(crate) mod llama;
+pub(crate) mod llama4;
+pub(crate) mod minimax_m2;
 pub(crate) mod mistral;
+pub(crate) mod mistral4;
 pub(crate) mod mixtral;
 pub(crate) mod modernbert;
 pub(crate) mod nemotron;
@@ -46,6 +51,7 @@ pub(crate) mod opt;
 pub(crate) mod phi;
 pub(crate) mod phi3;
 pub(crate) mod qwen2;
+pub(crate) mod qwen2_moe;
 pub(crate) mod qwen3_5;
 pub(crate) mod qwen3_moe;
 pub(crate) mod qwen3_next;
@@ -81,6 +87,7 @@ pub(crate) const LANGUAGE_MODELS: &[Family] = &[
     cohere::FAMILY,
     cohere2::FAMILY,
     deberta_v2::FAMILY,
+    deepseek_v2::FAMILY,
     deepseek_v3::FAMILY,
     dinov2::FAMILY,
     distilbert::FAMILY,
@@ -92,13 +99,17 @@ pub(crate) const LANGUAGE_MODELS: &[Family] = &[
     glm::FAMILY,
     glm4::FAMILY,
     glm4_moe::FAMILY,
+    glm4_moe_lite::FAMILY,
     gpt2::FAMILY,
     gpt_neox::FAMILY,
     gpt_oss::FAMILY,
     granite::FAMILY,
     hunyuan_v1_dense::FAMILY,
     llama::FAMILY,
+    llama4::FAMILY,
+    minimax_m2::FAMILY,
     mistral::FAMILY,
+    mistral4::FAMILY,
     mixtral::FAMILY,
     modernbert::FAMILY,
     nemotron::FAMILY,
@@ -110,6 +121,7 @@ pub(crate) const LANGUAGE_MODELS: &[Family] = &[
     phi::FAMILY,
     phi3::FAMILY,
     qwen2::FAMILY,
+    qwen2_moe::FAMILY,
     qwen3_5::FAMILY,
     qwen3_moe::FAMILY,
     qwen3_next::FAMILY,

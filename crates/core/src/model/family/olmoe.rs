@@ -37,8 +37,13 @@ fn build(model: &ModelSpec, at: &Builder, options: &RunOptions) -> Result<Box<dy
     let experts = &config.experts;
     let router_loss = Rc::new(RouterLoss::read(&model.config, experts, 0.01)?);
     let new_layer = |at: &Builder, layer, decoder: &DecoderConfig| {
-        let new_attention = |at: &Builder| OlmoeAttention::new(at, decoder, config.clip_qkv, options);
-        let new_block = |at: &Builder| OlmoeSparseMoeBlock::new(at, &config.experts, &router_loss);
+        let turn = apply_rotary_pos_emb;
+        let new_attention = |at: &Builder| -> Box<dyn SelfAttention> {
+            Box::new(OlmoeAttention::new(at, decoder, (config.clip_qkv, turn), options))
+        };
+        let new_block = |at: &Builder| -> Box<dyn FeedForward> {
+            Box::new(OlmoeSparseMoeBlock::new(at, &config.experts, &router_loss))
+        };
         LlamaDecoderLayer::<_, _, RmsNorm>::with_parts(at, layer, decoder, new_attention, new_block)
     };
     let model = DecoderForCausalLm::with_layers(at, config.decoder.clone(), options, new_layer);
@@ -79,18 +84,28 @@ impl Config {
     }
 }
 
-struct OlmoeAttention {
+/// Turns queries and keys by cosines and sines.
+type Turn = fn(&Tensor, &Tensor, &Tensor, &Tensor) -> (Tensor, Tensor);
+
+/// `OlmoeAttention`, and `MiniMaxM2Attention`
+pub(crate) struct OlmoeAttention {
     module: Module,
     projections: Projections,
     q_norm: RmsNorm,
     k_norm: RmsNorm,
     clip_qkv: Option<f64>,
+    turn: Turn,
     config: DecoderConfig,
     options: RunOptions,
 }
 
 impl OlmoeAttention {
-    fn new(at: &Builder, config: &DecoderConfig, clip_qkv: Option<f64>, options: &RunOptions) -> Self {
+    pub(crate) fn new(
+        at: &Builder,
+        config: &DecoderConfig,
+        (clip_qkv, turn): (Option<f64>, Turn),
+        options: &RunOptions,
+    ) -> Self {
         let (query_width, key_value_width) = config.widths();
         Self {
             module: at.module(),
@@ -98,6 +113,7 @@ impl OlmoeAttention {
             q_norm: RmsNorm::new(&at.at("q_norm"), query_width, config.norm_eps),
             k_norm: RmsNorm::new(&at.at("k_norm"), key_value_width, config.norm_eps),
             clip_qkv,
+            turn,
             config: config.clone(),
             options: options.clone(),
         }
@@ -117,7 +133,7 @@ impl SelfAttention for OlmoeAttention {
         }
         let [mut query_states, mut key_states, mut value_states] =
             states.map(|states| self.projections.split_heads(&states).transpose(1, 2));
-        (query_states, key_states) = apply_rotary_pos_emb(&query_states, &key_states, &call.cos, &call.sin);
+        (query_states, key_states) = (self.turn)(&query_states, &key_states, &call.cos, &call.sin);
         if let Some(cache) = &call.cache {
             (key_states, value_states) = cache.update(layer, &key_states, &value_states);
         }

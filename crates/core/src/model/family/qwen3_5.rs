@@ -7,7 +7,7 @@ use crate::model::nn::RotaryTables;
 
 use super::decoder::DecoderDefaults;
 use super::gated_delta::{InProjections, LinearConfig};
-use super::qwen3_next::{self, MoeConfig, build_hybrid, read_decoder};
+use super::qwen3_next::{self, MoeConfig, SparseDefaults, build_hybrid, read_decoder};
 use super::{Family, Model, RunOptions};
 
 pub(crate) const FAMILY: Family = Family { model_types: &["qwen3_5_text", MOE], build };
@@ -28,12 +28,15 @@ const DEFAULTS: DecoderDefaults = DecoderDefaults {
 const MOE_DEFAULTS: DecoderDefaults =
     DecoderDefaults { vocab_size: 248_320, num_hidden_layers: 40, ..qwen3_next::DEFAULTS };
 
+/// The same class's experts.
+const SPARSE: SparseDefaults = SparseDefaults { num_experts: 256, num_experts_per_tok: 8, ..SparseDefaults::NEXT };
+
 fn build(model: &ModelSpec, at: &Builder, options: &RunOptions) -> Result<Box<dyn Model>, BuildError> {
     let fields = &model.config;
     let has_experts = model.model_type == MOE;
     let mut decoder = read_decoder(fields, if has_experts { &MOE_DEFAULTS } else { &DEFAULTS })?;
     decoder.tables = RotaryTables::OfGrids;
-    let moe = has_experts.then(|| MoeConfig::read(&all_experts(fields), &decoder, at.dtype(), [256, 8]));
+    let moe = has_experts.then(|| MoeConfig::read(&all_experts(fields), &decoder, at.dtype(), &SPARSE));
     build_hybrid(decoder, LinearConfig::read(fields, InProjections::Apart)?, moe.transpose()?, at, options)
 }
 

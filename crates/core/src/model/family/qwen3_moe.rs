@@ -1,5 +1,6 @@
 //! Qwen3's mixtures of experts (transformers/models/qwen3_moe/modeling_qwen3_moe.py): Qwen3's decoder, of which some layers or all have
-//! experts in the MLP's place.
+//! experts in the MLP's place; and the text model of Qwen3-VL's (qwen3_vl_moe/modeling_qwen3_vl_moe.py), with positions in time, height
+//! and width.
 
 use std::rc::Rc;
 
@@ -8,7 +9,9 @@ use serde_json::Value;
 use crate::building::{BuildError, Builder, Module};
 use crate::dtype::DType;
 use crate::job::{FieldError, Fields, ModelSpec, ModelingFile};
-use crate::model::nn::{Experts, ExpertsConfig, ExpertsForm, ExpertsKind, LayerType, RouterLoss, Scores, TopKRouter};
+use crate::model::nn::{
+    Experts, ExpertsConfig, ExpertsForm, ExpertsKind, LayerType, RotaryTables, RouterLoss, Scores, TopKRouter,
+};
 use crate::tensor::Tensor;
 
 use super::bounds::bound_weights;
@@ -18,7 +21,9 @@ use super::layer::{FeedForward, LayerCall};
 use super::llama::{DecoderForCausalLm, LlamaDecoderLayer};
 use super::{Family, Model, RunOptions};
 
-pub(crate) const FAMILY: Family = Family { model_types: &["qwen3_moe"], build };
+pub(crate) const FAMILY: Family = Family { model_types: &["qwen3_moe", VISION_TEXT], build };
+
+const VISION_TEXT: &str = "qwen3_vl_moe_text";
 
 /// What `Qwen3MoeConfig` has where a config says nothing (transformers 5.17).
 const DEFAULTS: DecoderDefaults = DecoderDefaults {
@@ -34,8 +39,23 @@ const DEFAULTS: DecoderDefaults = DecoderDefaults {
     ..DecoderDefaults::LLAMA
 };
 
+/// What `Qwen3VLMoeTextConfig` has.
+const VISION_DEFAULTS: DecoderDefaults = DecoderDefaults {
+    intermediate_size: 5632,
+    num_attention_heads: 16,
+    num_key_value_heads: Some(16),
+    tie_word_embeddings: true,
+    positions: 128_000,
+    rope_theta: 500_000.0,
+    ..DEFAULTS
+};
+
 fn build(model: &ModelSpec, at: &Builder, options: &RunOptions) -> Result<Box<dyn Model>, BuildError> {
-    let config = Config::read(&model.config, at.dtype())?;
+    let config = if model.model_type == VISION_TEXT {
+        Config::read_vision_text(&model.config, at.dtype())?
+    } else {
+        Config::read(&model.config, at.dtype())?
+    };
     let experts = &config.experts;
     let router_loss = Rc::new(RouterLoss::read(&model.config, experts, 0.001)?);
     let new_layer = |at: &Builder, layer, decoder: &DecoderConfig| {
@@ -68,14 +88,32 @@ impl Config {
             decoder.mask_types = SLIDING;
             decoder.layer_types = vec![LayerType::SlidingAttention; decoder.num_hidden_layers as usize].into();
         }
+        let normalized = fields.flag("norm_topk_prob", false)?;
+        Self::of_decoder(decoder, fields, dtype, (normalized, [768, 128, 8]))
+    }
+
+    /// Its weights of experts add up to 1, and it has no window, whatever the config says.
+    fn read_vision_text(fields: &Fields, dtype: DType) -> Result<Self, FieldError> {
+        let mut decoder = DecoderConfig::read(fields, &VISION_DEFAULTS)?;
+        decoder.tables = RotaryTables::OfGrids;
+        Self::of_decoder(decoder, fields, dtype, (true, [1408, 60, 4]))
+    }
+
+    /// With such weights, and so many features of an expert, experts, and experts of a token where the config says nothing.
+    fn of_decoder(
+        decoder: DecoderConfig,
+        fields: &Fields,
+        dtype: DType,
+        (normalized, [inner, experts, per_token]): (bool, [u64; 3]),
+    ) -> Result<Self, FieldError> {
         let num_experts = fields.optional_size("num_experts")?.or(fields.optional_size("num_local_experts")?);
         let experts = ExpertsConfig {
             hidden_size: decoder.hidden_size,
-            intermediate_size: fields.size("moe_intermediate_size", 768)?,
-            num_experts: num_experts.unwrap_or(128),
-            num_experts_per_tok: fields.size("num_experts_per_tok", 8)?,
+            intermediate_size: fields.size("moe_intermediate_size", inner)?,
+            num_experts: num_experts.unwrap_or(experts),
+            num_experts_per_tok: fields.size("num_experts_per_tok", per_token)?,
             activation: decoder.activation,
-            scores: Scores { softmax_casts: true, normalized: fields.flag("norm_topk_prob", false)?, cast_back: true },
+            scores: Scores { softmax_casts: true, normalized, cast_back: true },
             form: ExpertsForm::read(fields)?,
             kind: ExpertsKind::Gated,
         };

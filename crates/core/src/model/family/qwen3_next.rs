@@ -44,7 +44,7 @@ pub(crate) const DEFAULTS: DecoderDefaults = DecoderDefaults {
 fn build(model: &ModelSpec, at: &Builder, options: &RunOptions) -> Result<Box<dyn Model>, BuildError> {
     let fields = &model.config;
     let decoder = read_decoder(fields, &DEFAULTS)?;
-    let moe = MoeConfig::read(fields, &decoder, at.dtype(), [512, 10])?;
+    let moe = MoeConfig::read(fields, &decoder, at.dtype(), &SparseDefaults::NEXT)?;
     build_hybrid(decoder, LinearConfig::read(fields, InProjections::Joined)?, Some(moe), at, options)
 }
 
@@ -72,8 +72,8 @@ pub(crate) fn build_hybrid(
     linear.check(&decoder)?;
     let new_layer = |at: &Builder, layer: usize, decoder: &DecoderConfig| {
         let new_mlp = |at: &Builder| -> Box<dyn FeedForward> {
-            match moe.as_ref().filter(|moe| moe.has_experts(layer)) {
-                Some(moe) => Box::new(Qwen3NextSparseMoeBlock::new(at, decoder, moe)),
+            match &moe {
+                Some(moe) => moe.new_mlp(at, layer, decoder),
                 None => Box::new(DecoderMlp::new(at, decoder)),
             }
         };
@@ -95,34 +95,54 @@ pub(crate) fn build_hybrid(
     })
 }
 
+/// What config classes of mixtures with one shared expert have where a config says nothing.
+pub(crate) struct SparseDefaults {
+    pub num_experts: u64,
+    pub num_experts_per_tok: u64,
+    /// `moe_intermediate_size`
+    pub inner: u64,
+    /// `shared_expert_intermediate_size`
+    pub shared: u64,
+    pub norm_topk_prob: bool,
+}
+
+impl SparseDefaults {
+    /// `Qwen3NextConfig`
+    pub(crate) const NEXT: Self =
+        Self { num_experts: 512, num_experts_per_tok: 10, inner: 512, shared: 512, norm_topk_prob: true };
+}
+
 /// What the config says of experts.
 pub(crate) struct MoeConfig {
     experts: ExpertsConfig,
     shared_intermediate_size: u64,
-    router_loss: Rc<RouterLoss>,
+    pub router_loss: Rc<RouterLoss>,
     decoder_sparse_step: u64,
     mlp_only_layers: Vec<u64>,
 }
 
 impl MoeConfig {
-    /// With as many experts, and as many of a token, where the config says nothing.
     pub(crate) fn read(
         fields: &Fields,
         decoder: &DecoderConfig,
         dtype: DType,
-        [num_experts, num_experts_per_tok]: [u64; 2],
+        defaults: &SparseDefaults,
     ) -> Result<Self, FieldError> {
         let experts = ExpertsConfig {
             hidden_size: decoder.hidden_size,
-            intermediate_size: fields.size("moe_intermediate_size", 512)?,
-            num_experts: fields.size("num_experts", num_experts)?,
-            num_experts_per_tok: fields.size("num_experts_per_tok", num_experts_per_tok)?,
+            intermediate_size: fields.size("moe_intermediate_size", defaults.inner)?,
+            num_experts: fields.size("num_experts", defaults.num_experts)?,
+            num_experts_per_tok: fields.size("num_experts_per_tok", defaults.num_experts_per_tok)?,
             activation: decoder.activation,
-            scores: Scores { softmax_casts: true, normalized: fields.flag("norm_topk_prob", true)?, cast_back: true },
+            scores: Scores {
+                softmax_casts: true,
+                normalized: fields.flag("norm_topk_prob", defaults.norm_topk_prob)?,
+                cast_back: true,
+            },
             form: ExpertsForm::read(fields)?,
             kind: ExpertsKind::Gated,
         };
-        let shared_intermediate_size = fields.size("shared_expert_intermediate_size", 512)?;
+        let shared_intermediate_size = fields.size("shared_expert_intermediate_size", defaults.shared)?;
         let layers = decoder.num_hidden_layers;
         bound_weights(&[
             ("num_experts", [experts.intermediate_size, decoder.hidden_size], layers * 3 * experts.num_experts),
@@ -141,6 +161,15 @@ impl MoeConfig {
     fn has_experts(&self, layer: usize) -> bool {
         let layer = layer as u64;
         !self.mlp_only_layers.contains(&layer) && (layer + 1).is_multiple_of(self.decoder_sparse_step)
+    }
+
+    /// The MLP of a layer: the experts, or dense.
+    pub(crate) fn new_mlp(&self, at: &Builder, layer: usize, decoder: &DecoderConfig) -> Box<dyn FeedForward> {
+        if self.has_experts(layer) {
+            Box::new(Qwen3NextSparseMoeBlock::new(at, decoder, self))
+        } else {
+            Box::new(DecoderMlp::new(at, decoder))
+        }
     }
 }
 

@@ -74,6 +74,11 @@ impl KvCache {
         if self.windows.iter().all(Option::is_some) { self.windows.first().copied().flatten() } else { None }
     }
 
+    /// Whether any layer has a window.
+    pub(crate) fn has_windows(&self) -> bool {
+        self.windows.iter().any(Option::is_some)
+    }
+
     /// Appends to a layer and returns all keys and values to attend to; the first update copies too (`cat` with an
     /// empty tensor).
     pub(crate) fn update(&self, layer: usize, keys: &Tensor, values: &Tensor) -> (Tensor, Tensor) {

@@ -98,6 +98,11 @@ pub(crate) struct Routing {
     pub chosen: Tensor,
 }
 
+/// What chooses experts for tokens.
+pub(crate) trait Router: 'static {
+    fn forward(&self, hidden_states: &Tensor) -> Routing;
+}
+
 /// `MixtralTopKRouter` and its relatives.
 pub(crate) struct TopKRouter {
     module: Module,
@@ -208,7 +213,8 @@ impl Experts {
     fn batched_mm(&self, hidden_states: &Tensor, chosen: &Tensor, weights: &Tensor) -> Tensor {
         let (tokens, hidden_dim, top_k) = (hidden_states.size(0), hidden_states.size(1), chosen.size(1));
         let selected_hidden_states = hidden_states.unsqueeze(1).expand(&[tokens, top_k, hidden_dim]);
-        let selected_hidden_states = selected_hidden_states.reshape(&[tokens * top_k, hidden_dim]);
+        // `repeat_interleave`, which copies what it repeats once too.
+        let selected_hidden_states = selected_hidden_states.clone_contiguous().view(&[tokens * top_k, hidden_dim]);
         let sample_weights = weights.reshape(&[tokens * top_k]);
         let expert_ids = chosen.reshape(&[tokens * top_k]).clamp_places(self.config.num_experts);
         let gate_up_proj = self.gate_up_proj.weight.access();

@@ -41,6 +41,14 @@ impl Linear {
         Self { module, weight, bias, adapter }
     }
 
+    /// One of a class that is derived from `nn.Linear`, which bitsandbytes leaves whole; without a bias.
+    pub(crate) fn whole(at: &Builder, inputs: u64, outputs: u64) -> Self {
+        let module = at.module();
+        let weight = Weight::Plain(at.parameter("weight", &[outputs, inputs], Init::Normal));
+        let adapter = Adapter::new(at, at.adapter(), inputs, outputs);
+        Self { module, weight, bias: None, adapter }
+    }
+
     /// An output head with a weight of its own.
     pub(crate) fn head(at: &Builder, inputs: u64, outputs: u64, bias: bool) -> Self {
         let module = at.module();

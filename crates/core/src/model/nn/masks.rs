@@ -7,7 +7,7 @@ use std::rc::Rc;
 use crate::building::{OlderMask, update_causal_mask};
 use crate::dtype::DType;
 use crate::job::{Attention, keys};
-use crate::op::{arange, index, number_from_host, true_scalar, where_number};
+use crate::op::{arange, index, number_from_host, true_scalar, where_number, zeros};
 use crate::tensor::{Context, Tensor};
 
 use super::cache::KvCache;
@@ -22,6 +22,8 @@ pub(crate) enum LayerType {
     FullAttention,
     /// The last ones of a window.
     SlidingAttention,
+    /// Those of the same chunk of the row; the cache keeps as many as for a window.
+    ChunkedAttention,
     /// None: a state that each token changes stands for those before it.
     LinearAttention,
 }
@@ -44,6 +46,7 @@ impl LayerMasks {
                 LayerType::SlidingAttention => {
                     masks.sliding = create_sliding_window_causal_mask(inputs, sliding_window);
                 }
+                LayerType::ChunkedAttention => masks.sliding = create_chunked_causal_mask(inputs, sliding_window),
                 LayerType::LinearAttention => masks.linear = create_recurrent_attention_mask(inputs),
             }
         }
@@ -54,7 +57,7 @@ impl LayerMasks {
     pub(crate) fn of(&self, layer_type: LayerType) -> Option<&Tensor> {
         match layer_type {
             LayerType::FullAttention => self.full.as_ref(),
-            LayerType::SlidingAttention => self.sliding.as_ref(),
+            LayerType::SlidingAttention | LayerType::ChunkedAttention => self.sliding.as_ref(),
             LayerType::LinearAttention => self.linear.as_ref(),
         }
     }
@@ -91,6 +94,23 @@ pub(crate) fn create_sliding_window_causal_mask(inputs: MaskInputs, window: u64)
         None
     } else {
         Some(sdpa_mask(&call, Pattern::SlidingWindow(window)))
+    }
+}
+
+/// `create_chunked_causal_mask`
+fn create_chunked_causal_mask(inputs: MaskInputs, chunk: u64) -> Option<Tensor> {
+    let mut call = preprocess(inputs, Some(chunk));
+    call.left_padding = Some(match &call.padding_mask {
+        Some(mask) => {
+            let is_before = mask.cumsum().eq_tensor(&mask.zeros_like());
+            is_before.count_last()
+        }
+        None => zeros(&call.context, &[call.batch_size], DType::Int64),
+    });
+    match inputs.attention {
+        Attention::Eager => Some(eager_mask(&call, Pattern::Chunked(chunk), inputs.inputs_embeds.dtype())),
+        _ if call.packed_sequence_mask.is_none() && ignores_causal_mask(&call, Some(chunk)) => None,
+        _ => Some(sdpa_mask(&call, Pattern::Chunked(chunk))),
     }
 }
 
@@ -167,6 +187,8 @@ enum Pattern {
     SlidingWindow(u64),
     /// Those at most so many before or behind the query.
     Window(u64),
+    /// Those before it in its chunk of so many.
+    Chunked(u64),
 }
 
 /// What `_preprocess_mask_arguments` finds out.
@@ -179,6 +201,8 @@ struct MaskCall {
     kv_offset: u64,
     padding_mask: Option<Tensor>,
     packed_sequence_mask: Option<Tensor>,
+    /// How many tokens of each row are padding at its left, for masks of chunks.
+    left_padding: Option<Tensor>,
 }
 
 impl<'a> MaskInputs<'a> {
@@ -221,6 +245,7 @@ fn preprocess(inputs: MaskInputs, sliding_window: Option<u64>) -> MaskCall {
         kv_offset: (q_offset + q_length).saturating_sub(kv_length),
         padding_mask,
         packed_sequence_mask,
+        left_padding: None,
     }
 }
 
@@ -228,7 +253,7 @@ fn preprocess(inputs: MaskInputs, sliding_window: Option<u64>) -> MaskCall {
 /// mask without a window asks a layer without one, and the first layer where there is none.
 fn key_length(cache: &KvCache, q_length: u64, sliding_window: Option<u64>) -> u64 {
     let seen = cache.seq_length();
-    match sliding_window.or(cache.first_window_if_all_have_one()) {
+    match sliding_window.filter(|_| cache.has_windows()).or(cache.first_window_if_all_have_one()) {
         Some(window) if seen >= window => window - 1 + q_length,
         _ => seen + q_length,
     }
@@ -271,10 +296,17 @@ fn sdpa_mask(call: &MaskCall, pattern: Pattern) -> Tensor {
     let batch_indices = batch_arange.unsqueeze(1).unsqueeze(2).unsqueeze(3);
     let q_indices = q_arange.unsqueeze(0).unsqueeze(0).unsqueeze(3);
     let kv_indices = kv_arange.unsqueeze(0).unsqueeze(0).unsqueeze(0);
+    let evaluate = || match (pattern, &call.left_padding) {
+        (Pattern::Chunked(chunk), Some(left_padding)) => {
+            let padding = || index(left_padding, &[call.batch_size, 1, 1, 1], &[Some(&batch_indices)]);
+            in_chunk([&q_indices, &kv_indices], padding, chunk)
+        }
+        _ => pattern.evaluate(&q_indices, &kv_indices),
+    };
     let mask = match (&call.padding_mask, &call.packed_sequence_mask) {
-        (None, None) => pattern.evaluate(&q_indices, &kv_indices),
+        (None, None) => evaluate(),
         (None, Some(packed)) => {
-            let result = and(&true_scalar(&call.context), pattern.evaluate(&q_indices, &kv_indices));
+            let result = and(&true_scalar(&call.context), evaluate());
             let same_sequence = {
                 let of_queries =
                     index(packed, &[call.batch_size, 1, call.q_length, 1], &[Some(&batch_indices), Some(&q_indices)]);
@@ -286,7 +318,7 @@ fn sdpa_mask(call: &MaskCall, pattern: Pattern) -> Tensor {
         }
         (Some(padding_mask), _) => {
             let mut result = true_scalar(&call.context);
-            let seen = pattern.evaluate(&q_indices, &kv_indices);
+            let seen = evaluate();
             result = and(&result, seen);
             let sizes = [call.batch_size, 1, 1, call.kv_length];
             and(&result, index(padding_mask, &sizes, &[Some(&batch_indices), Some(&kv_indices)]))
@@ -298,7 +330,7 @@ fn sdpa_mask(call: &MaskCall, pattern: Pattern) -> Tensor {
 impl Pattern {
     fn evaluate(self, q_indices: &Tensor, kv_indices: &Tensor) -> Tensor {
         match self {
-            Self::Causal => causal(q_indices, kv_indices),
+            Self::Causal | Self::Chunked(_) => causal(q_indices, kv_indices),
             Self::Bidirectional => q_indices.ge_number(0.0),
             Self::SlidingWindow(window) => {
                 let mut result = true_scalar(q_indices.context());
@@ -323,6 +355,21 @@ impl Pattern {
             }
         }
     }
+}
+
+/// `chunked_causal_mask_function` of queries and keys
+fn in_chunk([q_indices, kv_indices]: [&Tensor; 2], padding: impl Fn() -> Tensor, chunk: u64) -> Tensor {
+    let mut result = true_scalar(q_indices.context());
+    let chunk_of = |indices: &Tensor| {
+        let place = indices - &padding();
+        place.floor_divide(chunk)
+    };
+    let is_same = {
+        let (of_keys, of_queries) = (chunk_of(kv_indices), chunk_of(q_indices));
+        of_keys.eq_tensor(&of_queries)
+    };
+    result = and(&result, is_same);
+    and(&result, causal(q_indices, kv_indices))
 }
 
 fn causal(q_indices: &Tensor, kv_indices: &Tensor) -> Tensor {

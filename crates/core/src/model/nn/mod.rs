@@ -19,8 +19,8 @@ mod router_loss;
 pub(crate) use activation::Activation;
 pub(crate) use attention::{AttentionConfig, AttentionOutput, attention_forward, repeat_kv, sdpa_attention_forward};
 pub(crate) use cache::{CacheLayer, KvCache};
-pub(crate) use experts::{Experts, ExpertsConfig, ExpertsForm, ExpertsKind, Routing, Scores, TopKRouter};
-pub(crate) use group_router::{GroupRouter, GroupScores};
+pub(crate) use experts::{Experts, ExpertsConfig, ExpertsForm, ExpertsKind, Router, Routing, Scores, TopKRouter};
+pub(crate) use group_router::{GroupRouter, GroupScores, float_linear, of_experts};
 pub(crate) use head::{HeadCall, HeadOutput, LmHead, fixed_cross_entropy, float_masked_lm_loss, masked_lm_loss};
 pub(crate) use layers::{Conv1d, Embedding, LayerNorm, Linear, Norm, RmsNorm};
 pub(crate) use mask_inputs::MaskInputs;
@@ -34,5 +34,5 @@ pub(crate) use positions::{
 };
 pub(crate) use rope::{Rope, RopeKind};
 pub(crate) use rotary_versions::{LayerRotary, RotaryCall};
-pub(crate) use rotations::{repeat_interleave, rotate_halves, rotate_pairs, split_rotary};
+pub(crate) use rotations::{repeat_interleave, rotate_complex, rotate_halves, rotate_pairs, split_rotary};
 pub(crate) use router_loss::RouterLoss;

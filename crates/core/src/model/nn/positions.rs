@@ -67,6 +67,8 @@ pub(crate) enum RotaryTables {
     OfGrids,
     /// The same, of which each has so many numbers one after the other (`mrope_section`).
     OfSections([u64; 3]),
+    /// One table of complex numbers, in the place of both.
+    Complex,
 }
 
 impl RotaryTables {
@@ -140,6 +142,10 @@ impl RotaryEmbedding {
             RotaryTables::Twice | RotaryTables::OfGrids | RotaryTables::OfSections(_) => cat(&[&freqs, &freqs], 2),
             RotaryTables::Interleaved => repeat_interleave(&freqs),
             RotaryTables::Once => freqs,
+            RotaryTables::Complex => {
+                let freqs_cis = freqs.polar().mul_scalar(self.rope.attention_scaling);
+                return (freqs_cis.clone(), freqs_cis);
+            }
         };
         if !self.scales {
             let (cos, sin) = (emb.cos(), emb.sin());

@@ -43,6 +43,11 @@ pub(crate) fn rotate_halves(first: &Tensor, second: &Tensor, cos: &Tensor, sin: 
     cat(&[&left, &right], 3)
 }
 
+/// `torch.view_as_real(x * freqs_cis).flatten(3)` of complex numbers
+pub(crate) fn rotate_complex(x: &Tensor, freqs_cis: &Tensor) -> Tensor {
+    x.mul_complex(freqs_cis).as_real()
+}
+
 /// `x[..., :rotary_dim], x[..., rotary_dim:]`
 pub(crate) fn split_rotary(x: &Tensor, rotary_dim: u64) -> (Tensor, Tensor) {
     let (last, width) = (x.sizes().len() - 1, x.size(-1));

@@ -247,7 +247,7 @@ impl Encoder for ModernBertModel {
             let of_type = |(layer_type, _): &&(LayerType, _)| *layer_type == layer.attention_type;
             let mask = match layer.attention_type {
                 LayerType::SlidingAttention => &sliding_attention,
-                LayerType::FullAttention | LayerType::LinearAttention => &full_attention,
+                _ => &full_attention,
             };
             let (_, tables) = position_embeddings.iter().find(of_type).unwrap_or(&position_embeddings[0]);
             LayerCall { attention_mask: mask.clone(), position_embeddings: tables.clone() }
