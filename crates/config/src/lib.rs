@@ -30,6 +30,7 @@
 )]
 
 mod facts;
+mod flat_shards;
 mod kind;
 mod kinds;
 mod reading;

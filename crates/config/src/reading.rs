@@ -6,6 +6,7 @@ use tonnage_core::job::{
 };
 
 use crate::facts::{Dtype, Facts, Weights};
+use crate::flat_shards::with_flat_shards;
 use crate::kind::Kind;
 use crate::rule::{Became, KeyRead};
 use crate::text::brief_text;
@@ -99,6 +100,7 @@ impl Reading {
         let mut source = base;
         source.overrides = [sets, source.overrides].concat();
         let source = with_known_attention(source.left_open(left_open));
+        let source = if self.facts.is_flat { with_flat_shards(source, &self.facts.flat) } else { source };
         Ok(with_known_optimizer(source, self.facts.takes_shards))
     }
 
