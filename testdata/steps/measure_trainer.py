@@ -9,7 +9,7 @@ returns until the next pass), use_cache, world (ranks of DDP as torchrun starts 
 measure_parallel.py), quantization {weights (nf4 | fp4 | int8), double, compute, prepared, experts} (a causal model loaded by from_pretrained from
 a folder, as bitsandbytes quantizes it; prepared: by peft's prepare_model_for_kbit_training; experts: stacks of experts are packed as they load, as Axolotl's
 quantize_moe_experts does it; SFTTrainer loads it itself; needs
-bitsandbytes 0.50), padded (masks are made as for rows of unequal length; sizes are as without), padding_free (SFTTrainer's). Phases: load, between, forward, loss, forward_tail, backward, clip, optimizer.
+bitsandbytes 0.50), padded (masks are made as for rows of unequal length; sizes are as without), padding_free (SFTTrainer's), fsdp1 (null, or fields of the Trainer's fsdp_config for version 1: the model is loaded on the host). Phases: load, between, forward, loss, forward_tail, backward, clip, optimizer.
 
     measure_trainer.py --stub --lib libtonnage_phantom.so --cases trainer_cases.json --out truth.json
 """
@@ -25,7 +25,7 @@ DEFAULTS = dict(
     id="case", kind="trainer", framework="trainer", model={"family": "qwen2"}, task="causal_lm", precision="fp32", micro_batch=4,
     seq_len=128, steps=3, grad_accum=1, gradient_checkpointing=False, optimizer=None, lora=None, clip_grad_norm=1.0,
     attn="sdpa", use_liger_kernel=False, loss="full", keep_outputs=False, use_cache=False, world=1,
-    quantization=None, padded=False, padding_free=False)
+    quantization=None, padded=False, padding_free=False, fsdp1=None)
 PRECISIONS = {"fp32": ("float32", {}), "amp_bf16": ("float32", {"bf16": True}), "amp_fp16": ("float32", {"fp16": True}),
               "bf16": ("bfloat16", {}), "bf16_amp": ("bfloat16", {"bf16": True})}
 
@@ -201,6 +201,12 @@ def quantized(case, dtype, folder):
 
 
 def build(case, dtype, stub):
+    if case["fsdp1"] is not None:
+        import torch
+        from transformers import AutoConfig, AutoModelForCausalLM
+        fields = dict(case["model"])
+        config = AutoConfig.for_model(fields.pop("family"), **fields)
+        return AutoModelForCausalLM.from_config(config, dtype=getattr(torch, dtype), attn_implementation=case["attn"])
     if case["task"] == "causal_lm":
         return harness.build(case["model"], dtype, real=not stub, attn=case["attn"])[0]
     import torch
@@ -237,6 +243,8 @@ def made(case, phases, model, folder):
         gradient_checkpointing_kwargs={"use_reentrant": False}, report_to=[], logging_steps=1, save_strategy="no",
         max_grad_norm=case["clip_grad_norm"] or 0.0, disable_tqdm=True, use_cache=case["use_cache"], **liger_options(case),
         **PRECISIONS[case["precision"]][1])
+    if case["fsdp1"] is not None:
+        options |= dict(fsdp=True, fsdp_config={"version": 1, **case["fsdp1"]})
     if case["optimizer"]:
         options["optim"] = case["optimizer"]
     kept = []

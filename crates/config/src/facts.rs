@@ -70,6 +70,10 @@ pub struct Facts {
     pub has_deepspeed: bool,
     /// Whether what FSDP2's shards refuse of an optimizer says nothing here: its shards are FSDP1's, or torchao's states take them.
     pub takes_shards: bool,
+    /// Whether a file says FSDP's first version.
+    pub is_flat: bool,
+    /// What that one alone is told.
+    pub flat: Vec<(&'static str, String)>,
 }
 
 impl Facts {

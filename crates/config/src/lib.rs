@@ -31,6 +31,7 @@
 
 mod expert_adapters;
 mod facts;
+mod flat_shards;
 mod kind;
 mod kinds;
 mod reading;

@@ -7,6 +7,7 @@ use tonnage_core::job::{
 
 use crate::expert_adapters::without_experts;
 use crate::facts::{Dtype, Facts, Weights};
+use crate::flat_shards::with_flat_shards;
 use crate::kind::Kind;
 use crate::rule::{Became, KeyRead};
 use crate::text::brief_text;
@@ -100,6 +101,7 @@ impl Reading {
         let mut source = base;
         source.overrides = [sets, source.overrides].concat();
         let source = without_experts(with_known_attention(source.left_open(left_open)));
+        let source = if self.facts.is_flat { with_flat_shards(source, &self.facts.flat) } else { source };
         Ok(with_known_optimizer(source, self.facts.takes_shards))
     }
 

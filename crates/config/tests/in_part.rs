@@ -123,6 +123,25 @@ fn optimizers_that_are_not_known_on_shards_are_stood_in_for() {
 }
 
 #[test]
+fn fsdp_of_the_first_version_is_the_second_where_its_flat_parameters_are_not_simulated() {
+    let flat = "fsdp_version: 1\nfsdp_config:\n  use_orig_params: true\n  backward_prefetch: BACKWARD_POST\n";
+    let on_ranks = |text: &str| {
+        let ranks = JobSource::new().set("gpu", "h100").set("world_size", 4);
+        reading(Kind::Axolotl, "a.yaml", text).as_source(ranks).unwrap().resolve(&[]).unwrap()
+    };
+    let all = on_ranks(&format!("{AXOLOTL}bf16: true\n{flat}"));
+    let keys = ["parallel", "fsdp1.use_orig_params", "fsdp1.backward_prefetch", "fsdp1.param_dtype"];
+    assert_eq!(keys.map(|key| said(&all, key)), ["\"fsdp1\"", "true", "\"post\"", "\"bf16\""]);
+    let stands_in =
+        |resolved: &Resolved| resolved.job.left_open.iter().any(|left| left.text.contains("simulated as FSDP2"));
+    assert!(!stands_in(&all), "{:?}", all.job.left_open);
+    let lora = "adapter: lora\nlora_r: 8\nlora_target_linear: true\n";
+    let adapted = on_ranks(&format!("{AXOLOTL}bf16: true\n{flat}{lora}"));
+    assert_eq!(said(&adapted, "parallel"), "\"fsdp2\"");
+    assert!(stands_in(&adapted), "{:?}", adapted.job.left_open);
+}
+
+#[test]
 fn names_of_quantized_weights_are_taken_for_what_they_say() {
     let text = "model_name_or_path: someone/Meta-Llama-3-8B-Instruct-AWQ\nstage: sft\nfinetuning_type: lora\nbf16: true\ncutoff_len: 64\n";
     let resolved = resolved(Kind::LlamaFactory, "a.yaml", text).unwrap();

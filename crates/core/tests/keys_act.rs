@@ -116,6 +116,7 @@ const QLORA: &[&str] = &["lora.r=8", "quantization=nf4", "precision=bf16"];
 const QLORA_OF_EXPERTS: &[&str] =
     &["lora.r=8", "lora.targets=q_proj", "quantization=nf4", "precision=bf16", "prepare_for_kbit_training=false"];
 const ONE_IMAGE: &[&str] = &["images_per_row=1", "image_size=56"];
+const FSDP1: &[&str] = &["parallel=fsdp1"];
 const FSDP2: &[&str] = &["parallel=fsdp2"];
 
 /// Rows of: the key, the job, what both sides set, the value that must change the trace.
@@ -247,6 +248,15 @@ const TRACES: &[(&str, &str, &[&str], &str)] = &[
     ("ddp.find_unused_parameters", RANKS, &[], "ddp.find_unused_parameters=true"),
     ("zero1.ddp", RANKS, &["parallel=zero1"], "zero1.ddp=false"),
     ("zero1.parameters_as_bucket_view", RANKS, &["parallel=zero1"], "zero1.parameters_as_bucket_view=true"),
+    ("fsdp1.param_dtype", RANKS, FSDP1, "fsdp1.param_dtype=bf16"),
+    ("fsdp1.reduce_dtype", RANKS, &["parallel=fsdp1", "precision=bf16"], "fsdp1.reduce_dtype=fp32"),
+    ("fsdp1.sharding_strategy", RANKS, FSDP1, "fsdp1.sharding_strategy=shard_grad_op"),
+    ("fsdp1.use_orig_params", RANKS, FSDP1, "fsdp1.use_orig_params=true"),
+    ("fsdp1.backward_prefetch", RANKS, FSDP1, "fsdp1.backward_prefetch=none"),
+    ("fsdp1.shard_root_only", RANKS, FSDP1, "fsdp1.shard_root_only=true"),
+    ("fsdp1.sync_module_states", RANKS, FSDP1, "fsdp1.sync_module_states=true"),
+    ("fsdp1.init", RANKS, FSDP1, "fsdp1.init=device"),
+    ("fsdp1.cpu_offload", RANKS, FSDP1, "fsdp1.cpu_offload=true"),
     ("fsdp2.param_dtype", RANKS, FSDP2, "fsdp2.param_dtype=bf16"),
     ("fsdp2.reduce_dtype", RANKS, &["parallel=fsdp2", "precision=bf16"], "fsdp2.reduce_dtype=fp32"),
     ("fsdp2.reshard_after_forward", RANKS, FSDP2, "fsdp2.reshard_after_forward=false"),

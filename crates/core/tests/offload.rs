@@ -43,6 +43,11 @@ fn the_host_holds_what_was_measured_under_fsdp2() {
 }
 
 #[test]
+fn the_host_holds_what_was_measured_under_fsdp1() {
+    compare_hosts("fsdp1");
+}
+
+#[test]
 fn the_host_holds_what_was_measured_under_deepspeed() {
     compare_hosts("deepspeed_offload");
 }

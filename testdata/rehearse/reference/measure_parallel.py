@@ -9,7 +9,7 @@ GPU (the fake group needs no second one), so every case can be checked on silico
 Case fields (defaults below):
   id, model (HF config fields; family = model_type), micro_batch, seq_len, steps, grad_accum (with DDP: no_sync on all but the last)
   world       size of the group; rank 0 is measured
-  strategy    ddp | fsdp2 | zero1 (DDP + ZeroRedundancyOptimizer) | zero1_plain (the same without DDP's buckets) | single (no wrapper)
+  strategy    ddp | fsdp1 (FullyShardedDataParallel) | fsdp2 | zero1 (DDP + ZeroRedundancyOptimizer) | zero1_plain (the same without DDP's buckets) | single (no wrapper)
   precision   fp32 | bf16 (weights in bf16) | amp_bf16 (autocast over fp32 weights) |
               mp_bf16 (fsdp2 only: fp32 shards, MixedPrecisionPolicy(param_dtype=bfloat16, reduce_dtype=reduce_dtype)) |
               bf16_mp (the same policy over weights in bf16, as adapters in fp32 lie beside them)
@@ -29,6 +29,9 @@ Case fields (defaults below):
          shard_root_only (true: one group for the whole model), init: "meta" (sharded before it is materialised) | "full" (sharded after),
          cpu_offload: null | {"pin_memory": true or false}, a CPUOffloadPolicy; with init "meta" the shards are materialised on the host and
          buffers on the device, as torchtitan has it
+  fsdp1: reshard_after_forward (true: FULL_SHARD, false: SHARD_GRAD_OP), shard_root_only, init: "host" (loaded on the host, device_id) | "full"
+         (on the device before it is wrapped), use_orig_params, backward_prefetch (pre | post | null), forward_prefetch, limit_all_gathers;
+         every layer is wrapped, with lora by peft's fsdp_auto_wrap_policy
 
 Result fields as in measure_rl.py (bytes; peak_per_phase "step:phase"); param_count is the whole model's, local_param_bytes what
 rank 0 holds, reserved_by_stream / streams: segments of the caching allocator per CUDA stream when the run ends (FSDP2's
@@ -46,7 +49,8 @@ import measure_rl as R
 DEFAULTS = dict(id="case", kind="parallel", model={"family": "gpt2"}, micro_batch=4, seq_len=1024, steps=3, grad_accum=1, world=4, strategy="ddp",
                 precision="fp32", reduce_dtype="float32", gradient_checkpointing=False, optimizer="adamw", clip_grad_norm=None,
                 bucket_cap_mb=25, gradient_as_bucket_view=False, static_graph=False, parameters_as_bucket_view=False,
-                reshard_after_forward=True, shard_root_only=False, init="meta", cpu_offload=None, lora=None, quantization=None)
+                reshard_after_forward=True, shard_root_only=False, init="meta", cpu_offload=None, lora=None, quantization=None,
+                use_orig_params=False, backward_prefetch="pre", forward_prefetch=False, limit_all_gathers=True)
 
 
 def full_case(c):
@@ -102,6 +106,26 @@ def with_adapters(c, base):
     return whole
 
 
+def flat_sharded(c, base, whole):
+    """The model in FullyShardedDataParallel, as accelerate wraps it."""
+    import functools, torch
+    from torch.distributed.fsdp import BackwardPrefetch, CPUOffload, FullyShardedDataParallel, MixedPrecision, ShardingStrategy
+    from torch.distributed.fsdp.wrap import transformer_auto_wrap_policy
+    asked = dict(sharding_strategy=ShardingStrategy.FULL_SHARD if c["reshard_after_forward"] else ShardingStrategy.SHARD_GRAD_OP,
+                 backward_prefetch={"pre": BackwardPrefetch.BACKWARD_PRE, "post": BackwardPrefetch.BACKWARD_POST, None: None}[c["backward_prefetch"]],
+                 use_orig_params=c["use_orig_params"], forward_prefetch=c["forward_prefetch"], limit_all_gathers=c["limit_all_gathers"])
+    if c["cpu_offload"]: asked["cpu_offload"] = CPUOffload(offload_params=True)
+    if c["precision"] in ("mp_bf16", "bf16_mp"):
+        asked["mixed_precision"] = MixedPrecision(param_dtype=torch.bfloat16, reduce_dtype=getattr(torch, c["reduce_dtype"]), buffer_dtype=torch.bfloat16)
+    if not c["shard_root_only"]:
+        asked["auto_wrap_policy"] = functools.partial(transformer_auto_wrap_policy, transformer_layer_cls={type(l) for l in layers_of(base)})
+        if c["lora"]:
+            from peft.utils.other import fsdp_auto_wrap_policy
+            os.environ["FSDP_TRANSFORMER_CLS_TO_WRAP"] = type(layers_of(base)[0]).__name__
+            asked["auto_wrap_policy"] = fsdp_auto_wrap_policy(whole)
+    return FullyShardedDataParallel(whole, device_id=torch.device("cuda", 0), **asked)
+
+
 def optimizer_of(name):
     """The class, and what it is called with."""
     import torch
@@ -152,6 +176,9 @@ def run_parallel(c, ph, stub):
         with no_init_weights(), torch.device("meta"):
             base = AutoModelForCausalLM.from_config(cfg, dtype=getattr(torch, dtype), attn_implementation="sdpa")
         base.tie_weights()
+    elif c["strategy"] == "fsdp1" and c["init"] == "host":
+        spec = dict(c["model"]); cfg = AutoConfig.for_model(spec.pop("family"), **spec)
+        base = AutoModelForCausalLM.from_config(cfg, dtype=getattr(torch, dtype), attn_implementation="sdpa")
     else:
         base, cfg = R.build(c["model"], dtype, real=not stub)
     info = dict(param_count=count if c["quantization"] else R.count(base)[0])
@@ -173,6 +200,8 @@ def run_parallel(c, ph, stub):
             dist.all_reduce(bucket.buffer(), async_op=True)
             f = torch.futures.Future(); f.set_result(bucket.buffer()); return f
         model.register_comm_hook(None, hook)
+    elif c["strategy"] == "fsdp1":
+        model = flat_sharded(c, base, whole)
     elif fs:
         from torch.distributed.fsdp import fully_shard, MixedPrecisionPolicy
         from torch.distributed.device_mesh import init_device_mesh
@@ -217,7 +246,7 @@ def run_parallel(c, ph, stub):
         cur[0] = step
         for micro in range(c["grad_accum"]):
             lastm = micro == c["grad_accum"] - 1
-            sync = model.no_sync() if c["strategy"] in ("ddp", "zero1") and not lastm else contextlib.nullcontext()
+            sync = model.no_sync() if c["strategy"] in ("ddp", "fsdp1", "zero1") and not lastm else contextlib.nullcontext()
             if fs and c["grad_accum"] > 1: model.set_requires_gradient_sync(lastm)
             with sync:
                 ph.set("input", step)
@@ -231,7 +260,8 @@ def run_parallel(c, ph, stub):
         ph.mark([p.grad for p in base.parameters() if p.grad is not None], "gradient")
         if c["clip_grad_norm"] is not None:
             ph.set("clip", step)
-            torch.nn.utils.clip_grad_norm_(ps, c["clip_grad_norm"])
+            if c["strategy"] == "fsdp1": model.clip_grad_norm_(c["clip_grad_norm"])
+            else: torch.nn.utils.clip_grad_norm_(ps, c["clip_grad_norm"])
         ph.set("optimizer", step)
         opt.step()
         if c["cpu_offload"]: info.update(host_bytes(list(model.parameters()), opt))

@@ -9,7 +9,8 @@ use crate::rule::Rule::{Free, Notes, Reads};
 use crate::rule::{Became, OFF, Row, Said};
 use crate::tree::{is_null, is_on, plain_text};
 
-const FIRST: &str = "FSDP1 is simulated as FSDP2; its flat parameters and buffers were not measured, the range allows a fifth of the peak";
+/// Said where what FSDP1 was told is not simulated with its flat parameters.
+pub const FIRST: &str = "FSDP1 is simulated as FSDP2; its flat parameters and buffers were not measured, the range allows a fifth of the peak";
 const SECOND: &str = "how accelerate calls FSDP2 was not measured; the range allows a fifth of the peak";
 const WRAPPED: &str = "layers are wrapped one by one, as this says";
 const ONE_GROUP: &str =
@@ -34,9 +35,9 @@ pub const ROWS: &[Row] = &[
     ("transformer_layer_cls_to_wrap", Free(WRAPPED)),
     ("fsdp_min_num_params", Notes(ONE_GROUP, Allowance::Fifth)),
     ("min_num_params", Notes(ONE_GROUP, Allowance::Fifth)),
-    ("fsdp_backward_prefetch", Free("when layers are gathered: the next one is, in either")),
-    ("backward_prefetch", Free("when layers are gathered: the next one is, in either")),
-    ("fsdp_backward_prefetch_policy", Free("when layers are gathered: the next one is, in either")),
+    ("fsdp_backward_prefetch", Reads(backward_prefetch)),
+    ("backward_prefetch", Reads(backward_prefetch)),
+    ("fsdp_backward_prefetch_policy", Reads(backward_prefetch)),
     (
         "fsdp_forward_prefetch",
         Notes("one more layer is gathered ahead; the range allows a fifth of the peak", Allowance::Fifth),
@@ -49,10 +50,10 @@ pub const ROWS: &[Row] = &[
     ("limit_all_gathers", Free("how many gathers are under way: two, as is simulated")),
     ("fsdp_cpu_ram_efficient_loading", Free("how weights reach the host")),
     ("cpu_ram_efficient_loading", Free("how weights reach the host")),
-    ("fsdp_sync_module_states", Free("how weights reach the ranks")),
-    ("sync_module_states", Free("how weights reach the ranks")),
-    ("fsdp_use_orig_params", Free("whose parameters the optimizer sees: as many bytes")),
-    ("use_orig_params", Free("whose parameters the optimizer sees: as many bytes")),
+    ("fsdp_sync_module_states", Reads(sync_module_states)),
+    ("sync_module_states", Reads(sync_module_states)),
+    ("fsdp_use_orig_params", Reads(use_orig_params)),
+    ("use_orig_params", Reads(use_orig_params)),
     ("fsdp_state_dict_type", Free(SAVES)),
     ("state_dict_type", Free(SAVES)),
     ("final_state_dict_type", Free(SAVES)),
@@ -75,6 +76,27 @@ fn sharding_strategy(facts: &mut Facts, said: &Said<'_>) -> Became {
             Became::Noted("shards within a node were not measured: a rank may hold more".to_owned(), Allowance::Unknown)
         }
     }
+}
+
+fn backward_prefetch(facts: &mut Facts, said: &Said<'_>) -> Became {
+    let word = said.word();
+    let prefetch = match word.replace("backwardprefetch.", "").as_str() {
+        "backward_pre" | "1" => "pre",
+        "backward_post" | "2" => "post",
+        _ => "none",
+    };
+    facts.flat.push((keys::FSDP1_BACKWARD_PREFETCH, prefetch.to_owned()));
+    Became::Used(keys::FSDP1_BACKWARD_PREFETCH)
+}
+
+fn sync_module_states(facts: &mut Facts, said: &Said<'_>) -> Became {
+    facts.flat.push((keys::FSDP1_SYNC_MODULE_STATES, is_on(said.value).to_string()));
+    Became::Used(keys::FSDP1_SYNC_MODULE_STATES)
+}
+
+fn use_orig_params(facts: &mut Facts, said: &Said<'_>) -> Became {
+    facts.flat.push((keys::FSDP1_USE_ORIG_PARAMS, is_on(said.value).to_string()));
+    Became::Used(keys::FSDP1_USE_ORIG_PARAMS)
 }
 
 fn reshard_after(facts: &mut Facts, said: &Said<'_>) -> Became {
@@ -145,6 +167,7 @@ fn shard_dtype(facts: &mut Facts, dtype: &str, said: &Said<'_>) {
 pub fn shard_job(facts: &mut Facts, version: u64, said: &Said<'_>) {
     facts.set_text(keys::PARALLEL, "fsdp2", said.place);
     facts.takes_shards |= version == 1;
+    facts.is_flat |= version == 1;
     let text = if version == 2 { SECOND } else { FIRST };
     let known = facts.left_open.iter().any(|left| left.text == text);
     if !known {

@@ -60,7 +60,7 @@ pub use keys::{Default as KeyDefault, KEYS, Key};
 pub use kind::Kind;
 pub use left_open::{Allowance, LeftOpen};
 pub use model_source::has_field;
-pub use parallel::{Ddp, DeepSpeed, Fsdp2, Parallel, Schedule, ShardInit, Strategy};
+pub use parallel::{BackwardPrefetch, Ddp, DeepSpeed, FlatInit, Fsdp1, Fsdp2, Parallel, Schedule, ShardInit, Strategy};
 pub use presets::Preset;
 pub use quantization::{ComputeDtype, QuantizationSpec, QuantizedWeights};
 pub use resolve::Resolved;

@@ -30,6 +30,7 @@ impl Parallel {
     /// Whether the optimizer's step is taken on the host.
     pub const fn steps_on_host(&self) -> bool {
         match self.strategy {
+            Strategy::Fsdp1(Fsdp1 { cpu_offload, .. }) => cpu_offload,
             Strategy::Fsdp2(Fsdp2 { cpu_offload, .. }) => cpu_offload.is_some(),
             Strategy::DeepSpeed(DeepSpeed { offload_optimizer, .. }) => offload_optimizer.is_some(),
             _ => false,
@@ -61,6 +62,8 @@ pub enum Strategy {
         /// `parameters_as_bucket_view`
         parameters_as_bucket_view: bool,
     },
+    /// `FullyShardedDataParallel` (FSDP1) round every layer and the model.
+    Fsdp1(Fsdp1),
     /// `fully_shard` (FSDP2) on every layer and on the model.
     Fsdp2(Fsdp2),
     /// DeepSpeed's ZeRO, version 0.19.
@@ -170,6 +173,62 @@ impl DeepSpeed {
             max_reuse_distance: Self::MAX_REUSE_DISTANCE,
             sub_group_size: Self::SUB_GROUP_SIZE,
             offload_optimizer: None,
+        }
+    }
+}
+
+/// Arguments of `FullyShardedDataParallel`.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Fsdp1 {
+    /// `MixedPrecision(param_dtype=...)`: the dtype of gathered parameters; `None` is the shards' own.
+    pub param_dtype: Option<DType>,
+    /// `MixedPrecision(reduce_dtype=...)`; `None` is that of gathered parameters.
+    pub reduce_dtype: Option<DType>,
+    /// `MixedPrecision(buffer_dtype=...)`; `None` leaves each buffer its own.
+    pub buffer_dtype: Option<DType>,
+    /// `FULL_SHARD`, whose layers give their gathered parameters back after forward; else `SHARD_GRAD_OP`.
+    pub reshard_after_forward: bool,
+    /// Whether the optimizer steps the model's own parameters, as far as they lie in the rank's shard.
+    pub use_orig_params: bool,
+    /// When backward gathers the parameters of the layer that it comes to next.
+    pub backward_prefetch: BackwardPrefetch,
+    /// One flat parameter for the whole model instead of one a layer.
+    pub shard_root_only: bool,
+    /// Whether each layer's parameters are broadcast from the first rank before they are sharded.
+    pub sync_module_states: bool,
+    /// Where the model is before it is wrapped.
+    pub init: FlatInit,
+    /// `CPUOffload(offload_params=True)`: pinned shards and gradients on the host; states lie beside them.
+    pub cpu_offload: bool,
+}
+
+/// When FSDP1's backward pass gathers the parameters of the layer before.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum BackwardPrefetch {
+    /// `BACKWARD_PRE`: before the gradients of this layer are computed.
+    Pre,
+    /// `BACKWARD_POST`: after that, and after its own parameters have gone.
+    Post,
+    /// Not before it comes to that layer.
+    None,
+}
+
+/// Where a model is when `FullyShardedDataParallel` is called.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum FlatInit {
+    /// On the host: each layer comes to the device when it is wrapped (`device_id`).
+    Host,
+    /// On the device, in full.
+    Device,
+}
+
+impl From<FlatInit> for ShardInit {
+    fn from(init: FlatInit) -> Self {
+        match init {
+            FlatInit::Host => Self::Meta,
+            FlatInit::Device => Self::Full,
         }
     }
 }

@@ -276,8 +276,13 @@ impl Override {
 }
 
 /// The tables of strategies, and the values of `parallel` that read each.
-const STRATEGY_TABLES: [(&str, &[&str]); 4] =
-    [("ddp", &["ddp", "zero1"]), ("zero1", &["zero1"]), ("fsdp2", &["fsdp2"]), ("deepspeed", &["deepspeed"])];
+const STRATEGY_TABLES: [(&str, &[&str]); 5] = [
+    ("ddp", &["ddp", "zero1"]),
+    ("zero1", &["zero1"]),
+    ("fsdp1", &["fsdp1"]),
+    ("fsdp2", &["fsdp2"]),
+    ("deepspeed", &["deepspeed"]),
+];
 
 /// The tables that are of other strategies than `parallel`.
 pub fn tables_of_other_strategies(parallel: &str) -> impl Iterator<Item = &'static str> {

@@ -311,7 +311,6 @@ const VALUES: &[(&str, &str, Meaning)] = &[
         ),
     ),
     (keys::PARALLEL, "fsdp", Sentence(FSDP)),
-    (keys::PARALLEL, "fsdp1", Sentence(FSDP)),
     (keys::PARALLEL, "zero2", Says(&[(keys::PARALLEL, "deepspeed"), (keys::DEEPSPEED_STAGE, "2")])),
     (keys::PARALLEL, "zero3", Says(&[(keys::PARALLEL, "deepspeed"), (keys::DEEPSPEED_STAGE, "3")])),
     (keys::PARALLEL, "dp", Says(&[(keys::PARALLEL, "data_parallel")])),

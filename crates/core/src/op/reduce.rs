@@ -149,6 +149,11 @@ impl Tensor {
         self.reduce_all(NORM, ReduceKind::Norm, self.dtype())
     }
 
+    /// `linalg.vector_norm(self, dtype=dtype)`, outside autograd.
+    pub(crate) fn norm_as(&self, dtype: DType) -> Tensor {
+        self.reduce_all(NORM, ReduceKind::Norm, dtype)
+    }
+
     /// `linalg.vector_norm(self, dim=at, keepdim=True)`, outside autograd.
     pub(crate) fn norm_along(&self, at: usize) -> Tensor {
         self.reduce(NORM, ReduceKind::Norm, &only(at))

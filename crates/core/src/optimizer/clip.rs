@@ -1,5 +1,6 @@
 //! `clip_grad_norm_` (torch/nn/utils/clip_grad.py), foreach: a norm for each gradient, their norm, the coefficient.
 
+use crate::dtype::DType;
 use crate::op::{UNTOLD, foreach_norm, group_by_dtype, stack_scalars};
 use crate::tensor::Tensor;
 
@@ -21,19 +22,42 @@ pub(crate) fn clip_sharded_grad_norm(parameters: &[Tensor]) -> Option<Tensor> {
     })
 }
 
+/// `FullyShardedDataParallel.clip_grad_norm_`: norms in fp32, one after the other, whose squares are summed over the ranks.
+pub(crate) fn clip_flat_grad_norm(parameters: &[Tensor]) -> Option<Tensor> {
+    let gradients: Vec<Tensor> = parameters.iter().filter_map(Tensor::grad).collect();
+    let local = {
+        let norms: Vec<Tensor> = gradients.iter().map(|gradient| gradient.norm_as(DType::Float32)).collect();
+        let stacked = stack_scalars(&norms)?;
+        drop(norms);
+        stacked.norm()
+    };
+    let summed = local.unary("pow.Tensor_Scalar", local.dtype());
+    let total = summed.unary("pow.Tensor_Scalar", local.dtype());
+    drop(summed);
+    let coefficient = clip_coefficient(&total);
+    let _clamped = coefficient.unary("clamp.default", coefficient.dtype());
+    scale_in_place(&gradients);
+    Some(total)
+}
+
 fn clip(parameters: &[Tensor], norm_of: impl Fn(&Tensor) -> Tensor) -> Option<Tensor> {
     let gradients: Vec<Tensor> = parameters.iter().filter_map(Tensor::grad).collect();
     let total = total_norm(&gradients, norm_of)?;
-    // max_norm / (total + 1e-6): dividing a number by a tensor is its reciprocal times the number.
-    let coefficient = {
-        let sum = total.add_scalar(1e-6);
-        let reciprocal = sum.unary("reciprocal.default", sum.dtype());
-        reciprocal.mul_scalar(UNTOLD)
-    };
-    // Each gradient is scaled in place.
-    gradients.iter().for_each(|gradient| gradient.context().count_bytes(gradient.bytes().saturating_mul(2)));
+    let coefficient = clip_coefficient(&total);
+    scale_in_place(&gradients);
     let _clamped = coefficient.unary("clamp.default", coefficient.dtype());
     Some(total)
+}
+
+/// `max_norm / (total + 1e-6)`: dividing a number by a tensor is its reciprocal times the number.
+fn clip_coefficient(total: &Tensor) -> Tensor {
+    let sum = total.add_scalar(1e-6);
+    let reciprocal = sum.unary("reciprocal.default", sum.dtype());
+    reciprocal.mul_scalar(UNTOLD)
+}
+
+fn scale_in_place(gradients: &[Tensor]) {
+    gradients.iter().for_each(|gradient| gradient.context().count_bytes(gradient.bytes().saturating_mul(2)));
 }
 
 /// The norm of all gradients together; `None` without gradients.

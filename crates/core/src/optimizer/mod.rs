@@ -18,7 +18,7 @@ mod sparse_sign_sgd;
 mod state;
 mod traffic;
 
-pub(crate) use clip::{clip_grad_norm, clip_sharded_grad_norm};
+pub(crate) use clip::{clip_flat_grad_norm, clip_grad_norm, clip_sharded_grad_norm};
 pub(crate) use scaler::GradScaler;
 pub(crate) use sparse_sign_sgd::SparseSignSgd;
 

@@ -9,6 +9,7 @@ mod buckets;
 mod data_parallel;
 mod ddp;
 mod deepspeed;
+mod fsdp1;
 mod fsdp2;
 mod pipeline;
 mod reducer;
@@ -26,6 +27,7 @@ use crate::tensor::{Context, Tensor};
 use crate::trace::PhaseKind;
 
 pub(crate) use ddp::DdpHooks;
+pub(crate) use fsdp1::gathered_layer;
 pub(crate) use share::share_of_rank;
 
 use data_parallel::DataParallel;
@@ -122,6 +124,12 @@ pub(crate) trait Wrapper {
         optimizer::clip_grad_norm(self.parameters());
     }
 
+    /// The same with the norm that the Trainer keeps to log it, where the wrapper has one to return.
+    fn clip_for_log(&self) -> Option<Tensor> {
+        self.clip_grad_norm();
+        None
+    }
+
     /// Whether its optimizer and norms are its own, and not those of any loop over its parameters.
     fn divides_optimizer(&self) -> bool {
         true
@@ -130,6 +138,11 @@ pub(crate) trait Wrapper {
     /// The optimizer over its parameters.
     fn optimizer(&self, job: &JobSpec) -> Box<dyn Optimizer> {
         optimizer::build(job.optimizer, self.parameters())
+    }
+
+    /// The optimizer as the Trainer makes it, a group after the other.
+    fn optimizers(&self, job: &JobSpec) -> Vec<Box<dyn Optimizer>> {
+        vec![self.optimizer(job)]
     }
 }
 
@@ -161,7 +174,12 @@ pub(crate) fn casts_all_weights(job: &JobSpec) -> bool {
 /// How the model is loaded where a rank holds but a shard of it.
 pub(crate) fn sharding_of(job: &JobSpec) -> Option<Sharding> {
     match job.parallel.strategy {
-        Strategy::Fsdp2(policy) => Some(Sharding { param_dtype: policy.param_dtype, init: policy.init }),
+        Strategy::Fsdp1(fsdp1) => {
+            Some(Sharding { param_dtype: fsdp1.param_dtype, buffer_dtype: fsdp1.buffer_dtype, init: fsdp1.init.into() })
+        }
+        Strategy::Fsdp2(policy) => {
+            Some(Sharding { param_dtype: policy.param_dtype, buffer_dtype: None, init: policy.init })
+        }
         _ => None,
     }
 }
@@ -183,6 +201,7 @@ pub(crate) fn wrap_model(job: &JobSpec, context: &Rc<Context>, loaded: Loaded) -
             };
             Box::new(Zero1::new(wrapper, context))
         }
+        Strategy::Fsdp1(options) => fsdp1::wrap_fsdp1(&options, job, context, loaded),
         Strategy::Fsdp2(policy) => fsdp2::wrap_fsdp2(&policy, job, context, loaded),
         Strategy::DeepSpeed(options @ DeepSpeed { stage: 3, .. }) => {
             Box::new(ZeroStage3::new(job, context, loaded, options))

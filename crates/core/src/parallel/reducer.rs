@@ -129,7 +129,9 @@ impl Reducer {
     /// `rebuild_buckets`, before the forward pass that follows the first reduction: buckets of the given sizes, in the
     /// order the gradients arrived.
     pub(super) fn rebuild_buckets(&self) {
-        if self.pending.get() > 0 {
+        if self.pending.get() > 0 && self.finds_unused() {
+            self.expects_autograd_hooks.set(false);
+        } else if self.pending.get() > 0 {
             self.context
                 .fail(&[], || "DistributedDataParallel: no loss depends on some of the model's parameters".to_owned());
         }
@@ -154,6 +156,12 @@ impl Reducer {
         if self.options.gradient_as_bucket_view {
             (0..self.parameters.len()).for_each(|at| self.mark_variable_ready(at));
         }
+    }
+
+    /// Whether parameters that no loss depends on are marked ready when backward begins (`search_unused_parameters`): they keep what
+    /// gradient they have.
+    fn finds_unused(&self) -> bool {
+        self.options.find_unused_parameters && !self.options.static_graph
     }
 
     /// Rank 0's buckets are broadcast: the parameters' positions with the number of buckets, and the buckets' lengths.

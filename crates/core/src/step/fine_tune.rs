@@ -60,8 +60,10 @@ pub(crate) fn training_loop(job: &JobSpec) -> TrainingLoop {
     }
     match job.parallel.strategy {
         Strategy::None | Strategy::Ddp(_) | Strategy::TensorParallel { .. } => TrainingLoop::Own,
-        Strategy::Fsdp2(_) | Strategy::Zero1 { .. } | Strategy::DeepSpeed(_) if !is_trl => TrainingLoop::Own,
-        Strategy::Fsdp2(_) | Strategy::Zero1 { .. } | Strategy::DeepSpeed(_) => {
+        Strategy::Fsdp1(_) | Strategy::Fsdp2(_) | Strategy::Zero1 { .. } | Strategy::DeepSpeed(_) if !is_trl => {
+            TrainingLoop::Own
+        }
+        Strategy::Fsdp1(_) | Strategy::Fsdp2(_) | Strategy::Zero1 { .. } | Strategy::DeepSpeed(_) => {
             TrainingLoop::PlainFor("SFTTrainer's fused head is not simulated with a model that is sharded")
         }
         Strategy::DataParallel | Strategy::AllReduce | Strategy::PipelineParallel { .. } => {

@@ -166,7 +166,7 @@ struct State<'a> {
 /// `create_optimizer`: matrices decay and come first, biases and norms do not. Wrappers that divide the optimizer make it.
 fn create_optimizers(job: &JobSpec, parameters: &[Tensor], wrapper: Option<&dyn Wrapper>) -> Vec<Box<dyn Optimizer>> {
     if let Some(wrapper) = wrapper.filter(|wrapper| wrapper.divides_optimizer()) {
-        return vec![wrapper.optimizer(job)];
+        return wrapper.optimizers(job);
     }
     let is_matrix = |parameter: &Tensor| parameter.sizes().len() >= 2;
     let (matrices, rest): (Vec<Tensor>, Vec<Tensor>) = parameters.iter().cloned().partition(is_matrix);
@@ -217,10 +217,7 @@ impl State<'_> {
             scaler.unscale();
         }
         variables.grad_norm = match self.wrapper.filter(|wrapper| wrapper.divides_optimizer()) {
-            Some(wrapper) => {
-                wrapper.clip_grad_norm();
-                None
-            }
+            Some(wrapper) => wrapper.clip_for_log(),
             None => optimizer::clip_grad_norm(self.parameters),
         };
         context.phase(PhaseKind::Between);

@@ -1,7 +1,9 @@
 //! Autocast (aten/src/ATen/autocast_mode.cpp, PyTorch 2.11): which inputs an op casts, and the cache of weight casts.
 
+use std::rc::Rc;
+
 use super::context::Context;
-use super::handle::Tensor;
+use super::handle::{Leaf, Tensor};
 use super::scope::Scope;
 use crate::dtype::DType;
 use crate::trace::Category;
@@ -71,7 +73,9 @@ impl Tensor {
         if !self.dtype().is_floating_point() || self.dtype() == dtype {
             return self.clone();
         }
-        let Some(leaf) = self.leaf().filter(|_| dtype.is_half() && self.dtype() == DType::Float32) else {
+        let is_cached =
+            |leaf: &&Rc<Leaf>| dtype.is_half() && self.dtype() == DType::Float32 && leaf.computed.borrow().is_none();
+        let Some(leaf) = self.leaf().filter(is_cached) else {
             return self.to(dtype);
         };
         if let Some(cast) = leaf.cast.borrow().as_ref() {

@@ -42,7 +42,8 @@ struct AccumulateGrad(Tensor);
 impl Backward for AccumulateGrad {
     fn apply(&self, gradients: &mut [Option<Detached>]) -> Gradients {
         if let (Some(leaf), Some(Some(gradient))) = (self.0.leaf(), gradients.first_mut().map(Option::take)) {
-            accumulate_grad(leaf, gradient.into());
+            // A hook runs while the engine still holds what arrived.
+            let _arrived = accumulate_grad(leaf, gradient.into());
             let hook = leaf.post_accumulate.borrow().clone();
             if let Some(hook) = hook {
                 hook();
@@ -60,6 +61,7 @@ pub(crate) struct NodeBuilder<'a, I: AsRef<[&'a Tensor]>> {
     name: &'static str,
     module: u32,
     is_here: bool,
+    stream: u8,
     sequence: u64,
     inputs: I,
     _inputs: PhantomData<&'a Tensor>,
@@ -69,13 +71,22 @@ impl<'a, I: AsRef<[&'a Tensor]>> NodeBuilder<'a, I> {
     /// Begins the node of an op over `inputs`, in the order of the gradients that its backward returns.
     #[inline]
     pub(crate) fn new(name: &'static str, inputs: I) -> Self {
-        let mut node =
-            Self { active: false, name, module: 0, is_here: true, sequence: 0, inputs, _inputs: PhantomData };
+        let mut node = Self {
+            active: false,
+            name,
+            module: 0,
+            is_here: true,
+            stream: 0,
+            sequence: 0,
+            inputs,
+            _inputs: PhantomData,
+        };
         let wanted = node.inputs.as_ref().iter().find(|input| input.requires_grad());
         let Some(context) = wanted.map(|input| input.context()) else { return node };
         if context.grad_enabled.get() {
             node.module = context.current_module();
             node.is_here = context.is_here();
+            node.stream = context.stream.get();
             node.sequence = context.next_sequence.get();
             context.next_sequence.set(node.sequence + 1);
             node.active = true;
@@ -184,6 +195,7 @@ impl<'a, I: AsRef<[&'a Tensor]>> NodeBuilder<'a, I> {
             name: Some(self.name),
             module: self.module,
             is_here: self.is_here,
+            stream: self.stream,
             sequence: self.sequence,
             edges: edges_to(self.inputs.as_ref()),
             output,
@@ -250,7 +262,11 @@ fn edges_to(inputs: &[&Tensor]) -> Edges {
 pub(super) fn edge_of(tensor: &Tensor) -> Option<Edge> {
     match &tensor.history {
         History::None => None,
-        History::Leaf(leaf) => Some(Edge { node: accumulator_of(tensor, leaf), output: 0 }),
+        History::Leaf(leaf) => {
+            let computed = leaf.computed.borrow().clone();
+            let (node, output) = computed.unwrap_or_else(|| (accumulator_of(tensor, leaf), 0));
+            Some(Edge { node, output })
+        }
         History::Output(node, output) => Some(Edge { node: Rc::clone(node), output: *output }),
     }
 }
@@ -265,6 +281,7 @@ fn accumulator_of(tensor: &Tensor, leaf: &Leaf) -> Rc<Node> {
         name: None,
         module: 0,
         is_here: true,
+        stream: tensor.context().stream.get(),
         sequence: AT_ONCE,
         edges: Edges::None,
         output: output_of(tensor),
@@ -315,17 +332,18 @@ impl Tensor {
 }
 
 /// `AccumulateGrad`: steals the gradient if nobody else holds it and its layout is the parameter's, else copies it;
-/// a gradient that is already there is added to in place.
-fn accumulate_grad(leaf: &Leaf, grad: Tensor) {
+/// a gradient that is already there is added to in place. Returns what was added.
+fn accumulate_grad(leaf: &Leaf, grad: Tensor) -> Option<Tensor> {
     let mut slot = leaf.grad.borrow_mut();
     if slot.is_some() {
         grad.context().count_bytes(grad.bytes().saturating_mul(IN_PLACE_ADDITION));
-        return;
+        return Some(grad);
     }
     let stealable = grad.is_unique() && grad.is_contiguous();
     let grad = if stealable { grad } else { grad.clone_contiguous() };
     grad.set_category(Category::Gradient);
     *slot = Some(grad);
+    None
 }
 
 /// An addition in place reads both operands and writes one.

@@ -7,7 +7,7 @@ use std::rc::Rc;
 use super::autograd::{IN_PLACE_ADDITION, edge_of};
 use super::context::{Context, Thread};
 use super::handle::Tensor;
-use super::node::{AT_ONCE, Node, Output};
+use super::node::{AT_ONCE, Edge, Node, Output};
 use super::object::Detached;
 
 /// The nodes that have all their gradients; the one of the highest sequence number is next.
@@ -81,7 +81,7 @@ impl Tensor {
         let _module = context.enter_module(0);
         count_dependencies(&root.node);
         if let Some(seed) = &seed {
-            deliver(root.output(), seed.detached());
+            deliver(&root, seed.detached());
         }
         let mut ready = ReadyQueue { next: Some(root.node), ..Default::default() };
         while let Some(node) = ready.pop() {
@@ -114,6 +114,7 @@ fn evaluate_node(context: &Rc<Context>, node: &Node, ready: &mut ReadyQueue) {
     let _module = context.enter_module(node.module);
     let _node = context.enter_node(node.name);
     let _device = node.name.map(|_| context.enter_device(node.is_here));
+    let _stream = context.enter_stream(node.stream);
     if let Some(hook) = node.pre_hook.take() {
         hook();
     }
@@ -142,7 +143,7 @@ fn evaluate_node(context: &Rc<Context>, node: &Node, ready: &mut ReadyQueue) {
         let name = node.deliver.get(at);
         let _node = name.map(|name| context.enter_node(Some(name)));
         if let Some(gradient) = gradients.get_mut(at).and_then(Option::take) {
-            deliver(edge.output(), gradient);
+            deliver(edge, gradient);
         }
         let next = &edge.node;
         next.dependencies.set(next.dependencies.get().saturating_sub(1));
@@ -156,10 +157,16 @@ fn evaluate_node(context: &Rc<Context>, node: &Node, ready: &mut ReadyQueue) {
 }
 
 /// Gradients of the same output meet by addition (input_buffer.cpp).
-fn deliver(output: &Output, gradient: Detached) {
+fn deliver(edge: &Edge, gradient: Detached) {
+    let output = edge.output();
     let sum = match output.take_gradient() {
         None => gradient,
-        Some(old) => add_up(old.into(), &gradient.into()).into(),
+        Some(old) => {
+            let old = Tensor::from(old);
+            let context = Rc::clone(old.context());
+            let _stream = context.enter_stream(edge.node.stream);
+            add_up(old, &gradient.into()).into()
+        }
     };
     output.set_gradient(sum);
 }

@@ -27,6 +27,8 @@ pub(super) struct Leaf {
     pub post_accumulate: RefCell<Option<Rc<dyn Fn()>>>,
     /// Autocast's half copy while the cache holds it.
     pub cast: RefCell<Option<Tensor>>,
+    /// The node that computes it, and which of the node's outputs it is, where a view has been put in its place.
+    pub computed: RefCell<Option<(Rc<Node>, u32)>>,
 }
 
 /// How a tensor takes part in autograd.
@@ -245,6 +247,14 @@ impl Tensor {
     pub(crate) fn register_post_accumulate_grad_hook(&self, hook: impl Fn() + 'static) {
         if let Some(leaf) = self.leaf() {
             leaf.post_accumulate.replace(Some(Rc::new(hook)));
+        }
+    }
+
+    /// `setattr(module, name, output)` where this is what the module has: its gradients go where those of `output` do.
+    pub(crate) fn stand_for(&self, output: &Tensor) {
+        if let (Some(leaf), History::Output(node, at)) = (self.leaf(), &output.history) {
+            let earlier = leaf.computed.replace(Some((Rc::clone(node), *at)));
+            drop(earlier);
         }
     }
 

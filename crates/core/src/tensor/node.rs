@@ -37,6 +37,8 @@ pub(super) struct NodeHead {
     pub module: u32,
     /// Whether it runs on the device that is simulated.
     pub is_here: bool,
+    /// The CUDA stream that its op ran on: its backward runs there, and gradients that meet at it are added there.
+    pub stream: u8,
     /// Later nodes run first.
     pub sequence: u64,
     pub edges: Edges,

@@ -12,7 +12,8 @@ impl Builder {
     pub(crate) fn materialize_buffers(&self) {
         let _category = self.context.enter_category(Category::Buffer);
         for buffer in self.built.borrow().buffers.iter().filter(|_| self.materialized) {
-            buffer.materialize("zeros.default");
+            let dtype = self.loaded_dtype(buffer);
+            buffer.alloc_storage("zeros.default", buffer.numel().saturating_mul(dtype.size()));
         }
     }
 

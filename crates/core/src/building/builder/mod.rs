@@ -14,7 +14,7 @@ use std::rc::Rc;
 use thiserror::Error;
 
 use crate::dtype::DType;
-use crate::job::{FieldError, JobError, LoraSpec, ShardInit};
+use crate::job::{FieldError, JobError, LoraSpec};
 use crate::tensor::{Context, Shape, Tensor};
 use crate::trace::{AllocationId, Category};
 
@@ -285,10 +285,8 @@ impl Builder {
         if let Some(buffer) = self.replica.as_ref().and_then(|replica| replica.buffers.borrow_mut().pop_front()) {
             return buffer;
         }
-        if self.sharding.is_some_and(|sharding| sharding.init == ShardInit::Meta) {
-            let buffer = Tensor::nowhere(&self.context, Shape::new(sizes), dtype);
-            self.note(&buffer, PlacedKind::Buffer);
-            return buffer;
+        if let Some(sharding) = self.sharding {
+            return self.sharded_buffer(sizes, dtype, sharding);
         }
         self.begin_buffer();
         let buffer = if self.materialized {

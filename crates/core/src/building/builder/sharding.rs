@@ -13,6 +13,8 @@ use super::Builder;
 pub(crate) struct Sharding {
     /// The dtype of gathered parameters; `None` is each one's own.
     pub param_dtype: Option<DType>,
+    /// What buffers are cast to before the first pass; `None` leaves each its own.
+    pub buffer_dtype: Option<DType>,
     /// When parameters and buffers get memory.
     pub init: ShardInit,
 }
@@ -23,6 +25,8 @@ pub(crate) struct Placed {
     pub tensor: Tensor,
     /// The element of the model's list of layers that it belongs to, as a place in the trace.
     pub unit: Option<u32>,
+    /// How far its module is below the model.
+    pub depth: usize,
     pub kind: PlacedKind,
 }
 
@@ -34,7 +38,10 @@ pub(crate) enum PlacedKind {
         /// Where it was loaded in full, what was loaded.
         original: Option<Tensor>,
     },
-    Buffer,
+    Buffer {
+        /// The dtype that it is loaded in.
+        dtype: DType,
+    },
     /// A parameter that was met before, in another module.
     Tied,
 }
@@ -61,6 +68,32 @@ impl Builder {
         parameter
     }
 
+    /// A buffer, which no rank holds a part of.
+    pub(super) fn sharded_buffer(&self, sizes: &[u64], dtype: DType, sharding: Sharding) -> Tensor {
+        let cast = sharding.buffer_dtype.filter(|_| dtype.is_floating_point());
+        let buffer = Tensor::nowhere(&self.context, Shape::new(sizes), cast.unwrap_or(dtype));
+        if sharding.init == ShardInit::Full {
+            self.begin_buffer();
+            if !self.materialized {
+                let _module = self.context.enter_module(self.module_id());
+                let _category = self.context.enter_category(Category::Buffer);
+                buffer.alloc_storage("_to_copy.default", buffer.numel().saturating_mul(dtype.size()));
+            }
+            self.built.borrow_mut().buffers.push(buffer.clone());
+        }
+        self.note(&buffer, PlacedKind::Buffer { dtype });
+        buffer
+    }
+
+    /// The dtype that a buffer is loaded in.
+    pub(super) fn loaded_dtype(&self, buffer: &Tensor) -> DType {
+        let of_buffer = |placed: &Placed| match placed.kind {
+            PlacedKind::Buffer { dtype } if placed.tensor.is_same(buffer) => Some(dtype),
+            _ => None,
+        };
+        self.built.borrow().placed.iter().find_map(of_buffer).unwrap_or(buffer.dtype())
+    }
+
     /// What stands for a packed weight of so many elements, which was loaded in full, where the model is sharded: FSDP shards what
     /// it is stored in, a dtype that floats.
     pub(in crate::building) fn shard_packed(&self, packed: Tensor, elements: u64) -> Tensor {
@@ -84,7 +117,8 @@ impl Builder {
     }
 
     pub(super) fn note(&self, tensor: &Tensor, kind: PlacedKind) {
-        let placed = Placed { tensor: tensor.clone(), unit: self.unit, kind };
+        let depth = self.path.split('.').count();
+        let placed = Placed { tensor: tensor.clone(), unit: self.unit, depth, kind };
         self.built.borrow_mut().placed.push(placed);
     }
 

@@ -4,6 +4,7 @@ mod of_gpu;
 mod of_host;
 mod of_model;
 mod of_setup;
+mod of_streams;
 
 use crate::job::JobSpec;
 use crate::step::Repetition;
@@ -20,6 +21,7 @@ use of_setup::{
     engine_caveat, experts_caveats, flash_attn_package, left_open, nccl_caveat, quantized_base, quantized_judge,
     repeats_caveat, replayed_tokens, silicon_caveat, split_caveat, transformers_caveat,
 };
+use of_streams::late_frees;
 
 /// Something the reader must know about a figure.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -106,6 +108,7 @@ pub(super) fn all_caveats(
         images_caveat(job),
         plain_loop(job, reserved),
         loop_of_shards(job, reserved),
+        late_frees(job, trace),
     ];
     let of_setup = [
         flash_attn_package(job, reserved),

@@ -1,12 +1,13 @@
 //! What is not known of a job that offloads to the host.
 
 use super::Caveat;
-use crate::job::{DeepSpeed, Fsdp2, JobSpec, Strategy};
+use crate::job::{DeepSpeed, Fsdp1, Fsdp2, JobSpec, Strategy};
 use crate::step::{TrainingLoop, training_loop};
 
 /// What the host's figure is of, and what was not measured of the GPU's.
 pub(in crate::estimate) fn offloaded(job: &JobSpec, reserved: u64) -> Vec<Caveat> {
     let is_fsdp = match job.parallel.strategy {
+        Strategy::Fsdp1(Fsdp1 { cpu_offload: true, .. }) => true,
         Strategy::Fsdp2(Fsdp2 { cpu_offload: Some(_), .. }) => true,
         Strategy::DeepSpeed(DeepSpeed { offload_optimizer: Some(_), .. }) => false,
         _ => return Vec::new(),
@@ -16,7 +17,7 @@ pub(in crate::estimate) fn offloaded(job: &JobSpec, reserved: u64) -> Vec<Caveat
     let in_own_loop = is_fsdp && training_loop(job) == TrainingLoop::Own;
     let unmeasured = in_own_loop.then(|| {
         let text =
-            "FSDP2's CPU offload was measured in a plain loop: under the Trainer the range allows a tenth of the peak";
+            "FSDP's CPU offload was measured in a plain loop: under the Trainer the range allows a tenth of the peak";
         Caveat::widening("offload_under_trainer", text, reserved / 10)
     });
     unmeasured.into_iter().chain([on_host]).collect()

@@ -9,7 +9,10 @@ use super::{
 };
 use crate::dtype::DType;
 use crate::host::HostKind;
-use crate::job::{Ddp, Framework, Fsdp2, JobError, JobSpec, OptimizerKind, Parallel, ShardInit, Strategy, Task};
+use crate::job::{
+    BackwardPrefetch, Ddp, FlatInit, Framework, Fsdp1, Fsdp2, JobError, JobSpec, OptimizerKind, Parallel, ShardInit,
+    Strategy, Task,
+};
 
 /// A case of kind `parallel`.
 #[derive(Deserialize)]
@@ -38,8 +41,10 @@ pub(super) struct Case {
     parameters_as_bucket_view: bool,
     reshard_after_forward: bool,
     shard_root_only: bool,
-    init: ShardInit,
+    init: CaseInit,
     cpu_offload: Option<CaseOffload>,
+    use_orig_params: bool,
+    backward_prefetch: Option<BackwardPrefetch>,
     lora: Option<CaseLora>,
     quantization: Option<CaseQuantization>,
     #[serde(rename = "note")]
@@ -50,11 +55,21 @@ pub(super) struct Case {
 #[serde(rename_all = "snake_case")]
 enum CaseStrategy {
     Ddp,
+    Fsdp1,
     Fsdp2,
     Zero1,
     Zero1Plain,
     Single,
     Dp,
+}
+
+/// Where a model is, or when it gets its memory, before it is sharded.
+#[derive(Clone, Copy, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "snake_case")]
+enum CaseInit {
+    Meta,
+    Host,
+    Full,
 }
 
 #[derive(Clone, Copy, Deserialize)]
@@ -89,8 +104,10 @@ impl Default for Case {
             parameters_as_bucket_view: false,
             reshard_after_forward: true,
             shard_root_only: false,
-            init: ShardInit::Meta,
+            init: CaseInit::Meta,
             cpu_offload: None,
+            use_orig_params: false,
+            backward_prefetch: Some(BackwardPrefetch::Pre),
             lora: None,
             quantization: None,
             _note: String::new(),
@@ -113,22 +130,56 @@ impl Case {
             CaseStrategy::Ddp => Strategy::Ddp(ddp),
             CaseStrategy::Zero1 => Strategy::Zero1 { ddp: Some(ddp), parameters_as_bucket_view },
             CaseStrategy::Zero1Plain => Strategy::Zero1 { ddp: None, parameters_as_bucket_view },
+            CaseStrategy::Fsdp1 => Strategy::Fsdp1(self.fsdp1()),
             CaseStrategy::Fsdp2 => Strategy::Fsdp2(self.fsdp2()),
         }
     }
 
-    const fn fsdp2(&self) -> Fsdp2 {
-        let mixed = matches!(self.precision, CasePrecision::MpBf16 | CasePrecision::Bf16Mp);
+    /// The dtypes of gathered parameters and of reduced gradients, where a policy says them.
+    const fn mixed_precision(&self) -> (Option<DType>, Option<DType>) {
         let reduce_dtype = match self.reduce_dtype {
             ReduceDType::Float32 => DType::Float32,
             ReduceDType::Bfloat16 => DType::Bfloat16,
         };
+        match self.precision {
+            CasePrecision::MpBf16 | CasePrecision::Bf16Mp => (Some(DType::Bfloat16), Some(reduce_dtype)),
+            _ => (None, None),
+        }
+    }
+
+    const fn fsdp1(&self) -> Fsdp1 {
+        let (param_dtype, reduce_dtype) = self.mixed_precision();
+        Fsdp1 {
+            param_dtype,
+            reduce_dtype,
+            buffer_dtype: param_dtype,
+            reshard_after_forward: self.reshard_after_forward,
+            use_orig_params: self.use_orig_params,
+            backward_prefetch: match self.backward_prefetch {
+                Some(prefetch) => prefetch,
+                None => BackwardPrefetch::None,
+            },
+            shard_root_only: self.shard_root_only,
+            sync_module_states: false,
+            init: match self.init {
+                CaseInit::Host | CaseInit::Meta => FlatInit::Host,
+                CaseInit::Full => FlatInit::Device,
+            },
+            cpu_offload: self.cpu_offload.is_some(),
+        }
+    }
+
+    const fn fsdp2(&self) -> Fsdp2 {
+        let (param_dtype, reduce_dtype) = self.mixed_precision();
         Fsdp2 {
-            param_dtype: if mixed { Some(DType::Bfloat16) } else { None },
-            reduce_dtype: if mixed { Some(reduce_dtype) } else { None },
+            param_dtype,
+            reduce_dtype,
             reshard_after_forward: self.reshard_after_forward,
             shard_root_only: self.shard_root_only,
-            init: self.init,
+            init: match self.init {
+                CaseInit::Full => ShardInit::Full,
+                CaseInit::Meta | CaseInit::Host => ShardInit::Meta,
+            },
             cpu_offload: match self.cpu_offload {
                 Some(offload) => Some(HostKind::pinned(offload.pin_memory)),
                 None => None,
@@ -143,7 +194,10 @@ pub(super) fn job_of_case(case: Case) -> Result<JobSpec, JobError> {
         micro_batch_size: case.micro_batch,
         seq_len: case.seq_len,
         gradient_accumulation_steps: case.grad_accum,
-        materialized: !(case.strategy == CaseStrategy::Fsdp2 && case.init == ShardInit::Meta),
+        materialized: !matches!(
+            (case.strategy, case.init),
+            (CaseStrategy::Fsdp2, CaseInit::Meta) | (CaseStrategy::Fsdp1, CaseInit::Host)
+        ),
         precision: case.precision.precision(),
         gradient_checkpointing: checkpoint_policy(case.gradient_checkpointing),
         optimizer: case.optimizer,

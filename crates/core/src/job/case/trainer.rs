@@ -6,8 +6,8 @@ use serde_json::{Map, Value};
 use super::rl::OptimizerName;
 use super::{CaseLora, CasePrecision, checkpoint_policy, clip_spec, model_of_case, plain_job};
 use crate::job::{
-    Attention, ComputeDtype, Ddp, Framework, JobError, JobSpec, LogitsPath, LossKernel, OptimizerKind, Parallel,
-    QuantizationSpec, QuantizedWeights, Strategy, Task, TaskName,
+    Attention, BackwardPrefetch, ComputeDtype, Ddp, FlatInit, Framework, Fsdp1, JobError, JobSpec, LogitsPath,
+    LossKernel, OptimizerKind, Parallel, Precision, QuantizationSpec, QuantizedWeights, Strategy, Task, TaskName,
 };
 use crate::model_type::QWEN2;
 
@@ -39,6 +39,7 @@ pub(super) struct TrainerCase {
     padded: bool,
     padding_free: bool,
     quantization: Option<CaseQuantization>,
+    fsdp1: Option<CaseFsdp1>,
     #[serde(rename = "note")]
     _note: String,
 }
@@ -56,6 +57,52 @@ pub(super) struct CaseQuantization {
     prepared: bool,
     #[serde(default)]
     experts: bool,
+}
+
+/// The Trainer's `fsdp_config` of version 1, with its defaults.
+#[derive(Deserialize)]
+#[serde(default, deny_unknown_fields)]
+struct CaseFsdp1 {
+    backward_prefetch: CasePrefetch,
+    use_orig_params: bool,
+    sync_module_states: bool,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "snake_case")]
+enum CasePrefetch {
+    BackwardPre,
+    BackwardPost,
+    NoPrefetch,
+}
+
+impl Default for CaseFsdp1 {
+    fn default() -> Self {
+        Self { backward_prefetch: CasePrefetch::NoPrefetch, use_orig_params: true, sync_module_states: true }
+    }
+}
+
+impl CaseFsdp1 {
+    /// As accelerate calls it under this precision.
+    fn strategy(&self, precision: Precision) -> Strategy {
+        let mixed = precision.autocast_dtype();
+        Strategy::Fsdp1(Fsdp1 {
+            param_dtype: mixed,
+            reduce_dtype: mixed,
+            buffer_dtype: mixed,
+            reshard_after_forward: true,
+            use_orig_params: self.use_orig_params,
+            backward_prefetch: match self.backward_prefetch {
+                CasePrefetch::BackwardPre => BackwardPrefetch::Pre,
+                CasePrefetch::BackwardPost => BackwardPrefetch::Post,
+                CasePrefetch::NoPrefetch => BackwardPrefetch::None,
+            },
+            shard_root_only: false,
+            sync_module_states: self.sync_module_states,
+            init: FlatInit::Host,
+            cpu_offload: false,
+        })
+    }
 }
 
 /// A dtype as torch calls it.
@@ -110,6 +157,7 @@ impl Default for TrainerCase {
             padded: false,
             padding_free: false,
             quantization: None,
+            fsdp1: None,
             _note: String::new(),
         }
     }
@@ -134,12 +182,18 @@ pub(super) fn job_of_case(case: TrainerCase) -> Result<JobSpec, JobError> {
     let brings_loss = case.use_liger_kernel && case.framework == Framework::Trainer && model.facts().liger.fuses_loss();
     let loss = if brings_loss { LossKernel::Liger } else { case.loss };
     let is_peft = case.lora.is_some();
+    let ranks = ranks_of_trainer(case.world, is_peft, case.gradient_checkpointing);
+    let precision = case.precision.precision();
+    let parallel = match &case.fsdp1 {
+        Some(fsdp1) => Parallel { strategy: fsdp1.strategy(precision), ..ranks },
+        None => ranks,
+    };
     Ok(JobSpec {
         framework: case.framework,
         micro_batch_size: case.micro_batch,
         seq_len: case.seq_len,
         gradient_accumulation_steps: case.grad_accum,
-        precision: case.precision.precision(),
+        precision,
         attention: case.attn,
         gradient_checkpointing: checkpoint_policy(case.gradient_checkpointing),
         optimizer: case.optimizer.map_or(OptimizerKind::AdamwFused, OptimizerName::kind),
@@ -153,7 +207,7 @@ pub(super) fn job_of_case(case: TrainerCase) -> Result<JobSpec, JobError> {
         padded: Some(case.padded),
         padding_free: case.padding_free,
         steps: case.steps,
-        parallel: ranks_of_trainer(case.world, is_peft, case.gradient_checkpointing),
+        parallel,
         ..plain_job(model, task)
     })
 }

@@ -12,6 +12,7 @@ pub(super) fn check_flash_attn(job: &JobSpec) -> Result<(), JobError> {
         JobError::new(format!("attention = \"flash_attention_2\": {problem}")).about(&[keys::ATTENTION])
     };
     let gathered = match job.parallel.strategy {
+        Strategy::Fsdp1(options) => options.param_dtype,
         Strategy::Fsdp2(policy) => policy.param_dtype,
         _ => None,
     };

@@ -2,6 +2,7 @@
 
 mod agi2;
 mod flash_attn;
+mod flat_shards;
 mod offload;
 pub(super) mod preference;
 mod quantization;

@@ -1,11 +1,12 @@
 //! What offloading to the host is not simulated with.
 
 use crate::job::keys;
-use crate::job::{DeepSpeed, Fsdp2, JobError, JobErrorKind, JobSpec, OptimizerKind, Strategy};
+use crate::job::{DeepSpeed, Fsdp1, Fsdp2, JobError, JobErrorKind, JobSpec, OptimizerKind, Strategy};
 
 /// Refuses what was not measured with what the job offloads.
 pub(super) fn fits_offload(job: &JobSpec) -> Result<(), JobError> {
     match job.parallel.strategy {
+        Strategy::Fsdp1(Fsdp1 { cpu_offload: true, .. }) => fits_host(job, keys::FSDP1_CPU_OFFLOAD),
         Strategy::Fsdp2(Fsdp2 { cpu_offload: Some(_), .. }) => fits_host(job, keys::FSDP2_CPU_OFFLOAD),
         Strategy::DeepSpeed(DeepSpeed { offload_optimizer: Some(_), stage: 3, .. }) => {
             let why = "`deepspeed.offload_optimizer` is simulated at stages 1 and 2";

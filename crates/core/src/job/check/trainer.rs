@@ -1,6 +1,6 @@
 //! What trainers of several models, nodes or ranks refuse, with the arithmetic.
 
-use super::{MAX_TOKENS_PER_PASS, has_decoder_head, shards};
+use super::{MAX_TOKENS_PER_PASS, flat_shards, has_decoder_head, shards};
 use crate::job::keys;
 use crate::job::{
     DeepSpeed, DpoSpec, GrpoSpec, JobError, JobErrorKind, JobSpec, JudgePlace, JudgeSpec, LogProbs, LossKernel,
@@ -244,8 +244,10 @@ pub(super) fn fits_ranks(job: &JobSpec) -> Result<(), JobError> {
         let problem = format!("`world_size` must be at most {MAX_GATHERED_RANKS}, whose rows are gathered");
         return Err(JobError::new(problem).about(&[keys::WORLD_SIZE]));
     }
-    if let Strategy::Fsdp2(_) = job.parallel.strategy {
-        shards::fits_shards(job)?;
+    match job.parallel.strategy {
+        Strategy::Fsdp1(options) => flat_shards::fits_flat_shards(job, options)?,
+        Strategy::Fsdp2(_) => shards::fits_shards(job)?,
+        _ => {}
     }
     super::offload::fits_offload(job)?;
     match (job.task.facts().spreading(), job.parallel.strategy) {

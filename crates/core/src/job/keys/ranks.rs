@@ -9,6 +9,7 @@ pub(super) const STRATEGIES: Kind = Kind::Choice(&[
     ("all_reduce", "no wrapper: the loop all-reduces each gradient itself, as HRM's does"),
     ("ddp", "DistributedDataParallel"),
     ("zero1", "ZeroRedundancyOptimizer: optimizer state over the ranks"),
+    ("fsdp1", "FullyShardedDataParallel: flat parameters, gradients and state over the ranks"),
     ("fsdp2", "fully_shard: parameters, gradients and state over the ranks"),
     ("deepspeed", "DeepSpeed's ZeRO, by stage (not measured)"),
     ("tensor", "Megatron's tensor parallelism: heads and inner widths over the ranks (not measured)"),
@@ -24,7 +25,21 @@ pub(super) const INITS: Kind = Kind::Choice(&[
     ("full", "materialised in full, sharded after"),
 ]);
 
-pub(super) const KEYS: [Key; 27] = [
+const SHARDING_STRATEGIES: Kind = Kind::Choice(&[
+    ("full_shard", "layers give their gathered parameters back after forward"),
+    ("shard_grad_op", "layers keep them until their gradients are there"),
+]);
+const PREFETCHES: Kind = Kind::Choice(&[
+    ("pre", "BACKWARD_PRE: before a layer's gradients are computed"),
+    ("post", "BACKWARD_POST: after that"),
+    ("none", "not before backward comes to the layer"),
+]);
+const FLAT_INITS: Kind = Kind::Choice(&[
+    ("host", "on the host: each layer comes to the GPU when it is wrapped (device_id)"),
+    ("device", "on the GPU, in full"),
+]);
+
+pub(super) const KEYS: [Key; 36] = [
     Key {
         name: names::WORLD_SIZE,
         kind: Kind::Size { min: 1, max: 1 << 20 },
@@ -88,6 +103,69 @@ pub(super) const KEYS: [Key; 27] = [
         kind: Kind::Switch,
         default: Default::Fixed("false", "PyTorch's default"),
         doc: "parameters are views of the buckets they are broadcast in",
+        example: "true",
+    },
+    Key {
+        name: names::FSDP1_PARAM_DTYPE,
+        kind: DTYPES,
+        default: Default::Rule("the weights' own"),
+        doc: "MixedPrecision(param_dtype=..., buffer_dtype=...): dtype of gathered parameters, and of buffers as accelerate has it",
+        example: "\"bf16\"",
+    },
+    Key {
+        name: names::FSDP1_REDUCE_DTYPE,
+        kind: DTYPES,
+        default: Default::Rule("that of gathered parameters"),
+        doc: "MixedPrecision(reduce_dtype=...): dtype of reduced gradients",
+        example: "\"fp32\"",
+    },
+    Key {
+        name: names::FSDP1_SHARDING_STRATEGY,
+        kind: SHARDING_STRATEGIES,
+        default: Default::Fixed("\"full_shard\"", "PyTorch's default"),
+        doc: "ShardingStrategy: how long gathered parameters stay",
+        example: "\"shard_grad_op\"",
+    },
+    Key {
+        name: names::FSDP1_USE_ORIG_PARAMS,
+        kind: Kind::Switch,
+        default: Default::Fixed("false", "PyTorch's default"),
+        doc: "the optimizer steps the model's own parameters, as far as they lie in a rank's shard",
+        example: "true",
+    },
+    Key {
+        name: names::FSDP1_BACKWARD_PREFETCH,
+        kind: PREFETCHES,
+        default: Default::Fixed("\"pre\"", "PyTorch's default"),
+        doc: "BackwardPrefetch: when the parameters of the layer before are gathered",
+        example: "\"none\"",
+    },
+    Key {
+        name: names::FSDP1_SHARD_ROOT_ONLY,
+        kind: Kind::Switch,
+        default: Default::Fixed("false", "layers are wrapped one by one, as all recipes do"),
+        doc: "one flat parameter for the whole model",
+        example: "true",
+    },
+    Key {
+        name: names::FSDP1_SYNC_MODULE_STATES,
+        kind: Kind::Switch,
+        default: Default::Fixed("false", "PyTorch's default"),
+        doc: "each layer is broadcast from the first rank before it is sharded",
+        example: "true",
+    },
+    Key {
+        name: names::FSDP1_INIT,
+        kind: FLAT_INITS,
+        default: Default::Fixed("\"host\"", "what accelerate does"),
+        doc: "where the model is before it is wrapped",
+        example: "\"device\"",
+    },
+    Key {
+        name: names::FSDP1_CPU_OFFLOAD,
+        kind: Kind::Switch,
+        default: Default::Fixed("false", "PyTorch's default"),
+        doc: "CPUOffload(offload_params=True): shards, their gradients and the optimizer's states lie on the host, where the step is taken",
         example: "true",
     },
     Key {

@@ -6,7 +6,7 @@ use serde_json::Value;
 use super::chooser::Chooser;
 use crate::dtype::DType;
 use crate::host::HostKind;
-use crate::job::{Ddp, DeepSpeed, Fsdp2, JobError, Parallel, Strategy, TaskName};
+use crate::job::{Ddp, DeepSpeed, Fsdp1, Fsdp2, JobError, Parallel, Strategy, TaskName};
 
 /// Rows of a rank's pass: said, or for HRM, whose step is one pass, what `global_batch_size` leaves to each rank
 /// (`config.global_batch_size // world_size`, pretrain.py).
@@ -67,7 +67,7 @@ pub(super) fn resolve_parallel(
     trainer_looks: bool,
     hidden_size: Option<u64>,
 ) -> Result<Parallel, JobError> {
-    let tables = ["ddp", "zero1", "fsdp2", "deepspeed", "pipeline"];
+    let tables = ["ddp", "zero1", "fsdp1", "fsdp2", "deepspeed", "pipeline"];
     let table = tables.into_iter().find(|table| choose.settings.has_table(table));
     if !choose.is_said(keys::WORLD_SIZE) && !choose.is_said(keys::PARALLEL) && table.is_none() {
         return Ok(Parallel::default());
@@ -81,6 +81,7 @@ pub(super) fn resolve_parallel(
         "all_reduce" => Strategy::AllReduce,
         "ddp" => Strategy::Ddp(resolve_ddp(choose, trainer_looks)),
         "zero1" => resolve_zero1(choose, trainer_looks),
+        "fsdp1" => Strategy::Fsdp1(resolve_fsdp1(choose)?),
         "fsdp2" => Strategy::Fsdp2(resolve_fsdp2(choose)?),
         "deepspeed" => Strategy::DeepSpeed(resolve_deepspeed(choose, hidden_size)),
         "tensor" => Strategy::TensorParallel { size: world_size },
@@ -150,6 +151,24 @@ fn resolve_deepspeed(choose: &mut Chooser<'_>, hidden_size: Option<u64>) -> Deep
         sub_group_size: choose.take_size(keys::DEEPSPEED_SUB_GROUP_SIZE),
         ..options
     }
+}
+
+fn resolve_fsdp1(choose: &mut Chooser<'_>) -> Result<Fsdp1, JobError> {
+    let param_dtype = resolve_dtype(choose, keys::FSDP1_PARAM_DTYPE, "the weights' own");
+    let reduce_dtype = resolve_dtype(choose, keys::FSDP1_REDUCE_DTYPE, "that of gathered parameters");
+    let sharding_strategy: String = choose.take_word(keys::FSDP1_SHARDING_STRATEGY)?;
+    Ok(Fsdp1 {
+        param_dtype,
+        reduce_dtype,
+        buffer_dtype: param_dtype,
+        reshard_after_forward: sharding_strategy == "full_shard",
+        use_orig_params: choose.take_switch(keys::FSDP1_USE_ORIG_PARAMS),
+        backward_prefetch: choose.take_word(keys::FSDP1_BACKWARD_PREFETCH)?,
+        shard_root_only: choose.take_switch(keys::FSDP1_SHARD_ROOT_ONLY),
+        sync_module_states: choose.take_switch(keys::FSDP1_SYNC_MODULE_STATES),
+        init: choose.take_word(keys::FSDP1_INIT)?,
+        cpu_offload: choose.take_switch(keys::FSDP1_CPU_OFFLOAD),
+    })
 }
 
 fn resolve_fsdp2(choose: &mut Chooser<'_>) -> Result<Fsdp2, JobError> {

@@ -18,8 +18,8 @@ pub(super) const PACKING: &str = "packed rows are rows of `seq_len` tokens: leav
                        `tonnage rehearse --gpu GPU -- python train.py` runs your script";
 pub(super) const DEEPSPEED: &str = "a DeepSpeed config is read with --from deepspeed FILE; without one write --parallel deepspeed \
                          --deepspeed-stage 0, 1, 2 or 3 --world-size N";
-pub(super) const FSDP: &str = "of FSDP the second version is simulated: write --parallel fsdp2 --world-size N; FSDP1 differs: `tonnage \
-                    rehearse` runs such a script";
+pub(super) const FSDP: &str = "there are two versions of FSDP: write --parallel fsdp2 --world-size N for fully_shard, --parallel fsdp1 for \
+                    FullyShardedDataParallel";
 pub(super) const REENTRANT: &str = "checkpointing is with use_reentrant=False, transformers' default: leave it out; use_reentrant=True is not \
                          simulated: `tonnage rehearse` runs your script";
 pub(super) const LARGEST: &str = "`tonnage fit` finds the largest micro-batch of a job; `tonnage train` and `run` start with it where yours does not \

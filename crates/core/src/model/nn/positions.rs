@@ -134,7 +134,8 @@ impl RotaryEmbedding {
             return self.grid_tables(&inv_freq, dtype, position_ids);
         }
         let half_dim = inv_freq.size(0);
-        let inv_freq_expanded = inv_freq.unsqueeze(0).unsqueeze(2).expand(&[position_ids.size(0), half_dim, 1]);
+        let inv_freq = inv_freq.unsqueeze(0).unsqueeze(2).float();
+        let inv_freq_expanded = inv_freq.expand(&[position_ids.size(0), half_dim, 1]);
         let position_ids_expanded = position_ids.unsqueeze(1).float();
         let _float32 = context.disable_autocast();
         let freqs = inv_freq_expanded.matmul(&position_ids_expanded).transpose(1, 2);

@@ -94,7 +94,7 @@ impl Shards<'_> {
             let Some((_, locals)) = units.iter_mut().find(|(of, _)| *of == module) else { continue };
             match placed.kind {
                 PlacedKind::Parameter { dtype, .. } => locals.push(self.local_shard(placed.tensor, dtype)),
-                PlacedKind::Buffer => self.materialize_buffer(&placed.tensor),
+                PlacedKind::Buffer { .. } => self.materialize_buffer(&placed.tensor),
                 PlacedKind::Tied => locals.iter_mut().for_each(|local| self.replace_tied(local, &placed.tensor)),
             }
         }

@@ -20,10 +20,13 @@ pub(super) fn launch_lines(key: &str, value: &str) -> Option<Vec<Line>> {
     match (key, value) {
         (keys::WORLD_SIZE, "1") => as_launcher("--num_processes 1"),
         (keys::WORLD_SIZE, ranks) => as_launcher(format!("--num_processes {ranks}")),
+        (keys::PARALLEL, "fsdp1") => {
+            as_launcher("--use_fsdp --fsdp_version 1 --fsdp_auto_wrap_policy TRANSFORMER_BASED_WRAP")
+        }
         (keys::PARALLEL, "fsdp2") => {
             as_launcher("--use_fsdp --fsdp_version 2 --fsdp_auto_wrap_policy TRANSFORMER_BASED_WRAP")
         }
-        (keys::FSDP2_CPU_OFFLOAD, _) => as_launcher("--fsdp_offload_params true"),
+        (keys::FSDP1_CPU_OFFLOAD | keys::FSDP2_CPU_OFFLOAD, _) => as_launcher("--fsdp_offload_params true"),
         (keys::DEEPSPEED_OFFLOAD_OPTIMIZER, _) => as_launcher("--offload_optimizer_device cpu"),
         (keys::PARALLEL, "zero1") => Some(vec![
             Line::Launcher("--use_deepspeed --zero_stage 1".to_owned()),

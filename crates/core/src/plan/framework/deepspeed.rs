@@ -24,10 +24,10 @@ pub(super) fn config_lines(key: &str, value: &str) -> Option<Vec<Line>> {
             as_config("\"zero_optimization\": {\"offload_optimizer\": {\"device\": \"cpu\"}}")
         }
         (keys::PARALLEL, "zero1") => as_config("\"zero_optimization\": {\"stage\": 1}"),
-        (keys::PARALLEL, "fsdp2") => Some(vec![
+        (keys::PARALLEL, "fsdp1" | "fsdp2") => Some(vec![
             Line::Config("\"zero_optimization\": {\"stage\": 3}".to_owned()),
             Line::Remark(
-                "stage 3 shards what FSDP2 does, with buckets of its own: estimate it as parallel = \"deepspeed\""
+                "stage 3 shards what FSDP does, with buckets of its own: estimate it as parallel = \"deepspeed\""
                     .to_owned(),
             ),
         ]),

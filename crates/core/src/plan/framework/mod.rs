@@ -108,8 +108,10 @@ fn ranks_changed(job: &JobSpec, changes: &[Change]) -> Vec<Change> {
         return Vec::new();
     }
     let mut ranks = vec![(keys::WORLD_SIZE, world_size.to_string())];
-    if matches!(strategy, Strategy::Fsdp2(_)) {
-        ranks.push((keys::PARALLEL, "fsdp2".to_owned()));
+    match strategy {
+        Strategy::Fsdp1(_) => ranks.push((keys::PARALLEL, "fsdp1".to_owned())),
+        Strategy::Fsdp2(_) => ranks.push((keys::PARALLEL, "fsdp2".to_owned())),
+        _ => {}
     }
     ranks.retain(|(key, _)| changes.iter().all(|(other, _)| other != key));
     ranks

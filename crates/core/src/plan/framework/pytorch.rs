@@ -43,6 +43,10 @@ pub(super) fn code_lines(job: &JobSpec, key: &str, value: &str) -> Vec<Line> {
             format!("model = peft.get_peft_model(model, LoraConfig(r={r}, target_modules=\"all-linear\"))")
         }
         (keys::LORA_TARGETS, _) => return Vec::new(),
+        (keys::PARALLEL, "fsdp1") => {
+            "model = FullyShardedDataParallel(model, auto_wrap_policy=..., device_id=device)".to_owned()
+        }
+        (keys::FSDP1_CPU_OFFLOAD, _) => "FullyShardedDataParallel(..., cpu_offload=CPUOffload(True))".to_owned(),
         (keys::PARALLEL, "fsdp2") => "fully_shard(layer) for every layer, then fully_shard(model)".to_owned(),
         (keys::FSDP2_CPU_OFFLOAD, _) => "fully_shard(..., offload_policy=CPUOffloadPolicy())".to_owned(),
         (keys::DEEPSPEED_OFFLOAD_OPTIMIZER, _) => {

@@ -23,9 +23,14 @@ pub(super) fn trainer_lines(job: &JobSpec, key: &str, value: &str) -> Option<Vec
             lines.extend(super::pytorch::code_lines(job, key, value));
             Some(lines)
         }
-        (keys::PARALLEL | keys::WORLD_SIZE | keys::FSDP2_CPU_OFFLOAD | keys::DEEPSPEED_OFFLOAD_OPTIMIZER, _) => {
-            accelerate::launch_lines(key, value)
-        }
+        (
+            keys::PARALLEL
+            | keys::WORLD_SIZE
+            | keys::FSDP1_CPU_OFFLOAD
+            | keys::FSDP2_CPU_OFFLOAD
+            | keys::DEEPSPEED_OFFLOAD_OPTIMIZER,
+            _,
+        ) => accelerate::launch_lines(key, value),
         _ => None,
     }
 }

@@ -2,7 +2,7 @@
 
 use super::{Applied, Remedy, Results, already_done, change_one, not_for};
 use crate::job::keys;
-use crate::job::{DeepSpeed, Fsdp2, JobSpec, Strategy};
+use crate::job::{DeepSpeed, Fsdp1, Fsdp2, JobSpec, Strategy};
 
 pub(super) const TO_HOST: Remedy = Remedy {
     name: "cpu_offload",
@@ -14,6 +14,9 @@ pub(super) const TO_HOST: Remedy = Remedy {
 
 fn offload_to_host(job: &JobSpec) -> Applied {
     match job.parallel.strategy {
+        Strategy::Fsdp1(Fsdp1 { cpu_offload: false, .. }) if job.gradient_accumulation_steps == 1 => {
+            change_one(keys::FSDP1_CPU_OFFLOAD, "true")
+        }
         Strategy::Fsdp2(Fsdp2 { cpu_offload: None, .. }) => change_one(keys::FSDP2_CPU_OFFLOAD, "true"),
         Strategy::DeepSpeed(DeepSpeed { offload_optimizer: None, stage: 1 | 2, .. }) => {
             change_one(keys::DEEPSPEED_OFFLOAD_OPTIMIZER, "true")

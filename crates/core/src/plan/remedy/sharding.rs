@@ -15,7 +15,7 @@ pub(super) const ZERO1: Remedy = Remedy {
     apply: |job| match job.parallel.strategy {
         _ if job.task.facts().spreading() == Spreading::Replicas => not_for(NOT_SHARDED),
         Strategy::Ddp(_) if job.parallel.world_size > 1 => change_one(keys::PARALLEL, "zero1"),
-        Strategy::Zero1 { .. } | Strategy::Fsdp2(_) | Strategy::DeepSpeed(_) => {
+        Strategy::Zero1 { .. } | Strategy::Fsdp1(_) | Strategy::Fsdp2(_) | Strategy::DeepSpeed(_) => {
             already_done("state is divided already")
         }
         _ => not_for("there are no ranks under DDP"),
@@ -30,7 +30,7 @@ pub(super) const FSDP2: Remedy = Remedy {
     apply: |job| match job.parallel.strategy {
         _ if job.task.facts().spreading() == Spreading::Replicas => not_for(NOT_SHARDED),
         Strategy::Ddp(_) | Strategy::Zero1 { .. } if job.parallel.world_size > 1 => change_one(keys::PARALLEL, "fsdp2"),
-        Strategy::Fsdp2(_) => already_done("parameters are sharded already"),
+        Strategy::Fsdp1(_) | Strategy::Fsdp2(_) => already_done("parameters are sharded already"),
         _ => not_for("there are no ranks under DDP"),
     },
 };

@@ -2,7 +2,7 @@
 
 use crate::dtype::DType;
 use crate::gpu::Rates;
-use crate::job::{DeepSpeed, JobSpec, Strategy};
+use crate::job::{DeepSpeed, Fsdp1, Fsdp2, JobSpec, Strategy};
 
 use super::assumption::assumed_range;
 use super::{Range, seconds_at};
@@ -33,11 +33,11 @@ pub fn communication_of(job: &JobSpec, parameter_count: u64, trainable_count: u6
         Strategy::DataParallel => sizes.all_bytes().saturating_add(sizes.gradient_bytes()).saturating_mul(passes),
         Strategy::Ddp(_) | Strategy::AllReduce => all_reduce(sizes.gradient_bytes()),
         Strategy::Zero1 { .. } => all_reduce(sizes.gradient_bytes()).saturating_add(sizes.gradient_bytes()),
-        Strategy::Fsdp2(options) => {
-            let gathers = if options.reshard_after_forward { 2 } else { 1 };
-            let gathered = bytes_of(sizes.parameters, options.param_dtype.unwrap_or(sizes.weight));
-            let reduced =
-                bytes_of(sizes.trainable, options.reduce_dtype.or(options.param_dtype).unwrap_or(sizes.weight));
+        Strategy::Fsdp1(Fsdp1 { param_dtype, reduce_dtype, reshard_after_forward, .. })
+        | Strategy::Fsdp2(Fsdp2 { param_dtype, reduce_dtype, reshard_after_forward, .. }) => {
+            let gathers = if reshard_after_forward { 2 } else { 1 };
+            let gathered = bytes_of(sizes.parameters, param_dtype.unwrap_or(sizes.weight));
+            let reduced = bytes_of(sizes.trainable, reduce_dtype.or(param_dtype).unwrap_or(sizes.weight));
             gathered.saturating_mul(gathers).saturating_mul(passes).saturating_add(reduced)
         }
         Strategy::DeepSpeed(DeepSpeed { stage: 3, .. }) => {

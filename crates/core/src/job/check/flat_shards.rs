@@ -1,0 +1,50 @@
+//! What FSDP1's flat parameters do not go with here.
+
+use crate::job::keys;
+use crate::job::{Fsdp1, JobError, JobErrorKind, JobSpec, OptimizerKind, Task};
+
+/// Refuses what was not measured under `FullyShardedDataParallel`.
+pub(super) fn fits_flat_shards(job: &JobSpec, options: Fsdp1) -> Result<(), JobError> {
+    let refused = |problem: &str, about: &[&str]| {
+        let problem = format!("parallel = \"fsdp1\": {problem}");
+        Err(JobError::of_kind(JobErrorKind::Unsimulated, problem).about(about))
+    };
+    if job.parallel.world_size < 2 {
+        return refused("on one rank PyTorch shards nothing (NO_SHARD), which is not simulated", &[keys::WORLD_SIZE])
+            .map_err(|error| error.hint("set parallel = \"none\", or more ranks").or_rehearse());
+    }
+    if job.task != Task::CausalLm {
+        return refused("of tasks causal_lm is simulated", &[keys::TASK, keys::PARALLEL])
+            .map_err(|error| error.hint("set parallel = \"fsdp2\"").or_rehearse());
+    }
+    if job.lora.is_some() {
+        return refused("adapters are not simulated in flat parameters", &[keys::LORA_R, keys::PARALLEL])
+            .map_err(|error| error.hint("set parallel = \"fsdp2\"").or_rehearse());
+    }
+    if job.precision.scales_loss() {
+        return refused("its gradient scaler is not simulated", &[keys::PRECISION])
+            .map_err(|error| error.hint("use bf16, or fp32 with fsdp1.param_dtype = \"bf16\"").or_rehearse());
+    }
+    if options.cpu_offload && job.gradient_accumulation_steps > 1 {
+        let keys = [keys::FSDP1_CPU_OFFLOAD, keys::GRADIENT_ACCUMULATION_STEPS];
+        return refused("gradients that accumulate beside an offload are not simulated", &keys)
+            .map_err(JobError::or_rehearse);
+    }
+    if !is_measured(job.optimizer) {
+        return refused("this optimizer is not simulated over flat parameters", &[keys::OPTIMIZER, keys::PARALLEL])
+            .map_err(|error| error.hint("use adamw or sgd").or_rehearse());
+    }
+    Ok(())
+}
+
+const fn is_measured(optimizer: OptimizerKind) -> bool {
+    matches!(
+        optimizer,
+        OptimizerKind::Adam
+            | OptimizerKind::Adamw
+            | OptimizerKind::AdamwFused
+            | OptimizerKind::AdamwForloop
+            | OptimizerKind::Sgd
+            | OptimizerKind::SgdMomentum
+    )
+}

@@ -1,0 +1,176 @@
+//! FSDP1, `FullyShardedDataParallel` round every layer and the model (torch/distributed/fsdp, PyTorch 2.11): the parameters of a
+//! layer are one flat parameter, of which a rank keeps a shard; it is gathered when the layer runs, and its gradient is scattered.
+//!
+//! `init` makes the flat parameters, `handle` is one, `reduce` what becomes of its gradient, `state` the hooks that call it all.
+//! What other streams still use is free at once here, as where their work is done; on a GPU it is free later.
+
+mod handle;
+mod init;
+mod reduce;
+mod state;
+
+use std::cell::OnceCell;
+use std::rc::Rc;
+
+use crate::building::ModuleHooks;
+use crate::dtype::DType;
+use crate::job::{Framework, Fsdp1, JobSpec};
+use crate::model::family::{ForwardCall, Model, ModelOutput};
+use crate::model::nn::KvCache;
+use crate::op::full;
+use crate::optimizer::{self, Optimizer};
+use crate::tensor::{Context, Tensor};
+use crate::trace::{Allocation, Category, Trace};
+
+use super::{Loaded, Wrapper};
+use handle::Handle;
+use state::{State, Tree};
+
+/// What all flat parameters share.
+struct Shared {
+    context: Rc<Context>,
+    options: Fsdp1,
+    world_size: u64,
+    rank: u64,
+    /// Whether accelerate makes trained shards fp32.
+    upcasts: bool,
+}
+
+impl Shared {
+    /// `_uses_param_mixed_precision`: whether shards are cast before they are gathered.
+    fn casts(&self, orig_dtype: DType) -> bool {
+        self.options.param_dtype.is_some_and(|dtype| dtype != orig_dtype)
+    }
+
+    /// `_pre_unshard_stream`
+    const fn pre_unshard_stream() -> u8 {
+        1
+    }
+
+    /// `_unshard_stream`, on which backward puts a layer's gradients together too.
+    fn unshard_stream(&self) -> u8 {
+        unshard_stream(&self.options)
+    }
+
+    /// `_post_backward_stream`
+    fn post_backward_stream(&self) -> u8 {
+        unshard_stream(&self.options) + 1
+    }
+}
+
+/// Side streams are numbered in the order that they first allocate: what is cast or comes from the host does so before it is
+/// gathered.
+fn unshard_stream(options: &Fsdp1) -> u8 {
+    if options.cpu_offload || options.param_dtype.is_some() { 2 } else { 1 }
+}
+
+/// Bytes of a layer's gathered parameters, as most of what was gathered has them.
+pub(crate) fn gathered_layer(options: &Fsdp1, trace: &Trace) -> u64 {
+    let stream = unshard_stream(options);
+    let is_gathered = |one: &&Allocation| one.category == Category::Communication && one.stream == stream;
+    let mut gathered: Vec<u64> = trace.allocations.iter().filter(is_gathered).map(|one| one.bytes).collect();
+    gathered.sort_unstable();
+    gathered.get(gathered.len() / 2).copied().unwrap_or_default()
+}
+
+/// A model in `FullyShardedDataParallel`.
+struct FlatSharded {
+    hooks: Rc<ModuleHooks>,
+    model: Rc<dyn Model>,
+    parameters: Vec<Tensor>,
+    /// How many of them the Trainer has decay: it puts them first.
+    decaying: usize,
+    tree: Rc<Tree>,
+    /// `_zero_scalar`
+    zero: OnceCell<Tensor>,
+}
+
+/// The hooks hold the model, whose modules hold the hooks.
+impl Drop for FlatSharded {
+    fn drop(&mut self) {
+        self.hooks.remove_all();
+    }
+}
+
+/// Puts the model in `FullyShardedDataParallel`.
+pub(super) fn wrap_fsdp1(options: &Fsdp1, job: &JobSpec, context: &Rc<Context>, loaded: Loaded) -> Box<dyn Wrapper> {
+    let Loaded { model, parameters, placed, builder, .. } = loaded;
+    let hooks = builder.module_hooks();
+    let shared = Rc::new(Shared {
+        context: Rc::clone(context),
+        options: *options,
+        world_size: job.parallel.world_size,
+        rank: job.parallel.rank,
+        upcasts: matches!(job.framework, Framework::Trl | Framework::Trainer | Framework::Accelerate)
+            && job.precision.autocast_dtype().is_some(),
+    });
+    let (handles, buffers) = init::flatten_units(&shared, placed);
+    let in_trainer = matches!(job.framework, Framework::Trl | Framework::Trainer);
+    let (parameters, decaying) = stepped_parameters(options, &handles, parameters, in_trainer);
+    let tree = Tree::new(shared, &hooks, handles, buffers);
+    Box::new(FlatSharded { hooks, model, parameters, decaying, tree, zero: OnceCell::new() })
+}
+
+/// `model.parameters()`: the root's flat parameter, then those of the layers; or the model's own, as far as they lie here. The
+/// Trainer's optimizer has matrices first, as they are in the model; how many decay.
+fn stepped_parameters(
+    options: &Fsdp1,
+    handles: &[Rc<Handle>],
+    mut listed: Vec<Tensor>,
+    in_trainer: bool,
+) -> (Vec<Tensor>, usize) {
+    if !options.use_orig_params {
+        let flat: Vec<Tensor> = handles.iter().filter_map(|handle| handle.stepped_shard()).collect();
+        let count = flat.len();
+        return (flat, count);
+    }
+    let decays = |parameter: &Tensor| !in_trainer || parameter.sizes().len() >= 2;
+    listed.sort_by_key(|parameter| !decays(parameter));
+    let part = |parameter: &Tensor| handles.iter().find_map(|handle| handle.stepped_part(parameter));
+    let decaying = listed.iter().filter(|parameter| decays(parameter)).filter_map(part).count();
+    (listed.iter().filter_map(part).collect(), decaying)
+}
+
+impl Wrapper for FlatSharded {
+    fn forward(&self, call: &ForwardCall) -> ModelOutput {
+        let Some(root) = self.tree.root() else { return self.model.forward(call) };
+        self.tree.root_pre_forward();
+        root.pre_forward_of_root();
+        let output = self.model.forward(call);
+        let outputs: Vec<&Tensor> = [&output.loss, &output.logits].into_iter().flatten().collect();
+        State::after_forward(root, &outputs);
+        output
+    }
+
+    fn new_cache(&self) -> Rc<KvCache> {
+        self.model.new_cache()
+    }
+
+    fn parameters(&self) -> &[Tensor] {
+        &self.parameters
+    }
+
+    fn set_gradient_sync(&self, sync: bool) {
+        // `no_sync()`
+        if !sync {
+            self.tree.initialize();
+        }
+        self.tree.handles().for_each(|handle| handle.syncs.set(sync));
+    }
+
+    fn clip_grad_norm(&self) {
+        let norm = self.clip_for_log();
+        drop(norm);
+    }
+
+    fn clip_for_log(&self) -> Option<Tensor> {
+        let context = &self.tree.shared.context;
+        self.zero.get_or_init(|| full(context, "_to_copy.default", &[], DType::Float32));
+        optimizer::clip_flat_grad_norm(&self.parameters)
+    }
+
+    fn optimizers(&self, job: &JobSpec) -> Vec<Box<dyn Optimizer>> {
+        let (decaying, rest) = self.parameters.split_at(self.decaying);
+        [decaying, rest].iter().map(|group| optimizer::build(job.optimizer, group)).collect()
+    }
+}
