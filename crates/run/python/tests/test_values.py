@@ -31,6 +31,25 @@ class Followed(unittest.TestCase):
         tensor.add_(1)
         self.assertIsNone(self.known.of(tensor))
 
+    def test_what_comes_to_the_device_by_another_tensors_type_is_known(self):
+        from tonnage_rehearse.values import births
+
+        moved = births._moved(self.torch.Tensor.type_as, "type_as")
+        times = moved(self.torch.tensor([0, 1]), self.torch.zeros(1))
+        self.assertEqual(self.known.of(times).value.tolist(), [0.0, 1.0])
+        self.assertEqual(births._moved(self.torch.Tensor.type, "type")(self.torch.tensor([0])), "torch.LongTensor")
+
+    def test_values_that_took_too_long_end_with_a_word(self):
+        with (
+            mock.patch.object(self.known.Values, "is_on", True),
+            mock.patch.object(self.follow, "PATIENCE", -1.0),
+            mock.patch.object(self.follow.Spent, "seconds", 0.0),
+        ):
+            with self.follow.Computing():
+                pass
+            self.assertFalse(self.known.Values.is_on)
+        self.assertEqual(list(self.told), ["values_off"])
+
     def test_lengths_are_laid_where_the_device_is_read(self):
         from tonnage_rehearse.values import lengths
 

@@ -3,12 +3,13 @@
 import functools
 import time
 
+from .. import caveats
 from . import known
 from .known import Certainty
 from .names import COMPARED, ELEMENTWISE, FOLLOWED, FUNCTIONAL, IN_PLACE, REDUCED
 
 PATIENCE = 60.0
-"""Seconds that values may take in all; what is not known then reads as zero."""
+"""Seconds of processor time that values may take in all, which no other program shortens; nothing is followed after that."""
 SMALL = 1 << 16
 """Uniform values of more elements are computed from one of them."""
 
@@ -36,14 +37,17 @@ class Computing:
         self.grad = known._torch().no_grad()
         self.grad.__enter__()
         Spent.depth += 1
-        self.began = time.perf_counter()
+        self.began = time.thread_time()
 
     def __exit__(self, *_):
-        Spent.seconds += time.perf_counter() - self.began
+        Spent.seconds += time.thread_time() - self.began
         Spent.depth -= 1
         self.grad.__exit__(None, None, None)
-        if Spent.seconds > PATIENCE:
+        if Spent.seconds > PATIENCE and known.Values.is_on:
             known.turn_off()
+            caveats.tell_of_value(
+                "values_off", f"following values took {PATIENCE:.0f} s; none were known from here on: sizes, branches and places may be those of others"
+            )
 
 
 class Recorded:
