@@ -41,13 +41,17 @@ class Followed(unittest.TestCase):
 
     def test_values_that_took_too_long_end_with_a_word(self):
         with (
-            mock.patch.object(self.known.Values, "is_on", True),
+            mock.patch.object(self.known.Values, "is_spent", False),
             mock.patch.object(self.follow, "PATIENCE", -1.0),
             mock.patch.object(self.follow.Spent, "seconds", 0.0),
         ):
             with self.follow.Computing():
                 pass
-            self.assertFalse(self.known.Values.is_on)
+            self.assertTrue(self.known.Values.is_spent)
+            made_up, written = self.torch.ones(2), self.torch.ones(2)
+            self.known.give(made_up, self.torch.zeros(2), self.known.Certainty.UNKNOWN)
+            self.known.give(written, self.torch.zeros(2), self.known.Certainty.WRITTEN)
+            self.assertEqual((self.known.of(made_up).value.tolist(), self.known.of(written)), ([0.0, 0.0], None))
         self.assertEqual(list(self.told), ["values_off"])
 
     def test_lengths_are_laid_where_the_device_is_read(self):
@@ -154,7 +158,7 @@ class Followed(unittest.TestCase):
         written, ruled, later = self.torch.zeros(3), self.torch.zeros(3, dtype=self.torch.bool), self.torch.zeros(3, dtype=self.torch.bool)
         self.known.give(written, self.torch.ones(3), certainty.WRITTEN)
         self.known.give(ruled, uniform, certainty.ASSUMED)
-        self.addCleanup(setattr, self.known.Values, "is_on", True)
+        self.addCleanup(setattr, self.known.Values, "is_spent", False)
         self.known.turn_off()
         self.known.give(later, uniform, certainty.ASSUMED)
         self.assertIsNone(self.known.of(written))

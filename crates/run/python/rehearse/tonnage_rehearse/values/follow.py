@@ -9,7 +9,7 @@ from .known import Certainty
 from .names import COMPARED, ELEMENTWISE, FOLLOWED, FUNCTIONAL, IN_PLACE, REDUCED
 
 PATIENCE = 60.0
-"""Seconds of processor time that values may take in all, which no other program shortens; nothing is followed after that."""
+"""Seconds of processor time that values may take in all, which no other program shortens; none are kept after that."""
 SMALL = 1 << 16
 """Uniform values of more elements are computed from one of them."""
 
@@ -43,7 +43,7 @@ class Computing:
         Spent.seconds += time.thread_time() - self.began
         Spent.depth -= 1
         self.grad.__exit__(None, None, None)
-        if Spent.seconds > PATIENCE and known.Values.is_on:
+        if Spent.seconds > PATIENCE and not known.Values.is_spent:
             known.turn_off()
             caveats.tell_of_value(
                 "values_off", f"following values took {PATIENCE:.0f} s; none were known from here on: sizes, branches and places may be those of others"

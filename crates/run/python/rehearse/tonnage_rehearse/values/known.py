@@ -22,11 +22,18 @@ class Certainty(enum.IntEnum):
     """Made up: a real GPU would compute another."""
 
 
+LASTING = (Certainty.ASSUMED, Certainty.UNKNOWN)
+"""What costs nothing to go on with."""
+
+
 class Values:
     """The values of this process."""
 
     is_on = True
     """Whether the host's values are kept. Without, only what holds by a rule is: sizes and truth values are answered all the same."""
+    is_spent = False
+    """Whether they took as long as they may: what the host writes and what is chosen is not kept any more. What is not known stays zero
+    everywhere, so that the script's own checks go as before."""
     in_model = False
     """While an outermost module runs."""
     by_id = {}  # noqa: RUF012
@@ -79,6 +86,8 @@ def give(tensor, value, certainty, family=None):
     """From now on this is the tensor's value."""
     if not (Values.is_on or certainty is Certainty.ASSUMED) or not is_plain(tensor) or value.shape != tensor.shape or value.device.type != "cpu":
         return
+    if Values.is_spent and certainty not in LASTING:
+        return
     torch = _torch()
     if torch._C._functorch.peek_interpreter_stack() is not None:
         return
@@ -94,8 +103,8 @@ def give(tensor, value, certainty, family=None):
 
 def turn_off():
     """From now on only what holds by a rule is known."""
-    Values.is_on = False
-    for key in [key for key, one in Values.by_id.items() if one.certainty is not Certainty.ASSUMED]:
+    Values.is_spent = True
+    for key in [key for key, one in Values.by_id.items() if one.certainty not in LASTING]:
         Values.by_id.pop(key, None)
 
 
