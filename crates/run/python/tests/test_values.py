@@ -48,10 +48,12 @@ class Followed(unittest.TestCase):
             with self.follow.Computing():
                 pass
             self.assertTrue(self.known.Values.is_spent)
-            made_up, written = self.torch.ones(2), self.torch.ones(2)
-            self.known.give(made_up, self.torch.zeros(2), self.known.Certainty.UNKNOWN)
-            self.known.give(written, self.torch.zeros(2), self.known.Certainty.WRITTEN)
-            self.assertEqual((self.known.of(made_up).value.tolist(), self.known.of(written)), ([0.0, 0.0], None))
+            kept = {}
+            for certainty, size in ((self.known.Certainty.UNKNOWN, 100), (self.known.Certainty.WRITTEN, 100), (self.known.Certainty.WRITTEN, 2)):
+                tensor = self.torch.ones(size)
+                self.known.give(tensor, self.torch.zeros(size), certainty)
+                kept[certainty, size] = self.known.of(tensor) is not None
+            self.assertEqual(list(kept.values()), [True, False, True])
         self.assertEqual(list(self.told), ["values_off"])
 
     def test_lengths_are_laid_where_the_device_is_read(self):
@@ -155,8 +157,8 @@ class Followed(unittest.TestCase):
 
     def test_without_values_only_what_holds_by_a_rule_is_known(self):
         certainty, uniform = self.known.Certainty, self.known.uniform((3,), self.torch.bool, True)
-        written, ruled, later = self.torch.zeros(3), self.torch.zeros(3, dtype=self.torch.bool), self.torch.zeros(3, dtype=self.torch.bool)
-        self.known.give(written, self.torch.ones(3), certainty.WRITTEN)
+        written, ruled, later = self.torch.zeros(99), self.torch.zeros(3, dtype=self.torch.bool), self.torch.zeros(3, dtype=self.torch.bool)
+        self.known.give(written, self.torch.ones(99), certainty.WRITTEN)
         self.known.give(ruled, uniform, certainty.ASSUMED)
         self.addCleanup(setattr, self.known.Values, "is_spent", False)
         self.known.turn_off()
@@ -164,7 +166,7 @@ class Followed(unittest.TestCase):
         self.assertIsNone(self.known.of(written))
         for tensor in (ruled, later):
             self.assertTrue(self.known.of(tensor).value.all())
-        self.known.give(written, self.torch.ones(3), certainty.WRITTEN)
+        self.known.give(written, self.torch.ones(99), certainty.WRITTEN)
         self.assertIsNone(self.known.of(written))
 
     def test_even_shares_and_the_worst(self):

@@ -39,7 +39,7 @@ def install(torch):
 def written(tensor, source):
     """The host's tensor was copied to the device's."""
     most = FEW if source.is_floating_point() or source.is_complex() else TABLE
-    if source.numel() <= most and not known.Values.is_spent:
+    if source.numel() <= (known.LITTLE if known.Values.is_spent else most):
         with Computing():
             known.give(tensor, source.detach().clone(), Certainty.WRITTEN)
 

@@ -46,7 +46,7 @@ class Computing:
         if Spent.seconds > PATIENCE and not known.Values.is_spent:
             known.turn_off()
             caveats.tell_of_value(
-                "values_off", f"following values took {PATIENCE:.0f} s; none were known from here on: sizes, branches and places may be those of others"
+                "values_off", f"following values took {PATIENCE:.0f} s; few were known from here on: sizes, branches and places may be those of others"
             )
 
 
