@@ -50,6 +50,7 @@ WAYS = {
     "cleared": Way("`env -i python train.py`", "env -i STEPPING=$STEPPING {bin}/python train.py"),
     "uv": Way("`uv run train.py`", "uv run --no-project --python {bin}/python train.py", "uv"),
     "conda": Way("`conda run python train.py`", "conda run --no-capture-output python train.py", "conda"),
+    "conda-like": Way("the same by a stand-in: a shell in which the environment is activated runs it", "sh conda-like run --no-capture-output python train.py"),
     "hogwild": Way("two processes of `torch.multiprocessing` that share a model", "python hogwild.py", ranks=2),
     "torchrun": Way("`torchrun --nproc-per-node 2`", "torchrun --nproc-per-node 2 train.py", "torchrun", 2),
     "nodes": Way(
@@ -67,6 +68,14 @@ WAYS = {
     "trainer-longest": Way("transformers' `Trainer` with `--longest`", "python hf.py", "transformers", options="--longest"),
     "ray": Way("Ray Train's `TorchTrainer`", "python ray_train.py", "ray", 2),
 }  # fmt: skip
+#: What `conda run` does, for where there is no conda: a script in a shell of its own activates the environment and runs the command.
+CONDA_LIKE = """
+shift
+while [ "${1#-}" != "$1" ]; do shift; done
+echo '. {bin}/activate; "$@"' > activated.sh
+bash activated.sh "$@"
+exit $?
+"""
 #: Rows of 8 to 64 tokens, the longest last.
 ROWS = "[[1] * (8 + 56 * at // 255) for at in range(256)]"
 TOLD = """
@@ -121,6 +130,7 @@ def fill(folder):
     shutil.copy(LOOP, folder / "train.py")
     shutil.copy(LOOP.with_name("hogwild.py"), folder)
     (folder / "src").mkdir()
+    (folder / "conda-like").write_text(CONDA_LIKE.replace("{bin}", str(BIN)))
     (folder / "lit.py").write_text(LIT)
     (folder / "hf.py").write_text(HF)
     (folder / "ray_train.py").write_text(RAY.replace("{loop}", str(folder / "train.py")))

@@ -111,7 +111,7 @@ def table(results, pythons):
         "",
         "## Other versions of Python",
         "",
-        "The same, whole, with other Pythons that were at hand (`versions.py` run by them; 3.14 was not).",
+        "The same, whole, with other Pythons (`versions.py` run by them).",
         "",
         PYTHONS[0],
         pythons,
@@ -120,15 +120,17 @@ def table(results, pythons):
     return "\n".join(lines) + "\n"
 
 
-def of_other_pythons(results):
-    """The table of versions that were tried with another Python than the page's first table."""
-    lines = ["| Python | PyTorch | transformers | areas that ran | what did not | `nanogpt.py` | `hf_trainer.py` |", "|---|---|---|---|---|---|---|"]
-    for row in sorted(results.values(), key=lambda row: [int(part) for part in row["python"].split(".")]):
+def of_other_pythons(results, kept=""):
+    """The table of versions that were tried with another Python than the page's first table; of Pythons that were not tried this time
+    the lines that it had."""
+    head = ["| Python | PyTorch | transformers | areas that ran | what did not | `nanogpt.py` | `hf_trainer.py` |", "|---|---|---|---|---|---|---|"]
+    lines = {line.split(" | ")[0].removeprefix("| "): line for line in kept.splitlines() if line[2:3].isdigit()}
+    for row in results.values():
         ran = sum(row["areas"].get(area) == "ok" for area in probe.AREAS)
         rest = "; ".join(f"{area}: {shown(row['areas'].get(area, 'not tried'))}" for area in probe.AREAS if row["areas"].get(area) != "ok")
         peaks = " | ".join(shown(row["peaks"][script]) for script in SCRIPTS)
-        lines.append(f"| {row['python']} | {row['torch']} | {row['transformers']} | {ran} of {len(probe.AREAS)} | {rest or 'nothing'} | {peaks} |")
-    return "\n".join(lines)
+        lines[row["python"]] = f"| {row['python']} | {row['torch']} | {row['transformers']} | {ran} of {len(probe.AREAS)} | {rest or 'nothing'} | {peaks} |"
+    return "\n".join(head + [lines[python] for python in sorted(lines, key=lambda python: [int(part) for part in python.split(".")])])
 
 
 def kept_pythons(document):
@@ -167,10 +169,10 @@ def main():
         with open(arguments.write, "w") as file:
             file.write(page)
     if arguments.pythons:
-        page = open(arguments.pythons).read()
+        page, rows = open(arguments.pythons).read(), of_other_pythons(results, kept_pythons(arguments.pythons))
         before, after = page.split(PYTHONS[0])[0], page.split(PYTHONS[1])[1]
         with open(arguments.pythons, "w") as file:
-            file.write(f"{before}{PYTHONS[0]}\n{of_other_pythons(results)}\n{PYTHONS[1]}{after}")
+            file.write(f"{before}{PYTHONS[0]}\n{rows}\n{PYTHONS[1]}{after}")
     if arguments.names:
         names = {name for row in results.values() for name in row["names"]}
         with open(arguments.names, "w") as file:

@@ -227,6 +227,15 @@ def hub(place, models="resnet18"):
             torch.save(state, place / "hub" / "checkpoints" / each.url.rsplit("/", 1)[1])
 
 
+def unet(place):
+    """The configuration of a small UNet2DModel of diffusers."""
+    place.mkdir()
+    kinds = ["DownBlock2D", "AttnDownBlock2D", "DownBlock2D"], ["UpBlock2D", "AttnUpBlock2D", "UpBlock2D"]
+    sizes = dict(sample_size=32, in_channels=3, out_channels=3, layers_per_block=1, block_out_channels=[32, 64, 64], norm_num_groups=8)
+    config = dict(_class_name="UNet2DModel", down_block_types=kinds[0], up_block_types=kinds[1], **sizes)
+    (place / "config.json").write_text(json.dumps(config))
+
+
 def bins(place, kinds="256"):
     """train.bin and val.bin of nanoGPT with the vocabulary's size."""
     import numpy
@@ -340,7 +349,7 @@ def series(place, columns="7"):
     place.write_text(head + "\n" + "\n".join(hours) + "\n")
 
 
-MAKERS = [mnist, keras, cifar, images, flat, masks, pets, coco, boxes, enwik8, prose, corpus, names, cora, planetoid, tiktoken, hub, bins, model, rows, jsonl, document, series]
+MAKERS = [mnist, keras, cifar, images, flat, masks, pets, coco, boxes, enwik8, prose, corpus, names, cora, planetoid, tiktoken, hub, unet, bins, model, rows, jsonl, document, series]
 
 
 def made(folder, wanted):

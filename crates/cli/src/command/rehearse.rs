@@ -303,20 +303,40 @@ fn check_writable(path: &Path) -> Result<(), Failure> {
 
 /// Copies the traces to where the user wants them.
 fn save_timelines(path: &Path, rehearsed: &Rehearsed) -> Result<(), Failure> {
-    let several = rehearsed.traces.iter().flatten().count() > 1;
-    for (seen, trace) in rehearsed.rehearsal.seen.iter().zip(&rehearsed.traces) {
-        let Some(trace) = trace else { continue };
-        let to = if several { numbered_path(path, seen.rank, seen.device.index) } else { path.to_owned() };
+    let seen = rehearsed.rehearsal.seen.iter().zip(&rehearsed.traces);
+    let traced: Vec<_> = seen.filter_map(|(seen, trace)| Some((seen, trace.as_ref()?))).collect();
+    let owners: Vec<_> =
+        traced.iter().map(|(seen, _)| Owner { rank: seen.rank, gpu: seen.device.index, pid: seen.pid }).collect();
+    for (owner, (_, trace)) in owners.iter().zip(&traced) {
+        let to = owner.numbered_path(path, &owners);
         fs::copy(trace, &to).map_err(|error| Failure::about_file(&to.display().to_string(), &error))?;
     }
     Ok(())
 }
 
-/// `step.jsonl` as `step-rank1-gpu0.jsonl`.
-fn numbered_path(path: &Path, rank: u32, device: u32) -> PathBuf {
-    let stem = path.file_stem().unwrap_or_default().to_string_lossy();
-    let extension = path.extension().map_or_else(String::new, |text| format!(".{}", text.to_string_lossy()));
-    path.with_file_name(format!("{stem}-rank{rank}-gpu{device}{extension}"))
+/// Whose trace it is.
+#[derive(Clone, Copy, PartialEq, Eq)]
+struct Owner {
+    rank: u32,
+    /// The device's index in its process.
+    gpu: u32,
+    pid: u32,
+}
+
+impl Owner {
+    /// `step.jsonl` as `step-rank1-gpu0.jsonl` where there are others, as `step-rank0-gpu0-pid7.jsonl` where one of them has this rank and
+    /// GPU too: processes that no launcher started are all rank 0.
+    fn numbered_path(self, path: &Path, all: &[Self]) -> PathBuf {
+        if all.len() == 1 {
+            return path.to_owned();
+        }
+        let Self { rank, gpu, pid } = self;
+        let alike = all.iter().filter(|other| (other.rank, other.gpu) == (rank, gpu)).count();
+        let process = if alike > 1 { format!("-pid{pid}") } else { String::new() };
+        let stem = path.file_stem().unwrap_or_default().to_string_lossy();
+        let extension = path.extension().map_or_else(String::new, |text| format!(".{}", text.to_string_lossy()));
+        path.with_file_name(format!("{stem}-rank{rank}-gpu{gpu}{process}{extension}"))
+    }
 }
 
 /// What scripts are told: the verdict, or that the command failed for its own reasons.
@@ -351,7 +371,19 @@ mod tests {
 
     #[test]
     fn traces_of_several_devices_have_names_of_their_own() {
-        assert_eq!(numbered_path(Path::new("a/step.jsonl"), 1, 0), Path::new("a/step-rank1-gpu0.jsonl"));
-        assert_eq!(numbered_path(Path::new("step"), 0, 3), Path::new("step-rank0-gpu3"));
+        let owner = |rank, gpu, pid| Owner { rank, gpu, pid };
+        let saved = |path: &str, all: &[Owner]| {
+            all.iter().map(|one| one.numbered_path(Path::new(path), all).display().to_string()).collect::<Vec<_>>()
+        };
+        assert_eq!(saved("a/step.jsonl", &[owner(0, 0, 7)]), ["a/step.jsonl"]);
+        assert_eq!(
+            saved("a/step.jsonl", &[owner(0, 0, 7), owner(1, 0, 8)]),
+            ["a/step-rank0-gpu0.jsonl", "a/step-rank1-gpu0.jsonl"]
+        );
+        // Processes that share a model without a launcher.
+        assert_eq!(
+            saved("step", &[owner(0, 0, 7), owner(0, 0, 8), owner(0, 3, 8)]),
+            ["step-rank0-gpu0-pid7", "step-rank0-gpu0-pid8", "step-rank0-gpu3"]
+        );
     }
 }

@@ -1,6 +1,6 @@
 //! Timelines: the text form of a recorded job. The first line is a JSON object about the case; each line after it is
 //! `["p",phase,step]`, `["a",id,bytes,op,"module|node",category]` (and the stream, where it is not the main one),
-//! `["f",id]` or `["e"]` where the cache is emptied.
+//! `["f",id]`, `["e"]` where the cache is emptied, or `["r",n]`: the n events before it once more, a step later.
 
 use std::borrow::Cow;
 use std::collections::HashMap;
@@ -19,7 +19,8 @@ use crate::trace::{Allocation, Event, Origin, Trace};
 /// What the lines mean, for the header of a timeline.
 const FORMAT: &str = "one JSON array per event: ['a', id, bytes, op, fqn, category] or ['f', id]; ['p', phase, step] \
                       when the phase changes; ['e'] when the cache is emptied; allocations \
-                      of a side stream end in its number";
+                      of a side stream end in its number; ['r', n]: the n events before once more, ids higher by \
+                      their number of allocations, steps by one";
 
 /// What is wrong with a timeline, and in which line (from 1).
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -51,7 +52,8 @@ pub struct TimelineReader {
     names: Texts,
     /// The file's numbers of live allocations.
     live: HashMap<u64, u32>,
-    born: u32,
+    /// The file's number of each allocation, by birth.
+    numbers: Vec<u64>,
 }
 
 impl Default for TimelineReader {
@@ -71,7 +73,7 @@ impl TimelineReader {
             recording: Recording::default(),
             names: Texts::default(),
             live: HashMap::new(),
-            born: 0,
+            numbers: Vec::new(),
         }
     }
 
@@ -121,20 +123,20 @@ impl TimelineReader {
             Some("a") => self.read_alloc(line)?,
             Some("f") => {
                 let (_, id): (IgnoredAny, u64) = parse(line)?;
-                let id = self.live.remove(&id).ok_or_else(|| format!("frees {id}, which is not live"))?;
-                RecordedEvent::Free(id)
+                self.free_number(id)?
             }
             Some("e") => RecordedEvent::EmptyCache,
-            Some("p") if self.phases == RECORDED_PHASES => {
-                return Err(format!("more than {RECORDED_PHASES} phases; record fewer steps"));
-            }
             Some("p") => {
-                self.phases += 1;
                 let (_, name, step): (IgnoredAny, String, u32) = parse(line)?;
-                RecordedEvent::Phase(RecordedPhase { step, name: printable(beginning_of(&name)) })
+                self.begin_phase(RecordedPhase { step, name: printable(beginning_of(&name)) })?
             }
+            Some("r") => return self.repeat_events(parse::<(IgnoredAny, usize)>(line)?.1),
             _ => return Err("expected [\"a\", ...], [\"f\", ...] or [\"p\", ...]".to_owned()),
         };
+        self.push_event(event)
+    }
+
+    fn push_event(&mut self, event: RecordedEvent) -> Result<(), String> {
         if self.recording.events.len() == self.most_events {
             return Err(format!("more than {} events; record fewer steps", self.most_events));
         }
@@ -142,18 +144,65 @@ impl TimelineReader {
         Ok(())
     }
 
-    fn read_alloc(&mut self, line: &str) -> Result<RecordedEvent, String> {
-        let Fields(_, id, bytes, op, origin, category, stream) = parse(line)?;
-        if self.live.insert(id, self.born).is_some() {
+    fn begin_phase(&mut self, phase: RecordedPhase) -> Result<RecordedEvent, String> {
+        if self.phases == RECORDED_PHASES {
+            return Err(format!("more than {RECORDED_PHASES} phases; record fewer steps"));
+        }
+        self.phases += 1;
+        Ok(RecordedEvent::Phase(phase))
+    }
+
+    /// An allocation is born; `id`: the file's number of it.
+    fn take_birth(&mut self, id: u64) -> Result<u32, String> {
+        let born = u32::try_from(self.numbers.len()).map_err(|_| "too many allocations")?;
+        if self.live.insert(id, born).is_some() {
             return Err(format!("allocates {id}, which is still live"));
         }
+        self.numbers.push(id);
+        Ok(born)
+    }
+
+    fn free_number(&mut self, id: u64) -> Result<RecordedEvent, String> {
+        let id = self.live.remove(&id).ok_or_else(|| format!("frees {id}, which is not live"))?;
+        Ok(RecordedEvent::Free(id))
+    }
+
+    /// The last events once more, as what a step later did the same.
+    fn repeat_events(&mut self, count: usize) -> Result<(), String> {
+        let end = self.recording.events.len();
+        let begin = end.checked_sub(count).ok_or_else(|| format!("repeats {count} events of {end}"))?;
+        let repeated = &self.recording.events[begin..];
+        let births = repeated.iter().filter(|event| matches!(event, RecordedEvent::Alloc(_))).count() as u64;
+        for at in begin..end {
+            let event = match self.recording.events[at].clone() {
+                RecordedEvent::Alloc(alloc) => RecordedEvent::Alloc(RecordedAlloc {
+                    id: self.take_birth(self.number_after(alloc.id, births)?)?,
+                    ..alloc
+                }),
+                RecordedEvent::Free(id) => self.free_number(self.number_after(id, births)?)?,
+                RecordedEvent::Phase(phase) => {
+                    self.begin_phase(RecordedPhase { step: phase.step.saturating_add(1), ..phase })?
+                }
+                RecordedEvent::EmptyCache => RecordedEvent::EmptyCache,
+            };
+            self.push_event(event)?;
+        }
+        Ok(())
+    }
+
+    /// The file's number of what stands for this allocation so many births later.
+    fn number_after(&self, id: u32, births: u64) -> Result<u64, String> {
+        self.numbers[id as usize].checked_add(births).ok_or_else(|| "repeats a number that is too large".to_owned())
+    }
+
+    fn read_alloc(&mut self, line: &str) -> Result<RecordedEvent, String> {
+        let Fields(_, id, bytes, op, origin, category, stream) = parse(line)?;
+        let born = self.take_birth(id)?;
         let (module, node) = origin.split_once('|').map_or((&*origin, None), |(of, node)| (of, Some(node)));
         let (op, module, category) =
             (self.names.keep_text(&op)?, self.names.keep_text(module)?, self.names.keep_text(&category)?);
         let node = node.map(|node| self.names.keep_text(node)).transpose()?;
-        let alloc = RecordedAlloc { id: self.born, bytes, op, module, node, category, stream };
-        self.born = self.born.checked_add(1).ok_or("too many allocations")?;
-        Ok(RecordedEvent::Alloc(alloc))
+        Ok(RecordedEvent::Alloc(RecordedAlloc { id: born, bytes, op, module, node, category, stream }))
     }
 }
 
@@ -266,6 +315,20 @@ mod tests {
     }
 
     #[test]
+    fn a_step_that_repeats_is_read_as_if_it_were_written() {
+        let step = |number: u32, old: u32| {
+            let (batch, rest) = (2 * number, 2 * number + 1);
+            format!(
+                "[\"p\",\"forward\",{number}]\n[\"a\",{batch},512,\"to\",\"\",\"temporary\"]\n\
+                 [\"a\",{rest},256,\"mm\",\"\",\"temporary\",3]\n[\"f\",{old}]\n[\"e\"]\n[\"f\",{rest}]\n"
+            )
+        };
+        let begun = format!("{{}}\n[\"a\",0,8,\"\",\"\",\"\"]\n{}{}", step(1, 0), step(2, 2));
+        let written = format!("{begun}{}{}", step(3, 4), step(4, 6));
+        assert_eq!(read_timeline(&format!("{begun}[\"r\",6]\n[\"r\",6]\n")), read_timeline(&written));
+    }
+
+    #[test]
     fn names_the_line_that_is_wrong() {
         let cases = [
             ("", 1, "begins with a JSON object"),
@@ -273,6 +336,8 @@ mod tests {
             ("{}\n\n[\"f\",1]", 3, "frees 1, which is not live"),
             ("{}\n[\"x\",1]", 2, "expected"),
             ("{}\n[\"a\",1,2]", 2, "invalid length"),
+            ("{}\n[\"e\"]\n[\"r\",2]", 3, "repeats 2 events of 1"),
+            ("{}\n[\"a\",1,2,\"\",\"\",\"\"]\n[\"f\",1]\n[\"r\",1]", 4, "frees 1, which is not live"),
             ("{}\n[\"a\",1,2,\"\",\"\",\"\"]\n[\"a\",1,2,\"\",\"\",\"\"]", 3, "allocates 1, which is still live"),
         ];
         for (text, line, reason) in cases {
@@ -290,6 +355,11 @@ mod tests {
             (0..).find_map(|count| reader.read_line(line).err().map(|error| (count, error.reason))).unwrap()
         };
         assert_eq!(filled("[\"e\"]", 7), (7, "more than 7 events; record fewer steps".to_owned()));
+        let mut reader = TimelineReader::of_at_most(7);
+        let lines = ["{}", "[\"e\"]", "[\"r\",1]", "[\"r\",2]", "[\"r\",4]"];
+        assert!(
+            lines.iter().try_for_each(|line| reader.read_line(line)).unwrap_err().reason.contains("more than 7 events")
+        );
         assert_eq!(filled("[\"p\",\"forward\",1]", usize::MAX).0, RECORDED_PHASES);
     }
 

@@ -37,7 +37,21 @@ class Case(unittest.TestCase):
         with open(self.writer.close(), encoding="utf-8") as file:
             header, *lines = (json.loads(line) for line in file if line.strip())
         self.assertEqual(header, {"source": "test", "device": 0})
-        return lines
+        return unrolled(lines)
+
+
+def unrolled(lines):
+    """As `tonnage_core::recording` reads them: a repetition as the lines that it repeats."""
+    events = []
+    for kind, *line in lines:
+        repeated = events[-line[0] :] if kind == "r" else []
+        births = sum(event[0] == "a" for event in repeated)
+        for event in repeated:
+            at, growth = (2, 1) if event[0] == "p" else (1, births)
+            events.append([*event[:at], event[at] + growth, *event[at + 1 :]] if len(event) > 1 else event)
+        if kind != "r":
+            events.append([kind, *line])
+    return events
 
 
 class Take(Case):

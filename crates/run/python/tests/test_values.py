@@ -31,6 +31,31 @@ class Followed(unittest.TestCase):
         tensor.add_(1)
         self.assertIsNone(self.known.of(tensor))
 
+    def test_what_comes_to_the_device_by_another_tensors_type_is_known(self):
+        from tonnage_rehearse.values import births
+
+        moved = births._moved(self.torch.Tensor.type_as, "type_as")
+        times = moved(self.torch.tensor([0, 1]), self.torch.zeros(1))
+        self.assertEqual(self.known.of(times).value.tolist(), [0.0, 1.0])
+        self.assertEqual(births._moved(self.torch.Tensor.type, "type")(self.torch.tensor([0])), "torch.LongTensor")
+
+    def test_values_that_took_too_long_end_with_a_word(self):
+        with (
+            mock.patch.object(self.known.Values, "is_spent", False),
+            mock.patch.object(self.follow, "PATIENCE", -1.0),
+            mock.patch.object(self.follow.Spent, "seconds", 0.0),
+        ):
+            with self.follow.Computing():
+                pass
+            self.assertTrue(self.known.Values.is_spent)
+            kept = {}
+            for certainty, size in ((self.known.Certainty.UNKNOWN, 100), (self.known.Certainty.WRITTEN, 100), (self.known.Certainty.WRITTEN, 2)):
+                tensor = self.torch.ones(size)
+                self.known.give(tensor, self.torch.zeros(size), certainty)
+                kept[certainty, size] = self.known.of(tensor) is not None
+            self.assertEqual(list(kept.values()), [True, False, True])
+        self.assertEqual(list(self.told), ["values_off"])
+
     def test_lengths_are_laid_where_the_device_is_read(self):
         from tonnage_rehearse.values import lengths
 
@@ -132,16 +157,16 @@ class Followed(unittest.TestCase):
 
     def test_without_values_only_what_holds_by_a_rule_is_known(self):
         certainty, uniform = self.known.Certainty, self.known.uniform((3,), self.torch.bool, True)
-        written, ruled, later = self.torch.zeros(3), self.torch.zeros(3, dtype=self.torch.bool), self.torch.zeros(3, dtype=self.torch.bool)
-        self.known.give(written, self.torch.ones(3), certainty.WRITTEN)
+        written, ruled, later = self.torch.zeros(99), self.torch.zeros(3, dtype=self.torch.bool), self.torch.zeros(3, dtype=self.torch.bool)
+        self.known.give(written, self.torch.ones(99), certainty.WRITTEN)
         self.known.give(ruled, uniform, certainty.ASSUMED)
-        self.addCleanup(setattr, self.known.Values, "is_on", True)
+        self.addCleanup(setattr, self.known.Values, "is_spent", False)
         self.known.turn_off()
         self.known.give(later, uniform, certainty.ASSUMED)
         self.assertIsNone(self.known.of(written))
         for tensor in (ruled, later):
             self.assertTrue(self.known.of(tensor).value.all())
-        self.known.give(written, self.torch.ones(3), certainty.WRITTEN)
+        self.known.give(written, self.torch.ones(99), certainty.WRITTEN)
         self.assertIsNone(self.known.of(written))
 
     def test_even_shares_and_the_worst(self):

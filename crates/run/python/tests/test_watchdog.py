@@ -1,6 +1,7 @@
 """Which loops wait."""
 
 import linecache
+import sys
 import unittest
 
 from . import needs_torch
@@ -35,3 +36,26 @@ class Loops(unittest.TestCase):
         from tonnage_rehearse.watchdog import is_while
 
         self.assertFalse(is_while(compile("while True: 1", "/venv/site-packages/x.py", "exec"), 1))
+
+
+@needs_torch
+class Left(unittest.TestCase):
+    def test_a_function_that_was_left_and_called_again_has_not_stayed(self):
+        from tonnage_rehearse.watchdog import Stayed
+
+        began = [1.0]
+        stayed = Stayed(lambda: began[0])
+
+        def solve():
+            stayed.look(sys._getframe())
+            return solve.__code__ in stayed.codes
+
+        def own():
+            return sys._getframe().f_back.f_code in stayed.codes
+
+        self.assertTrue(solve())
+        stayed.look(sys._getframe())
+        self.assertFalse(solve())
+        self.assertTrue(own())
+        began[0] = 2.0
+        self.assertTrue(solve())

@@ -20,7 +20,9 @@ class Hooks:
     def __init__(self, phases, roles, trace, stop, named, coverage, shapes):
         self.phases, self.roles, self.trace, self.stop, self.named = phases, roles, trace, stop, named
         self.coverage, self.shapes = coverage, shapes
+        self.handle = None
         self.before_forward = self.after_forward = None
+        """The global hook that sees the next call of a module, while that is an outermost one; what sees its end."""
         self.in_backward = False
         self.latest = self.trained = None
         """The outermost module with parameters that ran last with gradients, while no optimizer has stepped; a parameter of it that
@@ -41,14 +43,17 @@ class Hooks:
 
     def _await_forward(self):
         """The next call of a module is an outermost one."""
-        if self.before_forward is None:
-            self.before_forward = modules.register_module_forward_pre_hook(self._enter)
+        if self.handle is None:
+            self.handle = modules.register_module_forward_pre_hook(self._enter)
+        self.before_forward = self._enter
+        modules._global_forward_pre_hooks[self.handle.id] = self.before_forward
 
     def _ignore_forward(self):
         """No call of a module is outermost for now."""
-        if self.before_forward is not None:
-            self.before_forward.remove()
-            self.before_forward = None
+        self.before_forward = None
+        if self.handle is not None:
+            # Made anew it would cost more than the phase.
+            modules._global_forward_pre_hooks.pop(self.handle.id, None)
 
     def _enter(self, module, _):
         # Parameters under a transform of torch.func stand for others and have no memory.

@@ -3,7 +3,7 @@
 Boundaries come from `hooks`; at each, the counters of every device are read.
 """
 
-import threading
+from threading import get_ident
 
 LABELLED_STEPS = 16
 """Steps whose phases keep their own labels; later ones share the label of the last of these, marked `+`."""
@@ -77,7 +77,7 @@ class Phases:
         """Whether one of PyTorch's has stepped."""
         self.seen_since_second = set()
         self.kinds = set()
-        self.thread = threading.get_ident()
+        self.thread = get_ident()
         self.boundaries = 0
         self.backward_line = None
         """The user's line that runs the backward pass."""
@@ -91,7 +91,7 @@ class Phases:
 
     def begin(self, name):
         """A phase begins; the one before has ended."""
-        if threading.get_ident() != self.thread:
+        if get_ident() != self.thread:
             return
         self.boundaries += 1
         if name == self.current.name and self.current.step == self._step(name):

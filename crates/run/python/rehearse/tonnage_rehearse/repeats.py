@@ -1,5 +1,5 @@
 """Steps that repeat the one before. Two that PyTorch's history tells alike stand for those after them whose phases take as many
-allocations and bytes: these are written by the lines of the second, and what the history says of them is not read."""
+allocations and bytes: these are written as the second once more, in one line, and what the history says of them is not read."""
 
 import operator
 
@@ -20,19 +20,31 @@ def told_of(phase, step, reading, start, device, place):
 
 
 class Block:
-    """The lines of a step, with numbers of allocations counted from its first one and steps from its own."""
+    """The lines of a step, with numbers of allocations counted from its first one and steps from its own: births, frees, and what lies
+    between them. Of lists Python's collector would look at every one, of tuples of numbers and texts at none."""
 
     def __init__(self, lines, first, births):
-        self.lines, self.first, self.births = lines, first, births
+        self.births = births
         step = next((line[1] for line in lines if type(line) is tuple), 0)
-        self.key = [self._relative(line, step) for line in lines]
+        self.lines = [_relative(line, first, step) for line in lines]
 
-    def _relative(self, line, step):
-        if type(line) is list:
-            return (line[0] - self.first, *line[1:])
-        if type(line) is tuple:
-            return (line[0], line[1] - step)
-        return None if line is None else line - self.first
+    @property
+    def events(self):
+        """Births and frees."""
+        return [line for line in self.lines if type(line) is int or _is_birth(line)]
+
+
+def _is_birth(line):
+    """Number, size, origin, category and stream; a phase is its name and step."""
+    return type(line) is tuple and len(line) > 2
+
+
+def _relative(line, first, step):
+    if type(line) is list:
+        return (line[0] - first, *line[1:])
+    if type(line) is tuple:
+        return (line[0], line[1] - step)
+    return None if line is None else line - first
 
 
 UNTOLD = "a step that began like those before it"
@@ -43,13 +55,12 @@ class Lockstep:
     """What a step's allocations were, for one that had no stacks: the same, as long as one goes with the other."""
 
     def __init__(self, block):
-        lines = block.lines if block is not None else []
-        self.lines = iter([line for line in lines if type(line) in (list, int)])
+        self.lines = iter(block.events if block is not None else ())
 
     def next(self, size):
         """Origin and category of the allocation of this size that is next; None for a free (no size), and once the two have parted."""
         line = next(self.lines, None)
-        if type(line) is list and line[1] == size:
+        if _is_birth(line) and line[1] == size:
             return line[2], line[3]
         if type(line) is not int or size is not None:
             self.lines = iter(())
@@ -57,25 +68,19 @@ class Lockstep:
 
 
 class Template:
-    """A block that is written again and again."""
+    """A block that is repeated again and again."""
 
-    def __init__(self, block, text):
-        self.births, self.events = block.births, sum(type(line) in (list, int) for line in block.lines)
-        numbered = [line for line in block.lines if line is not None]
-        self.format = "\n".join(text(line) for line in block.lines) + "\n"
-        self.numbers = [line if type(line) is int else line[1] if type(line) is tuple else line[0] for line in numbered]
-        self.growth = [1 if type(line) is tuple else block.births for line in numbered]
-        born = {line[0] - block.first: line[1] for line in block.lines if type(line) is list}
-        freed = [line - block.first for line in block.lines if type(line) is int]
+    def __init__(self, block):
+        events = block.events
+        self.births, self.events = block.births, len(events)
+        self.line = f'["r",{len(block.lines)}]\n'
+        born = {event[0]: event[1] for event in events if type(event) is tuple}
+        freed = [event for event in events if type(event) is int]
         self.older = [number for number in freed if number not in born]
         """Freed in it and born before it, counted from its first allocation."""
-        self.kept = [(number, size) for number, size in born.items() if number not in set(freed)]
+        gone = set(freed)
+        self.kept = [(number, size) for number, size in born.items() if number not in gone]
         """Born in it and alive at its end."""
-
-    def again(self):
-        """Its text once more."""
-        self.numbers = list(map(operator.add, self.numbers, self.growth))
-        return self.format % tuple(self.numbers)
 
 
 class Adrift:

@@ -56,8 +56,8 @@ class Writer:
 
     def _note_block(self, block):
         """The template is there once two steps were alike."""
-        is_alike = block is not None and self.block is not None and block.key == self.block.key
-        self.template = Template(block, _format) if is_alike else None
+        is_alike = block is not None and self.block is not None and block.lines == self.block.lines
+        self.template = Template(block) if is_alike else None
         self.adrift.where = {line[0]: address for address, line in self.live.items()} if is_alike else {}
         self.block = block
 
@@ -65,7 +65,7 @@ class Writer:
         """Writes the last step once more; how many entries it had."""
         if self.file is None:
             return 0
-        self.file.write(self.template.again())
+        self.file.write(self.template.line)
         self.adrift.follow(self.template, self.number, self.live)
         self.number += self.template.births
         self.place += self.template.events
@@ -144,19 +144,6 @@ def _text(line):
         tail = f",{stream}" if stream else ""
         return f'["a",{number},{size},{_quoted(origin)},"{category}"{tail}]'
     return '["e"]' if line is None else f'["p",{json.dumps(line[0])},{line[1]}]'
-
-
-def _format(line):
-    """The same, with %d for the number that grows from step to step."""
-    if type(line) is int:
-        return '["f",%d]'
-    if type(line) is list:
-        head, tail = '["a",%d,', _text(line).split(",", 2)[2]
-    elif line is None:
-        return '["e"]'
-    else:
-        head, tail = f'["p",{json.dumps(line[0])},'.replace("%", "%%") + "%d", "]"
-    return head + tail.replace("%", "%%")
 
 
 @functools.lru_cache(maxsize=4096)

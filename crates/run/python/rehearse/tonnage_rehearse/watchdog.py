@@ -2,7 +2,8 @@
 
 A loop waits when one line reads device values again and again, for as long as the patience lasts, while no phase begins
 and no peak grows. It waits too when models do run in it (a text that goes on until its end is drawn), if the line stands
-in a `while` loop of the user's own and no optimizer has stepped meanwhile: an evaluation is a `for` loop over data.
+in a `while` loop of the user's own that was never left and no optimizer has stepped meanwhile: an evaluation is a `for` loop over data,
+and a solver's loop inside of it ends for every batch.
 """
 
 import ast
@@ -63,12 +64,14 @@ class Watchdog:
         wanted, owner = self.wanted, os.getpid()
         anything = _Since(self._state, self.reads)
         steps = _Since(lambda: self.phases.steps_done, self.reads)
+        stayed = Stayed(lambda: steps.at)
         while os.getpid() == owner:
             time.sleep(0.5)
             if wanted.seconds and time.time() - _loaded > wanted.seconds:
                 self.stop.end("seconds", f"stopped after {wanted.seconds:g} seconds, as asked", place=_line_of(main))
             self._judge(main, anything, lambda code, line: True, "nothing else has happened")
-            self._judge(main, steps, is_while, "no optimizer has stepped")
+            stayed.look(sys._current_frames().get(main))
+            self._judge(main, steps, lambda code, line: code in stayed.codes and is_while(code, line), "no optimizer has stepped")
 
     def _judge(self, main, since, judged, meanwhile):
         seconds = since.seconds()
@@ -99,6 +102,22 @@ class Watchdog:
                     busiest, count = (code, line), read
             frame = frame.f_back
         return busiest, count
+
+
+class Stayed:
+    """The functions that were on the stack whenever somebody looked, since the time that is asked for."""
+
+    def __init__(self, since):
+        self.since, self.at, self.codes = since, None, set()
+
+    def look(self, frame):
+        """The innermost frame of the stack as it is now."""
+        codes = set()
+        while frame is not None:
+            codes.add(frame.f_code)
+            frame = frame.f_back
+        self.codes = codes & self.codes if self.at == self.since() else codes
+        self.at = self.since()
 
 
 class _Since:

@@ -18,7 +18,8 @@ FILLS = {
 """Functions that make a tensor, and the element it is filled with: `fill` is their argument after the sizes, None what the memory holds."""
 LISTED = ("arange", "linspace", "eye", "tensor", "as_tensor", "asarray", "new_tensor", "tril_indices", "triu_indices")
 """Functions that make small tensors, whose values are those that they make in the host's memory."""
-MOVES = ("to", "cuda", "type", "copy_", "fill_", "zero_")
+MOVES = ("to", "cuda", "type", "type_as")
+"""Functions that copy a tensor to a device, or to another type of elements; `type()` alone tells the type's name."""
 
 
 def install(torch):
@@ -28,7 +29,7 @@ def install(torch):
         replace(torch, (torch, tensor), name, _filled)
     for name in LISTED:
         replace(torch, (torch, tensor), name, _listed)
-    for name in ("to", "cuda"):
+    for name in MOVES:
         replace(torch, (tensor,), name, _moved)
     replace(torch, (tensor,), "copy_", _copied)
     replace(torch, (tensor,), "fill_", _overwritten)
@@ -38,7 +39,7 @@ def install(torch):
 def written(tensor, source):
     """The host's tensor was copied to the device's."""
     most = FEW if source.is_floating_point() or source.is_complex() else TABLE
-    if source.numel() <= most:
+    if source.numel() <= (known.LITTLE if known.Values.is_spent else most):
         with Computing():
             known.give(tensor, source.detach().clone(), Certainty.WRITTEN)
 
@@ -112,7 +113,7 @@ def _on_host(args):
 def _moved(original, name):
     def moved(self, *args, **kwargs):
         out = original(self, *args, **kwargs)
-        if _compiling() or Spent.depth or out is self:
+        if _compiling() or Spent.depth or out is self or type(out) is str:
             return out
         if known.is_plain(out):
             if not self.is_cuda:

@@ -3,14 +3,19 @@
 import functools
 import time
 
+from .. import caveats
 from . import known
 from .known import Certainty
 from .names import COMPARED, ELEMENTWISE, FOLLOWED, FUNCTIONAL, IN_PLACE, REDUCED
 
 PATIENCE = 60.0
-"""Seconds that values may take in all; what is not known then reads as zero."""
+"""Seconds of processor time that values may take in all, which no other program shortens; none are kept after that."""
 SMALL = 1 << 16
 """Uniform values of more elements are computed from one of them."""
+
+
+_by_id = known.Values.by_id
+"""What is known, under a name that hundreds of functions can share."""
 
 
 class Unknowable(Exception):
@@ -32,18 +37,36 @@ class Computing:
         self.grad = known._torch().no_grad()
         self.grad.__enter__()
         Spent.depth += 1
-        self.began = time.perf_counter()
+        self.began = time.thread_time()
 
     def __exit__(self, *_):
-        Spent.seconds += time.perf_counter() - self.began
+        Spent.seconds += time.thread_time() - self.began
         Spent.depth -= 1
         self.grad.__exit__(None, None, None)
-        if Spent.seconds > PATIENCE:
+        if Spent.seconds > PATIENCE and not known.Values.is_spent:
             known.turn_off()
+            caveats.tell_of_value(
+                "values_off", f"following values took {PATIENCE:.0f} s; few were known from here on: sizes, branches and places may be those of others"
+            )
+
+
+class Recorded:
+    """How PyTorch tells that it records what is called. Most calls of a script ask: `torch.compiler.is_compiling` calls two more
+    functions for the same."""
+
+    of_dynamo, of_jit = bool, type(None)
+    flags = {"_is_compiling_flag": False}  # noqa: RUF012
+
+
+def _compiling():
+    """Where the script's calls are recorded: our own would be too, and `torch.jit.trace` makes tensors of sizes."""
+    return Recorded.of_dynamo() or Recorded.flags["_is_compiling_flag"] or Recorded.of_jit() is not None
 
 
 def install(torch):
     """Wraps the functions under both of their names."""
+    Recorded.of_dynamo, Recorded.of_jit = torch.compiler.is_dynamo_compiling, torch._C._get_tracing_state
+    Recorded.flags = vars(torch.compiler)
     tensor = torch.Tensor
     for name in FOLLOWED | REDUCED:
         replace(torch, (torch, tensor), name, _following)
@@ -83,14 +106,12 @@ def any_known(values):
 
 
 def _following(original, name):
-    # Called for most of what a script computes: torch.compile must see the first question, nothing else is asked in vain.
-    compiling, by_id = known._torch().compiler.is_compiling, known.Values.by_id
-
     def followed(*args, **kwargs):
-        if compiling() or not by_id or Spent.depth:
+        # Called for most of what a script computes: torch.compile must see the first question, nothing else is asked in vain.
+        if Recorded.of_dynamo() or not _by_id or Spent.depth:
             return original(*args, **kwargs)
         for value in args:
-            if id(value) in by_id or (type(value) in (list, tuple) and any(id(one) in by_id for one in value)):
+            if id(value) in _by_id or (type(value) in (list, tuple) and any(id(one) in _by_id for one in value)):
                 break
         else:
             return original(*args, **kwargs)
@@ -260,7 +281,3 @@ def _in_family(out, value, certainty, args):
     return value, certainty, None
 
 
-def _compiling():
-    """Where the script's calls are recorded: our own would be too, and `torch.jit.trace` makes tensors of sizes."""
-    torch = known._torch()
-    return torch.compiler.is_compiling() or torch._C._get_tracing_state() is not None

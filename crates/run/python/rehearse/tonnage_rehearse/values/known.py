@@ -22,11 +22,18 @@ class Certainty(enum.IntEnum):
     """Made up: a real GPU would compute another."""
 
 
+LITTLE = 64
+"""Elements of values that are kept when they have taken their time: limits, sizes, times of a solver."""
+
+
 class Values:
     """The values of this process."""
 
     is_on = True
     """Whether the host's values are kept. Without, only what holds by a rule is: sizes and truth values are answered all the same."""
+    is_spent = False
+    """Whether they took as long as they may: of what the host writes and of choices only small ones are kept. What is not known stays zero
+    everywhere, so that the script's own checks go as before."""
     in_model = False
     """While an outermost module runs."""
     by_id = {}  # noqa: RUF012
@@ -79,6 +86,8 @@ def give(tensor, value, certainty, family=None):
     """From now on this is the tensor's value."""
     if not (Values.is_on or certainty is Certainty.ASSUMED) or not is_plain(tensor) or value.shape != tensor.shape or value.device.type != "cpu":
         return
+    if Values.is_spent and not _is_lasting(value, certainty):
+        return
     torch = _torch()
     if torch._C._functorch.peek_interpreter_stack() is not None:
         return
@@ -93,10 +102,15 @@ def give(tensor, value, certainty, family=None):
 
 
 def turn_off():
-    """From now on only what holds by a rule is known."""
-    Values.is_on = False
-    for key in [key for key, one in Values.by_id.items() if one.certainty is not Certainty.ASSUMED]:
+    """From now on only what holds by a rule and what is small is known."""
+    Values.is_spent = True
+    for key in [key for key, one in Values.by_id.items() if not _is_lasting(one.value, one.certainty)]:
         Values.by_id.pop(key, None)
+
+
+def _is_lasting(value, certainty):
+    """What costs next to nothing to go on with."""
+    return certainty in (Certainty.ASSUMED, Certainty.UNKNOWN) or value.numel() <= LITTLE
 
 
 def forget(tensor):

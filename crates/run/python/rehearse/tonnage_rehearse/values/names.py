@@ -7,7 +7,7 @@ sqrt exp log log2 floor ceil round trunc reciprocal clamp clip clamp_min clamp_m
 bitwise_and bitwise_or bitwise_xor bitwise_not bitwise_left_shift bitwise_right_shift where masked_fill nan_to_num
 __add__ __radd__ __sub__ __rsub__ __mul__ __rmul__ __truediv__ __rtruediv__ __floordiv__ __rfloordiv__ __mod__ __rmod__ __pow__
 __rpow__ __neg__ __abs__ __and__ __rand__ __or__ __ror__ __xor__ __rxor__ __invert__ __lshift__ __rshift__
-long int short half float double bool byte type type_as
+long int short half float double bool byte
 """
 _SHAPES = """
 view reshape flatten unflatten ravel permute transpose swapaxes swapdims movedim moveaxis t squeeze unsqueeze expand expand_as
