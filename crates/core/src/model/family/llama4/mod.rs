@@ -268,8 +268,8 @@ fn apply_rotary_emb(xq: &Tensor, xk: &Tensor, freqs_cis: &Tensor) -> (Tensor, Te
 }
 
 enum Feed {
-    Sparse(Llama4TextMoe),
-    Dense(DecoderMlp),
+    Sparse(Box<Llama4TextMoe>),
+    Dense(Box<DecoderMlp>),
 }
 
 struct Llama4TextDecoderLayer {
@@ -287,10 +287,10 @@ impl Llama4TextDecoderLayer {
         let self_attn = Llama4TextAttention::new(&at.at("self_attn"), layer, config, options);
         let inner = &at.at("feed_forward");
         let feed_forward = if config.is_sparse.get(layer) == Some(&true) {
-            Feed::Sparse(Llama4TextMoe::new(inner, decoder, config.experts))
+            Feed::Sparse(Box::new(Llama4TextMoe::new(inner, decoder, config.experts)))
         } else {
             let dense = DecoderConfig { intermediate_size: config.dense, ..decoder.clone() };
-            Feed::Dense(DecoderMlp::new(inner, &dense))
+            Feed::Dense(Box::new(DecoderMlp::new(inner, &dense)))
         };
         let norm = |name| Llama4TextRmsNorm::new(&at.at(name), decoder.hidden_size, decoder.norm_eps);
         Self {
