@@ -286,6 +286,9 @@ fn with_known_optimizer(source: JobSource, takes_shards: bool) -> JobSource {
 /// How names of weights end that somebody quantized to 4 bits.
 const QUANTIZED_ENDS: [&str; 5] = ["-gptq", "-awq", "-nvfp4", "-bnb-4bit", "-bnb-nf4-bf16"];
 
+/// What stands before that where stacks of experts were taken apart into linear layers, which bitsandbytes packs.
+const LINEARIZED: &str = "-linearized";
+
 /// A published model whose weights somebody else has quantized is taken for that model in 4 bits; what to say of it.
 fn name_quantized(sets: &mut Vec<Override>, base: &JobSource) -> Vec<LeftOpen> {
     let Some(given) = sets.iter_mut().find(|given| given.key == keys::MODEL) else { return Vec::new() };
@@ -293,7 +296,9 @@ fn name_quantized(sets: &mut Vec<Override>, base: &JobSource) -> Vec<LeftOpen> {
     let is_here = base.configs.iter().any(|(name, config)| *name == given.value && config.text.is_ok());
     let end = QUANTIZED_ENDS.iter().find(|end| lower.ends_with(*end)).filter(|_| !is_here);
     let short = lower.rsplit('/').next().unwrap_or_default();
-    let Some(preset) = end.and_then(|end| Preset::find(short.strip_suffix(end)?)) else { return Vec::new() };
+    let Some(short) = end.and_then(|end| short.strip_suffix(end)) else { return Vec::new() };
+    let whole = short.strip_suffix(LINEARIZED);
+    let Some(preset) = Preset::find(whole.unwrap_or(short)) else { return Vec::new() };
     let text = format!(
         "`{}` is by its name {} in 4 bits: it is simulated in bitsandbytes' nf4, and how these weights are kept and unpacked was not \
          measured",
@@ -306,7 +311,8 @@ fn name_quantized(sets: &mut Vec<Override>, base: &JobSource) -> Vec<LeftOpen> {
         sets.push(Override::new(keys::QUANTIZATION, "nf4", origin.clone()));
     }
     let has_experts = ["num_experts\"", "num_local_experts\""].iter().any(|key| preset.config.contains(key));
-    if has_experts && !lower.contains("-bnb-") && !sets.iter().any(|given| given.key == keys::QUANTIZE_MOE_EXPERTS) {
+    let are_packed = whole.is_some() || !lower.contains("-bnb-");
+    if has_experts && are_packed && !sets.iter().any(|given| given.key == keys::QUANTIZE_MOE_EXPERTS) {
         sets.push(Override::new(keys::QUANTIZE_MOE_EXPERTS, "true", origin));
     }
     vec![

@@ -26,7 +26,7 @@ fn what_the_trainers_refuse_is_refused_with_the_key_and_the_way_out() {
         (LLAMA, "task = \"kto\"\nmicro_batch_size = 1\n", "kto.loss"),
         (LLAMA, "task = \"kto\"\nkto.desirable_rows = 5\n", "kto.desirable_rows"),
         (LLAMA, "task = \"kto\"\nworld_size = 2\nparallel = \"ddp\"\n", "world_size"),
-        (LLAMA, "task = \"orpo\"\nquantization = \"nf4\"\nlora.r = 4\n", "quantization"),
+        (LLAMA, "task = \"orpo\"\nquantization = \"int8\"\nlora.r = 4\n", "quantization"),
         (MIXTRAL, "task = \"cpo\"\n", "output_router_logits"),
         (LLAMA, "task = \"rloo\"\nnum_generations = 1\n", "num_generations"),
         (LLAMA, "task = \"rloo\"\ngrpo.log_probs = \"full_logits\"\n", "grpo.log_probs"),

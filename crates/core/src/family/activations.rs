@@ -28,7 +28,7 @@ pub(crate) fn bound_activations(job: &JobSpec) -> Result<(), BuildError> {
     let activation = |key, width: u128| (key, tokens.saturating_mul(width), MAX_ELEMENTS);
     let mut tensors: Vec<_> = WIDTHS.iter().filter_map(|key| Some(activation(*key, size(key)?.into()))).collect();
     let pixels = job.model.image().ok().flatten().map_or(0, |image| image.numbers());
-    tensors.push(("image_size", u128::from(job.micro_batch_size) * u128::from(pixels), MAX_ELEMENTS));
+    tensors.push((keys::IMAGE_SIZE, u128::from(job.micro_batch_size) * u128::from(pixels), MAX_ELEMENTS));
     tensors.push(activation("head_dim", u128::from(heads) * u128::from(size("head_dim").unwrap_or(1))));
     let own_scores = generic_allowance(&job.model.model_type).is_some_and(|allowance| allowance.ignores_attention);
     let held = own_scores || matches!(job.attention, Attention::Eager | Attention::Math);

@@ -1,5 +1,6 @@
 //! What to train, on what: the job as plain values, before anything is simulated.
 
+mod aliases;
 mod allocator;
 mod architecture;
 mod builder;

@@ -142,12 +142,14 @@ impl Trace {
             let growing = self.growing.get(one.1);
             growing.is_some_and(|growing| next.0.saturating_sub(growing.until) <= APART * growing.stretch)
         };
-        let last_tokens = if self.leaps_over_segments(stride.times) { LAST_OF_UNBOUNDED } else { LAST_TOKENS };
+        let is_unbounded = self.leaps_over_segments(stride.times);
         let generations: Vec<Vec<usize>> =
             begun.chunk_by(continues).map(|generation| generation.iter().map(|(_, at)| *at).collect()).collect();
         for generation in generations {
             let times = |at: &usize| self.growing.get(*at).map_or(0, |growing| growing.times);
             let mut after: u64 = generation.iter().map(times).sum();
+            let is_left_out = after > FIRST_TOKENS + LAST_TOKENS;
+            let last_tokens = if is_unbounded && is_left_out { LAST_OF_UNBOUNDED } else { LAST_TOKENS };
             let mut before = 0;
             for at in generation {
                 let Some(growing) = self.growing.get_mut(at) else { continue };

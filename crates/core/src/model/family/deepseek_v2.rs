@@ -41,8 +41,13 @@ fn read_config(fields: &Fields, is_grouped: bool, dtype: DType) -> Result<Config
     let (mut decoder, latents) = read_latent(fields, &DEFAULTS, &LATENTS)?;
     decoder.tables = RotaryTables::Complex;
     check_divides("num_attention_heads", decoder.num_attention_heads, "hidden_size", decoder.hidden_size)?;
-    // The class has no `num_experts_per_tok` by default, and cannot run without.
     let per_token = fields.size("num_experts_per_tok", 0)?;
+    if per_token == 0 {
+        return Err(FieldError::new(
+            "num_experts_per_tok",
+            "is missing: the class has no default, and cannot run without",
+        ));
+    }
     let scores = GroupScores { n_group: 1, topk_group: 1, norm_topk_prob: false, routed_scaling_factor: 1.0 };
     let best_of_group = u64::from(is_grouped);
     let defaults = MoeDefaults { inner: 1407, experts: 64, per_token, shared: 2, scores, best_of_group };
