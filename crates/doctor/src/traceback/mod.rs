@@ -39,6 +39,8 @@ pub(crate) struct Ended {
     pub(crate) phase: Option<Phase>,
     /// Whether its head said that it is a warning or was logged on the way.
     pub(crate) is_warned: bool,
+    /// Whether it was the text of a logger's record: who writes it there has caught it.
+    pub(crate) is_record: bool,
     /// What the innermost frame's file says.
     pub(crate) files: Files,
     /// Blanks before its head.
@@ -62,6 +64,7 @@ impl Ended {
             place: None,
             phase: None,
             is_warned: false,
+            is_record: false,
             files: Files::default(),
             indent: 0,
             is_of_exit: false,
