@@ -146,8 +146,10 @@ impl Finding {
     /// How much it explains, stated as it is.
     pub fn strength(&self) -> Strength {
         let strength = self.cause.strength();
+        // Who warns of an interrupt was interrupted.
+        let is_ended = self.cause.class() == Class::Interrupted;
         match self.tone {
-            Tone::Warned if has_phrase(&self.text, "Warning: ") => Strength::Warning,
+            Tone::Warned if has_phrase(&self.text, "Warning: ") && !is_ended => Strength::Warning,
             Tone::Warned => strength.min(Strength::Ending),
             _ => strength,
         }
