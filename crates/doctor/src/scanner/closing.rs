@@ -2,7 +2,7 @@
 
 use tonnage_core::failure::{Class, Strength};
 
-use super::onward::{goes_on, is_habit, is_long_past, is_passed_over, trained_up_to};
+use super::onward::{goes_on, is_gone_on_from, is_habit, is_long_past, is_passed_over, trained_up_to};
 use super::{Scanner, prose, reports};
 use crate::built;
 use crate::cause::{FailureCause, Worker};
@@ -17,6 +17,7 @@ use crate::last_words;
 use crate::line::Line;
 use crate::progress::{Progress, is_success, is_tests_end};
 use crate::quote::{self, Wrapped};
+use crate::signature::SIGNATURES;
 use crate::text::{has_phrase, integer_after};
 use crate::traceback::{CutOff, Ended, HEAD, cut_text, is_frame};
 use crate::waiting::LONGEST_EVIDENCE;
@@ -150,6 +151,9 @@ impl Scanner {
                 return true;
             }
             let Some((name, message)) = exception_of(&line.text, at == 0) else { continue };
+            if name == "CommandNotFoundError" && is_gone_on_from(closing, at) {
+                continue;
+            }
             if is_passed_over(closing, at) || is_long_past(closing, at) {
                 return false;
             }
@@ -209,7 +213,8 @@ impl Scanner {
             let bare = line.text.strip_prefix('"').and_then(|text| text.strip_suffix('"'));
             let text = bare.unwrap_or(&line.text);
             let is_quoted = quote::by_itself(&Line { text: text.to_owned(), ..line.clone() }) || code::is_code(text);
-            if Tone::of_line(text) == Tone::Warned || is_quoted || error_words::is_noise(text) {
+            if Tone::of_line(text) == Tone::Warned || is_quoted || error_words::is_noise(text) || self.is_counted(line)
+            {
                 continue;
             }
             if let Some(cause) = last_words::spoken_cause(text, at) {
@@ -238,6 +243,12 @@ impl Scanner {
             }
         }
         self.keep_last_error(&errors);
+    }
+
+    /// Whether the line is one of many alike that a signature reads, of which only the first and the last are kept.
+    fn is_counted(&self, line: &Line) -> bool {
+        let read = self.signatures(line, self.needles.signatures(line.text.as_bytes()));
+        read.is_some_and(|(at, _)| SIGNATURES.get(at).is_some_and(|it| self.kept.is_full(it.name, line.rank)))
     }
 
     /// Of errors, the last first, one that says what went wrong; else that something failed.
