@@ -104,6 +104,8 @@ pub struct Scan {
     pub last_error: Option<LastError>,
     /// Whether it ends within a stack that native code dumped.
     pub ends_in_dump: bool,
+    /// The last line that is not what stands behind any program's end, such as wandb's farewell.
+    pub last_said: u64,
     /// The last time that its closing lines state.
     pub last_stamp: Option<Stamp>,
     /// On what and with what it ran.

@@ -48,6 +48,7 @@ impl Scanner {
         });
         self.last_error = error
             .map(|(line, number)| LastError { line: *number, text: cut_text(&line.text, LONGEST_EVIDENCE).to_owned() });
+        self.last_said = closing.first().map_or(0, |(_, number)| *number);
         let frames = closing.iter().filter(|(line, _)| last_words::is_native_frame(&line.text)).count();
         self.ends_in_dump = frames > CLOSING / 2;
         let is_document = is_document(&self.head);
@@ -192,14 +193,8 @@ impl Scanner {
         }
         let found: Vec<u64> = self.kept.findings().iter().map(|finding| finding.line).collect();
         let known = known.max(trained_up_to(closing));
-        // What is indented is of a traceback, a commit or a help text.
-        let is_frame = |line: &Line| {
-            (line.indent > 1 && !error_words::is_status(&line.text))
-                || has_phrase(&line.text, HEAD)
-                || is_frame(&line.text)
-                || last_words::is_native_frame(&line.text)
-        };
-        let unread = closing.iter().filter(|(line, number)| !found.contains(number) && !is_frame(line));
+        let is_read = |line: &Line, number: u64| found.contains(&number) || self.is_counted(line);
+        let unread = closing.iter().filter(|(line, number)| !is_read(line, *number) && !is_below(line));
         let mut errors: Vec<(&Line, u64)> = Vec::new();
         // Lines of something else, and those of them that are not of a program that ends.
         let (mut others, mut ordinary) = (0, 0);
@@ -213,8 +208,7 @@ impl Scanner {
             let bare = line.text.strip_prefix('"').and_then(|text| text.strip_suffix('"'));
             let text = bare.unwrap_or(&line.text);
             let is_quoted = quote::by_itself(&Line { text: text.to_owned(), ..line.clone() }) || code::is_code(text);
-            if Tone::of_line(text) == Tone::Warned || is_quoted || error_words::is_noise(text) || self.is_counted(line)
-            {
+            if Tone::of_line(text) == Tone::Warned || is_quoted || error_words::is_noise(text) {
                 continue;
             }
             if let Some(cause) = last_words::spoken_cause(text, at) {
@@ -284,6 +278,14 @@ impl Scanner {
         draft.around = lines_around(&history, number, &line.text);
         self.keep_finding(draft.into_finding(cause, LAST_WORDS));
     }
+}
+
+/// Whether a line is of a traceback, a stack, a commit or a help text: those are indented.
+fn is_below(line: &Line) -> bool {
+    (line.indent > 1 && !error_words::is_status(&line.text))
+        || has_phrase(&line.text, HEAD)
+        || is_frame(&line.text)
+        || last_words::is_native_frame(&line.text)
 }
 
 /// The last line that calls itself an error, of itself and not of another.
