@@ -173,7 +173,7 @@ impl Tracebacks {
         }
         match open.read(line, number) {
             Step::On => {}
-            Step::Ended(ended) if line.text.ends_with(':') => {
+            Step::Ended(ended) if says_more_below(&line.text) => {
                 open.ending = Some(ended);
                 open.lines = 0;
             }
@@ -203,6 +203,11 @@ impl Tracebacks {
         }
         ended
     }
+}
+
+/// Whether an exception's line names only where it was raised: what it says stands in the next, as Keras has it of layers.
+fn says_more_below(text: &str) -> bool {
+    text.ends_with(':') || has_phrase(text, "Error: Exception encountered when calling ")
 }
 
 /// At most `length` bytes of the text, whole characters.
