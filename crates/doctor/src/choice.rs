@@ -6,13 +6,16 @@ use crate::cause::FailureCause;
 use crate::diagnosis::Located;
 use crate::error_words::is_error;
 use crate::exception::Raiser;
-use crate::finding::Tone;
+use crate::finding::{Finding, Tone};
 use crate::last_words::is_trailer;
-use crate::text::has_phrase;
+use crate::text::{has_phrase, integer_after, text_before};
 use tonnage_core::failure::{Class, Strength};
 
 /// Findings further apart than this many lines are two events: whoever wrote so much in between was alive.
 pub(crate) const SAME_EVENT: u64 = 1000;
+
+/// Who says the same so often goes on after it.
+const HABIT: u64 = 8;
 
 /// A shorter message is no account of an error.
 const SAYS_WHAT: usize = 20;
@@ -64,10 +67,30 @@ fn who_sent_it<'a>(root: &Located<'a>, causes: &[Located<'a>]) -> Option<Located
         let is_before = found.finding.line < root.finding.line && !is_step(found);
         root.class() == Class::Terminated
             || is_of_a_signal(root)
+            || is_of_another_script(root, found)
             || (is_before && goes_down(root))
-            || (!is_of_several(causes) && is_cancelled_alive(root, found))
+            || (!is_of_several(causes) && (is_cancelled_alive(root, found) || is_lived_with(root, found)))
     };
     causes.iter().filter(near).filter(is_scheduler).find(sent).copied()
+}
+
+/// Whether the script of one SLURM job, as the shell names it, lacks a command, and another job was cancelled: the log
+/// is of several.
+fn is_of_another_script(root: &Located<'_>, found: &Located<'_>) -> bool {
+    let script = text_before(&root.finding.text, "/slurm_script: line ").and_then(|path| path.rsplit_once("/job"));
+    let cancelled = integer_after(&found.finding.text, ": *** JOB ");
+    let other = script.and_then(|(_, job)| job.parse::<u64>().ok()).zip(cancelled);
+    root.class() == Class::Usage && other.is_some_and(|(own, cancelled)| own != cancelled)
+}
+
+/// Whether commands of a script said so again and again, as `sleep: write error: Disk quota exceeded`, before somebody
+/// cancelled the job.
+fn is_lived_with(root: &Located<'_>, found: &Located<'_>) -> bool {
+    let own = root.finding;
+    let alike = |it: &&Finding| it.signature == own.signature && it.cause == own.cause;
+    let told: u64 = root.source.scan.findings.iter().filter(alike).map(|it| it.count).sum();
+    let is_write = has_phrase(&own.text, ": write error: ") && matches!(own.tone, Tone::Said);
+    is_write && told >= HABIT && found.finding.line > own.line && has_phrase(&found.finding.text, ": *** JOB ")
 }
 
 /// Whether the only process of a job wrote on after what it raised, or dumped its stacks as it was ended, and somebody

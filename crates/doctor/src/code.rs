@@ -1,5 +1,6 @@
-//! Lines that state no failure: of programs, what they would say if they ran; rows of figures.
+//! Lines that state no failure: of programs, what they would say if they ran; rows of figures; answers of a debugger.
 
+use crate::exception::exception_stated;
 use crate::text::has_phrase;
 
 /// How a line begins that prints, logs or raises what stands in its quotation marks.
@@ -41,6 +42,13 @@ pub(crate) fn is_code(text: &str) -> bool {
         begins && text.ends_with([':', '{']) && (quotes || has_phrase(text, " as "))
     };
     opens() || (quotes && of_shell()) || of_block()
+}
+
+/// What Python's debugger answers to what somebody types: `*** NameError: name 'xit' is not defined`.
+pub(crate) fn is_of_debugger(text: &str) -> bool {
+    let answer = text.strip_prefix("*** ").and_then(|said| exception_stated(said, true));
+    let is_prompt = ["(Pdb) ", "ipdb> "].iter().any(|prompt| text.starts_with(prompt));
+    is_prompt || answer.is_some_and(|(name, message)| name != "Error" && !message.is_empty())
 }
 
 /// Whether what follows `Error:` is a number beside others that have names: `1.31e-01, time: 51.2`.

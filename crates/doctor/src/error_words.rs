@@ -1,6 +1,7 @@
 //! Lines that call themselves errors: which they are, and which of them say nothing.
 
 use crate::built;
+use crate::code;
 use crate::text::{has_phrase, places_of, text_after, text_before};
 
 /// A longer line is no shell's, scheduler's or loader's.
@@ -44,6 +45,10 @@ pub(crate) fn is_noise(text: &str) -> bool {
         // Spark's, as it goes down.
         "IOException: Failed to delete: ",
         "Exception while deleting Spark temp dir",
+        // A placeholder that somebody left at the end of a script.
+        ": ...: command not found",
+        // slurmstepd's, of a folder that the node does not have.
+        ": going to /tmp instead",
     ];
     // Tasks that SLURM ends after another one.
     let is_torn_down = text.starts_with("srun: ") && text.ends_with(": Terminated");
@@ -51,6 +56,7 @@ pub(crate) fn is_noise(text: &str) -> bool {
     let is_of_a_window = has_phrase(text, ":ERROR:") && has_phrase(text, ".cc(") && text.starts_with('[');
     text.ends_with(" FAILED")
         || is_torn_down
+        || code::is_of_debugger(text)
         || is_of_a_window
         || is_of_cleaning(text)
         || NOISE.iter().any(|words| has_phrase(text, words))
@@ -265,7 +271,9 @@ fn is_value(said: &str) -> bool {
     let word = said.split([' ', ',', ';']).next().unwrap_or_default();
     let is_switch =
         ["true", "false", "none", "null", "nan", "off", "on"].iter().any(|it| word.eq_ignore_ascii_case(it));
-    said.is_empty() || is_switch || said.starts_with(|c: char| c.is_ascii_digit() || "-+.[(".contains(c))
+    // A dictionary that somebody prints; what servers answer says that it is an error.
+    let is_object = said.starts_with('{') && !["rror", "essage", "etail"].iter().any(|key| has_phrase(said, key));
+    said.is_empty() || is_switch || is_object || said.starts_with(|c: char| c.is_ascii_digit() || "-+.[(".contains(c))
 }
 
 /// A variable of the environment, as `env` and `export -p` print it: `NCCL_ASYNC_ERROR_HANDLING=1`.

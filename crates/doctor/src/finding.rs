@@ -104,6 +104,8 @@ pub struct Scan {
     pub last_error: Option<LastError>,
     /// Whether it ends within a stack that native code dumped.
     pub ends_in_dump: bool,
+    /// The last line that is not what stands behind any program's end, such as wandb's farewell.
+    pub last_said: u64,
     /// The last time that its closing lines state.
     pub last_stamp: Option<Stamp>,
     /// On what and with what it ran.
@@ -146,8 +148,10 @@ impl Finding {
     /// How much it explains, stated as it is.
     pub fn strength(&self) -> Strength {
         let strength = self.cause.strength();
+        // Who warns of an interrupt was interrupted.
+        let is_ended = self.cause.class() == Class::Interrupted;
         match self.tone {
-            Tone::Warned if has_phrase(&self.text, "Warning: ") => Strength::Warning,
+            Tone::Warned if has_phrase(&self.text, "Warning: ") && !is_ended => Strength::Warning,
             Tone::Warned => strength.min(Strength::Ending),
             _ => strength,
         }

@@ -77,6 +77,8 @@ pub(crate) const ROWS: &[Row] = &[
     row(Class::Interrupted, "", "eyboard Interrupt", ""),
     row(Class::Interrupted, "KeyboardInterrupt ", "", ""),
     row(Class::Interrupted, "", "aught KeyboardInterrupt", ""),
+    row(Class::Interrupted, "", "Detected KeyboardInterrupt, attempting graceful shutdown", ""),
+    row(Class::Interrupted, "--KeyboardInterrupt--", "", "--KeyboardInterrupt--"),
     row(Class::Interrupted, "", "nterrupted by user", ""),
     row(Class::Interrupted, "", "nterrupted by the user", ""),
     row(Class::Terminated, "[", "+  Terminated  ", ""),

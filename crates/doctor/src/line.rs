@@ -33,7 +33,7 @@ impl Line {
         let rank = stripped.rank.or_else(|| prefix::named_rank(stripped.text));
         let is_cut = stripped.text.len() < text.len();
         let stamp = is_cut.then(|| Stamp::of_line(&text)).flatten();
-        Self { text: stripped.text.to_owned(), rank, indent: stripped.indent, stamp }
+        Self { text: prefix::without_count(stripped.text).to_owned(), rank, indent: stripped.indent, stamp }
     }
 }
 

@@ -179,6 +179,12 @@ fn labelled_prefix(text: &str) -> Option<(Option<u32>, &str)> {
     (short && separated).then(|| (rank, after.strip_prefix(' ').unwrap_or(after)))
 }
 
+/// The text without what Ray puts behind one of many alike: `[repeated 2x across cluster]`.
+pub(crate) fn without_count(text: &str) -> &str {
+    let head = text.strip_suffix("x across cluster]").map(|head| head.trim_end_matches(|c: char| c.is_ascii_digit()));
+    head.and_then(|head| head.strip_suffix(" [repeated ")).unwrap_or(text)
+}
+
 /// `(EngineCore_DP0 pid=6940)`, `(train_fn pid=12, ip=10.0.0.1)`: vLLM and Ray.
 fn process(text: &str) -> Option<(Option<u32>, &str)> {
     let (inside, after) = text.strip_prefix('(')?.split_once(')')?;

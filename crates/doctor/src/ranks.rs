@@ -160,7 +160,7 @@ pub(crate) fn first_failed(
 ) -> Option<u32> {
     // What befalls a whole job befalls no rank first.
     if is_of_the_job(root.class()) {
-        return None;
+        return only_labelled(root, causes).filter(|_| root.class() == Class::Interrupted);
     }
     // A launcher names whom it saw first: of a rank that lost another one, and one that says why, the second.
     let lost = |found: &&Located<'_>| found.rank().is_some() && found.rank() == named;
@@ -233,6 +233,18 @@ fn only_rank(root: &Located<'_>, causes: &[Located<'_>]) -> Option<u32> {
     ranks.sort_unstable();
     ranks.dedup();
     ranks.first().copied().filter(|_| ranks.len() == 1)
+}
+
+/// The one rank that wrote a traceback under its own label, `[rank2]: `, of an interrupt that only it saw.
+fn only_labelled(root: &Located<'_>, causes: &[Located<'_>]) -> Option<u32> {
+    let same = causes.iter().filter(|found| std::ptr::eq(found.source, root.source));
+    let mut ranks: Vec<u32> = same.filter_map(|found| found.finding.rank).collect();
+    ranks.sort_unstable();
+    ranks.dedup();
+    ranks
+        .first()
+        .copied()
+        .filter(|_| ranks.len() == 1 && !causes.iter().any(|found| found.class() == Class::WorkerFailed))
 }
 
 /// Whether no other rank states the same, or all of them later, by the clock or by their order in one log.

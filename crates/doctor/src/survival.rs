@@ -89,7 +89,7 @@ impl Located<'_> {
         // Who lost a thread and says so is ended by it, and so is who aborts.
         let is_end = |class: Class| matches!(class, Class::WorkerFailed | Class::Crash);
         let is_lost = |it: &Finding| it.line > line && is_end(it.class());
-        let goes_on = of_thread && scan.lines > line + PROMPT && !scan.findings.iter().any(is_lost);
+        let goes_on = of_thread && scan.last_said > line + PROMPT && !scan.findings.iter().any(is_lost);
         // A job that had ended well before a destructor raised has ended well.
         let after_the_end = of_thread && !scan.successes.is_empty();
         let is_exception = matches!(self.finding.tone, Tone::Raised { .. }) || raises_exception(self.class());

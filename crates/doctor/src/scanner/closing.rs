@@ -2,7 +2,7 @@
 
 use tonnage_core::failure::{Class, Strength};
 
-use super::onward::{goes_on, is_habit, is_long_past, is_passed_over, trained_up_to};
+use super::onward::{goes_on, is_gone_on_from, is_habit, is_long_past, is_passed_over, trained_up_to};
 use super::{Scanner, prose, reports};
 use crate::built;
 use crate::cause::{FailureCause, Worker};
@@ -17,6 +17,7 @@ use crate::last_words;
 use crate::line::Line;
 use crate::progress::{Progress, is_success, is_tests_end};
 use crate::quote::{self, Wrapped};
+use crate::signature::SIGNATURES;
 use crate::text::{has_phrase, integer_after};
 use crate::traceback::{CutOff, Ended, HEAD, cut_text, is_frame};
 use crate::waiting::LONGEST_EVIDENCE;
@@ -47,6 +48,7 @@ impl Scanner {
         });
         self.last_error = error
             .map(|(line, number)| LastError { line: *number, text: cut_text(&line.text, LONGEST_EVIDENCE).to_owned() });
+        self.last_said = closing.first().map_or(0, |(_, number)| *number);
         let frames = closing.iter().filter(|(line, _)| last_words::is_native_frame(&line.text)).count();
         self.ends_in_dump = frames > CLOSING / 2;
         let is_document = is_document(&self.head);
@@ -150,6 +152,9 @@ impl Scanner {
                 return true;
             }
             let Some((name, message)) = exception_of(&line.text, at == 0) else { continue };
+            if name == "CommandNotFoundError" && is_gone_on_from(closing, at) {
+                continue;
+            }
             if is_passed_over(closing, at) || is_long_past(closing, at) {
                 return false;
             }
@@ -188,14 +193,8 @@ impl Scanner {
         }
         let found: Vec<u64> = self.kept.findings().iter().map(|finding| finding.line).collect();
         let known = known.max(trained_up_to(closing));
-        // What is indented is of a traceback, a commit or a help text.
-        let is_frame = |line: &Line| {
-            (line.indent > 1 && !error_words::is_status(&line.text))
-                || has_phrase(&line.text, HEAD)
-                || is_frame(&line.text)
-                || last_words::is_native_frame(&line.text)
-        };
-        let unread = closing.iter().filter(|(line, number)| !found.contains(number) && !is_frame(line));
+        let is_read = |line: &Line, number: u64| found.contains(&number) || self.is_counted(line);
+        let unread = closing.iter().filter(|(line, number)| !is_read(line, *number) && !is_below(line));
         let mut errors: Vec<(&Line, u64)> = Vec::new();
         // Lines of something else, and those of them that are not of a program that ends.
         let (mut others, mut ordinary) = (0, 0);
@@ -240,6 +239,12 @@ impl Scanner {
         self.keep_last_error(&errors);
     }
 
+    /// Whether the line is one of many alike that a signature reads, of which only the first and the last are kept.
+    fn is_counted(&self, line: &Line) -> bool {
+        let read = self.signatures(line, self.needles.signatures(line.text.as_bytes()));
+        read.is_some_and(|(at, _)| SIGNATURES.get(at).is_some_and(|it| self.kept.is_full(it.name, line.rank)))
+    }
+
     /// Of errors, the last first, one that says what went wrong; else that something failed.
     fn keep_last_error(&mut self, errors: &[(&Line, u64)]) {
         if errors.iter().any(|(line, _)| built::is_builders_end(&line.text)) && self.keep_first_of_build() {
@@ -273,6 +278,14 @@ impl Scanner {
         draft.around = lines_around(&history, number, &line.text);
         self.keep_finding(draft.into_finding(cause, LAST_WORDS));
     }
+}
+
+/// Whether a line is of a traceback, a stack, a commit or a help text: those are indented.
+fn is_below(line: &Line) -> bool {
+    (line.indent > 1 && !error_words::is_status(&line.text))
+        || has_phrase(&line.text, HEAD)
+        || is_frame(&line.text)
+        || last_words::is_native_frame(&line.text)
 }
 
 /// The last line that calls itself an error, of itself and not of another.

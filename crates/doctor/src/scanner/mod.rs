@@ -84,6 +84,8 @@ pub struct Scanner {
     around: Option<Wrapped>,
     last_error: Option<LastError>,
     ends_in_dump: bool,
+    /// The last line that is of a program and not behind any program's end.
+    last_said: u64,
     setting: Setting,
 }
 
@@ -164,6 +166,7 @@ impl Scanner {
             late: late_line(&tail, self.lines),
             last_error: self.last_error,
             ends_in_dump: self.ends_in_dump,
+            last_said: self.last_said,
             last_stamp: tail.lines().rev().take(CLOSING).find_map(Stamp::of_line),
             setting: self.setting,
         }

@@ -1,6 +1,6 @@
 //! What a log's closing lines show of a program that went on after one of them.
 
-use crate::error_words;
+use crate::error_words::{self, is_error};
 use crate::last_words;
 use crate::line::Line;
 use crate::progress::Progress;
@@ -36,11 +36,32 @@ pub(super) fn is_long_past(closing: &[(Line, u64)], at: usize) -> bool {
             && line.rank.is_none()
             && text.starts_with(char::is_alphanumeric)
             && !error_words::is_noise(text)
-            && !error_words::is_error(text)
+            && !is_error(text)
             && !last_words::is_native_frame(text)
             && !has_phrase(text, "torch.distributed")
     };
     closing.iter().take(at).filter(is_ordinary).count() > PAGE
+}
+
+/// Whether the script went on after conda's exception in closing line `at`, as it did after an earlier one: another
+/// program writes below what conda advises.
+pub(super) fn is_gone_on_from(closing: &[(Line, u64)], at: usize) -> bool {
+    const ADVICE: &[&str] = &[
+        "To initialize your shell, run",
+        "$ conda init ",
+        "Currently supported shells are:",
+        "- ",
+        "See 'conda init --help' for more information",
+        "IMPORTANT: You may need to close and restart your shell",
+        "Run 'conda init' before",
+    ];
+    let head = closing.get(at).map_or("", |(line, _)| line.text.as_str());
+    let is_others = |(line, _): &(Line, u64)| {
+        let text = line.text.as_str();
+        !text.is_empty() && text != head && !ADVICE.iter().any(|start| text.starts_with(start)) && !is_error(text)
+    };
+    let before = closing.iter().skip(at + 1).position(|(line, _)| line.text == head).unwrap_or(0);
+    closing.iter().take(at).any(is_others) || closing.iter().skip(at + 1).take(before).any(is_others)
 }
 
 /// Whether the program had told of an error in the same words before closing line `at`, and gone on to tell of others.

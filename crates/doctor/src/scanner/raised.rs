@@ -4,7 +4,7 @@ use super::aside::{is_aside, is_ignored};
 use super::{RAISED, Scanner, is_logged};
 use crate::cause::FailureCause;
 use crate::exception::Raiser;
-use crate::finding::Tone;
+use crate::finding::{Finding, Tone};
 use crate::history::lines_around;
 use crate::line::Line;
 use crate::quote;
@@ -22,6 +22,7 @@ impl Scanner {
         let is_full = self.kept.is_full(RAISED, ended.rank);
         let history = if is_full { String::new() } else { self.history.text(before) };
         let is_aside = ended.is_warned
+            || ended.is_record
             || is_aside(&history, self.lines.saturating_sub(ended.head))
             || quote::may_be_in_sample(&history, self.lines.saturating_sub(ended.head))
             || (is_full && self.kept.is_aside(RAISED, &ended));
@@ -67,7 +68,10 @@ impl Scanner {
             self.setting.learn(&history);
         }
         let spoken = (cause.raiser == Raiser::Program).then(|| wording::of_exception(&cause.name, &cause.message));
-        self.keep_finding(draft.into_finding(spoken.flatten().unwrap_or(FailureCause::Raised(cause)), RAISED));
+        let finding = draft.into_finding(spoken.flatten().unwrap_or(FailureCause::Raised(cause)), RAISED);
+        // One line below it may say another thing than that the same is told at length.
+        let last_line = if ended.last_line > ended.line + 1 { ended.last_line } else { finding.last_line };
+        self.keep_finding(Finding { last_line, ..finding });
     }
 }
 

@@ -65,10 +65,17 @@ pub(super) const START: Signature = Signature {
         "It looks like orte_init failed",
         "ORTE was unable to reliably start",
         "ORTE has lost communication",
+        "while attempting to start process rank ",
     ],
     also: &[],
     follow: 0,
     read: |text| {
+        // Below what it could not start.
+        if let Some(rank) = text.strip_prefix("while attempting to start process rank ") {
+            let rank = rank.strip_suffix('.')?.parse().ok()?;
+            let worker = Worker { rank: Some(rank), exit_code: 1, first: true, ..Worker::default() };
+            return Reading::whole(FailureCause::WorkerFailed(worker));
+        }
         let class = STARTS.iter().find(|(start, _)| text.starts_with(start))?.1;
         let detail = (class == Class::NcclError).then(|| MPI.to_owned());
         Reading::whole(FailureCause::Stated { class, detail })

@@ -2,6 +2,7 @@
 
 use super::{Reading, Signature};
 use crate::cause::FailureCause;
+use crate::error_words::is_noise;
 use crate::text::{has_phrase, text_before};
 use tonnage_core::failure::Class;
 
@@ -31,7 +32,7 @@ pub(super) const USAGE: Signature = Signature {
         let argument =
             has_phrase(text, "error: argument ") && (has_phrase(text, "invalid ") || has_phrase(text, "expected "));
         let script = has_phrase(text, "can't open file '") && has_phrase(text, "[Errno ");
-        let shell = text.ends_with(": command not found");
+        let shell = text.ends_with(": command not found") && !is_noise(text);
         let click = text.starts_with("Error: No such option: ") || text.starts_with("Error: Missing option ");
         // Python's, of `-m`; a whole line.
         let module = text_before(text, "Error while finding module specification for '")

@@ -39,6 +39,8 @@ pub(crate) struct Ended {
     pub(crate) phase: Option<Phase>,
     /// Whether its head said that it is a warning or was logged on the way.
     pub(crate) is_warned: bool,
+    /// Whether it was the text of a logger's record: who writes it there has caught it.
+    pub(crate) is_record: bool,
     /// What the innermost frame's file says.
     pub(crate) files: Files,
     /// Blanks before its head.
@@ -62,6 +64,7 @@ impl Ended {
             place: None,
             phase: None,
             is_warned: false,
+            is_record: false,
             files: Files::default(),
             indent: 0,
             is_of_exit: false,
@@ -170,7 +173,7 @@ impl Tracebacks {
         }
         match open.read(line, number) {
             Step::On => {}
-            Step::Ended(ended) if line.text.ends_with(':') => {
+            Step::Ended(ended) if says_more_below(&line.text) => {
                 open.ending = Some(ended);
                 open.lines = 0;
             }
@@ -200,6 +203,11 @@ impl Tracebacks {
         }
         ended
     }
+}
+
+/// Whether an exception's line names only where it was raised: what it says stands in the next, as Keras has it of layers.
+fn says_more_below(text: &str) -> bool {
+    text.ends_with(':') || has_phrase(text, "Error: Exception encountered when calling ")
 }
 
 /// At most `length` bytes of the text, whole characters.

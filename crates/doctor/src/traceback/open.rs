@@ -1,7 +1,10 @@
 //! [`Open`]: a traceback that has begun: its frames, its place, and the line that ends it.
 
+mod below;
+
 use super::{CutOff, Ended, HEAD, LONGEST, LONGEST_MESSAGE, PATIENCE, cut_text};
 use crate::exception::{Exception, Files, Place, exception_stated, is_library};
+use crate::life::is_logged as is_logged_line;
 use crate::line::Line;
 use crate::phase::{Phase, phase_of, phase_of_code};
 use crate::prefix::{PACKED, unescape_text};
@@ -9,8 +12,6 @@ use crate::text::{find_phrase, has_phrase, integer_after, text_after};
 
 /// Lines that belong to a frame: itself, its code, the marks below.
 const OF_A_FRAME: u64 = 2;
-/// Lines of what an exception says below its own.
-const MORE: usize = 4;
 /// Lines of frames below `in user code:`.
 const USER_CODE: usize = 200;
 
@@ -54,6 +55,10 @@ pub(super) struct Open {
     last_own: u64,
     /// Its last line, while the exception says more on the next.
     pub(super) ending: Option<Ended>,
+    /// Whether the line before was one of several that are indented below it.
+    is_listing: bool,
+    /// Whether its head is the text of a logger's record, with level and time, whose further lines have neither.
+    is_record: bool,
 }
 
 pub(super) enum Step {
@@ -150,6 +155,7 @@ impl Open {
         let is_warned = has_phrase(&start.prefix, "WARN") || has_phrase(&start.prefix, "arning");
         let is_headed = !start.frame;
         let is_original = start.prefix.ends_with("Original ");
+        let is_record = has_phrase(&start.prefix, "ERROR") && is_logged_line(&Line::new(start.prefix.as_bytes()));
         Self {
             style: start.style,
             name: start.name,
@@ -173,6 +179,8 @@ impl Open {
             is_headed,
             last_own: number,
             ending: None,
+            is_listing: false,
+            is_record,
         }
     }
 
@@ -180,52 +188,6 @@ impl Open {
         let line = Line { text: String::new(), rank, indent: 0, stamp: None };
         let start = Start { style: Style::Plain, name: String::new(), prefix: String::new(), frame: false };
         Self::new(start, &line, number)
-    }
-
-    /// The line behind an exception that says nothing on its own.
-    pub(super) fn with_more(&mut self, line: &Line, number: u64) -> Option<Ended> {
-        if self.is_in_user_code() {
-            return self.of_user_code(line, number);
-        }
-        let ended = self.ending.as_mut()?;
-        let others = ["===", "During handling", "The above exception"];
-        let is_rest = !line.text.is_empty() && !others.iter().any(|other| line.text.starts_with(other));
-        if is_rest {
-            let message = &mut ended.exception.message;
-            *message = format!("{message} {}", cut_text(&line.text, LONGEST_MESSAGE)).trim().to_owned();
-            ended.last_line = number;
-            // DALI names the operator in a line of its own, before what it encountered.
-            if line.text.ends_with(':') && self.lines < MORE {
-                return None;
-            }
-        } else if line.text.is_empty() && self.lines < 2 {
-            return None;
-        }
-        self.ending.take()
-    }
-
-    /// Whether what was raised stands indented below, under frames of its own (Keras, TensorFlow's AutoGraph).
-    fn is_in_user_code(&self) -> bool {
-        self.ending.as_ref().is_some_and(|ended| ended.exception.message == "in user code:")
-    }
-
-    /// A line of that: a frame, or what was raised there.
-    fn of_user_code(&mut self, line: &Line, number: u64) -> Option<Ended> {
-        let is_inside = line.indent > self.indent || line.text.is_empty();
-        if self.lines > USER_CODE || !is_inside {
-            return self.ending.take();
-        }
-        if is_frame(&line.text) {
-            self.read_frame(line.text.trim_end_matches([' ', '*']));
-            return None;
-        }
-        let (name, message) = exception_stated(&line.text, true).filter(|(_, message)| !message.is_empty())?;
-        let mut ended = self.ending.take()?;
-        ended.exception = Exception::new(name, cut_text(message, LONGEST_MESSAGE), &self.files);
-        ended.text = format!("{name}: {message}");
-        ended.place = self.own.take().or(ended.place);
-        ended.last_line = number;
-        Some(ended)
     }
 
     /// Whether a frame without a rank is its first: then only the head was logged with one.
@@ -250,13 +212,14 @@ impl Open {
     }
 
     /// The line behind what a logger put before the head, where it is put before every line.
-    fn without_prefix<'a>(&self, line: &'a Line) -> (&'a str, usize) {
+    fn without_prefix<'a>(&mut self, line: &'a Line) -> (&'a str, usize) {
         let same = |(a, b): (u8, u8)| a == b || (a.is_ascii_digit() && b.is_ascii_digit());
         let bytes = line.text.as_bytes();
         let has_it = !self.prefix.is_empty()
             && bytes.len() >= self.prefix.trim_end().len()
             && self.prefix.trim_end().bytes().zip(bytes.iter().copied()).all(same);
         let rest = has_it.then(|| line.text.get(self.prefix.len()..).unwrap_or_default());
+        self.is_record &= rest.is_none();
         rest.map_or((line.text.as_str(), line.indent.saturating_sub(self.indent)), |rest| {
             (rest.trim_start(), rest.len() - rest.trim_start().len())
         })
@@ -373,6 +336,7 @@ impl Open {
             place: self.own.take().or(self.place.take()),
             phase: self.phase,
             is_warned: self.is_warned,
+            is_record: self.is_record,
             files: self.files,
             indent: self.indent,
             is_of_exit: self.is_of_exit,
