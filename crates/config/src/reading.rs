@@ -313,7 +313,10 @@ fn name_quantized(sets: &mut Vec<Override>, base: &JobSource) -> Vec<LeftOpen> {
     let has_experts = ["num_experts\"", "num_local_experts\""].iter().any(|key| preset.config.contains(key));
     let are_packed = whole.is_some() || !lower.contains("-bnb-");
     if has_experts && are_packed && !sets.iter().any(|given| given.key == keys::QUANTIZE_MOE_EXPERTS) {
-        sets.push(Override::new(keys::QUANTIZE_MOE_EXPERTS, "true", origin));
+        sets.push(Override::new(keys::QUANTIZE_MOE_EXPERTS, "true", origin.clone()));
+        // peft's preparation would unpack stacks; what it casts of the rest is what the answer leaves open.
+        sets.retain(|given| given.key != keys::PREPARE_FOR_KBIT_TRAINING);
+        sets.push(Override::new(keys::PREPARE_FOR_KBIT_TRAINING, "false", origin));
     }
     vec![
         LeftOpen { text: text.clone(), allowance: Allowance::Less },

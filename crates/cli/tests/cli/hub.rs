@@ -115,7 +115,7 @@ fn well_known_names_get_an_answer() {
     for (name, what) in [
         ("deepseek-ai/DeepSeek-V3.2-Exp", "a mixture of experts"),
         ("microsoft/Phi-3.5-MoE-instruct", "a mixture of experts"),
-        ("meta-llama/Llama-4-Scout-17B-16E-Instruct", "a mixture of experts"),
+        ("databricks/dbrx-instruct", "a mixture of experts"),
         ("google/flan-t5-xl", "an encoder-decoder"),
     ] {
         let output = estimate(empty, name, &[]);
