@@ -1,4 +1,4 @@
-"""Answers by a rule: a run without infinities has none, and arguments of distributions are valid."""
+"""Answers by a rule: a run without infinities has none, arguments of distributions are valid, and what is clamped is within its bound."""
 
 import functools
 
@@ -12,6 +12,8 @@ def install(torch):
     """`isfinite` is true and `isnan`, `isinf` are not, of what the device would compute; so are constraints."""
     for name, answer in (("isfinite", True), ("isnan", False), ("isinf", False), ("isposinf", False), ("isneginf", False)):
         replace(torch, (torch, torch.Tensor), name, functools.partial(_ruled, answer=answer))
+    for name in ("clamp", "clamp_min", "clip"):
+        replace(torch, (torch, torch.Tensor), name, _clamping)
     for name in ("normal", "poisson", "binomial"):
         replace(torch, (torch,), name, _checking)
     imports.after("torch.distributions.constraints", _constraints)
@@ -30,6 +32,19 @@ def _ruled(original, name, answer):
         return out
 
     return ruled
+
+
+def _clamping(original, name):
+    """What only a device would compute is zero, but no less than one or more that it is clamped to: a length is at least one."""
+
+    def clamping(*args, **kwargs):
+        out = original(*args, **kwargs)
+        least = kwargs["min"] if "min" in kwargs else args[1] if len(args) > 1 else None
+        if type(least) in (int, float) and least >= 1 and not _compiling() and known.is_plain(out) and known.of(out) is None:
+            known.give(out, known.uniform(out.shape, out.dtype, least), Certainty.UNKNOWN)
+        return out
+
+    return clamping
 
 
 def _checking(original, name):
