@@ -9,6 +9,7 @@ use crate::job::{FieldError, Fields, Image};
 use crate::model::family::RunOptions;
 use crate::model::family::bounds::{bound_weights, check_divides};
 use crate::model::family::encoder::{EncoderLayer, attend};
+use crate::model::family::image_mlp::ImageMlp;
 use crate::model::nn::{Activation, Conv2d, Embedding, LayerNorm, Linear};
 use crate::op::cat;
 use crate::tensor::{Tensor, checkpoint};
@@ -130,39 +131,8 @@ struct Layer {
     module: Module,
     self_attn: Attention,
     layer_norm1: LayerNorm,
-    mlp: Mlp,
+    mlp: ImageMlp,
     layer_norm2: LayerNorm,
-}
-
-struct Mlp {
-    module: Module,
-    activation_fn: Module,
-    fc1: Linear,
-    fc2: Linear,
-    activation: Activation,
-}
-
-impl Mlp {
-    fn new(at: &Builder, config: &ClipConfig) -> Self {
-        let (hidden, inner) = (config.hidden_size, config.intermediate_size);
-        Self {
-            module: at.module(),
-            activation_fn: at.at("activation_fn").module(),
-            fc1: Linear::new(&at.at("fc1"), hidden, inner, true),
-            fc2: Linear::new(&at.at("fc2"), inner, hidden, true),
-            activation: config.activation,
-        }
-    }
-
-    fn forward(&self, hidden_states: &Tensor) -> Tensor {
-        let _module = self.module.enter();
-        let mut hidden_states = self.fc1.forward(hidden_states);
-        hidden_states = {
-            let _activation = self.activation_fn.enter();
-            self.activation.forward(&hidden_states)
-        };
-        self.fc2.forward(&hidden_states)
-    }
 }
 
 impl Layer {
@@ -171,7 +141,7 @@ impl Layer {
             module: at.module(),
             self_attn: Attention::new(&at.at("self_attn"), config, options),
             layer_norm1: config.norm(&at.at("layer_norm1")),
-            mlp: Mlp::new(&at.at("mlp"), config),
+            mlp: ImageMlp::new(&at.at("mlp"), [config.hidden_size, config.intermediate_size], config.activation),
             layer_norm2: config.norm(&at.at("layer_norm2")),
         }
     }

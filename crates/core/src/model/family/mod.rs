@@ -34,6 +34,7 @@ pub(crate) mod gpt_oss;
 pub(crate) mod granite;
 pub(crate) mod heads;
 pub(crate) mod hunyuan_v1_dense;
+pub(crate) mod image_mlp;
 pub(crate) mod layer;
 pub(crate) mod llama;
 pub(crate) mod llama4;

@@ -13,6 +13,7 @@ use crate::tensor::Tensor;
 use super::bounds::{bound_weights, check_divides};
 use super::decoder::initializer_range;
 use super::encoder::{EncoderLayer, attend, run_layers};
+use super::image_mlp::ImageMlp;
 use super::{Family, ForwardCall, Model, ModelOutput, RunOptions};
 
 pub(crate) const FAMILY: Family = Family { model_types: &["vit"], build };
@@ -141,43 +142,12 @@ impl ViTAttention {
     }
 }
 
-struct ViTMlp {
-    module: Module,
-    activation_fn: Module,
-    fc1: Linear,
-    fc2: Linear,
-    activation: Activation,
-}
-
-impl ViTMlp {
-    fn new(at: &Builder, config: &Config) -> Self {
-        let (hidden, inner) = (config.hidden_size, config.intermediate_size);
-        Self {
-            module: at.module(),
-            activation_fn: at.at("activation_fn").module(),
-            fc1: Linear::new(&at.at("fc1"), hidden, inner, true),
-            fc2: Linear::new(&at.at("fc2"), inner, hidden, true),
-            activation: config.activation,
-        }
-    }
-
-    fn forward(&self, hidden_states: &Tensor) -> Tensor {
-        let _module = self.module.enter();
-        let mut states = self.fc1.forward(hidden_states);
-        states = {
-            let _activation = self.activation_fn.enter();
-            self.activation.forward(&states)
-        };
-        self.fc2.forward(&states)
-    }
-}
-
 struct ViTLayer {
     module: Module,
     attention: ViTAttention,
     layernorm_before: LayerNorm,
     layernorm_after: LayerNorm,
-    mlp: ViTMlp,
+    mlp: ImageMlp,
     dropout: Module,
     config: Rc<Config>,
 }
@@ -189,7 +159,7 @@ impl ViTLayer {
             attention: ViTAttention::new(&at.at("attention"), config),
             layernorm_before: config.norm(&at.at("layernorm_before")),
             layernorm_after: config.norm(&at.at("layernorm_after")),
-            mlp: ViTMlp::new(&at.at("mlp"), config),
+            mlp: ImageMlp::new(&at.at("mlp"), [config.hidden_size, config.intermediate_size], config.activation),
             dropout: at.at("dropout").module(),
             config: Rc::clone(config),
         }
