@@ -185,6 +185,8 @@ impl<'a, I: AsRef<[&'a Tensor]>> NodeBuilder<'a, I> {
         node
     }
 
+    /// Compiled once for each number of inputs, not for each formula.
+    #[inline(never)]
     fn into_head(
         self,
         output: Output,
