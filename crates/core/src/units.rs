@@ -57,6 +57,7 @@ impl fmt::Display for Seconds {
 }
 
 /// `n` rounded up to a multiple of `step` (`step` > 0), saturating at `u64::MAX`.
+#[inline(always)]
 pub const fn round_up(n: u64, step: u64) -> u64 {
     match n.checked_next_multiple_of(step) {
         Some(rounded) => rounded,

@@ -111,6 +111,7 @@ impl Default for Arena {
 }
 
 impl Arena {
+    #[inline(always)]
     pub fn add_block(&mut self, block: Block) -> u32 {
         if let Some(index) = self.vacant.pop() {
             let generation = self[index].generation;
@@ -121,6 +122,7 @@ impl Arena {
         self.blocks.len() as u32 - 1
     }
 
+    #[inline(always)]
     pub fn remove_block(&mut self, index: u32) {
         let block = &mut self[index];
         block.state = State::Vacant;
@@ -133,6 +135,7 @@ impl Arena {
     }
 
     /// Puts `index` between `prev` and `next`, either of which may be [`NIL`].
+    #[inline(always)]
     pub fn link_neighbours(&mut self, prev: u32, index: u32, next: u32) {
         self[index].prev = prev;
         self[index].next = next;

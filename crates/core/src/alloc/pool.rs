@@ -12,6 +12,7 @@ const FINE: u32 = 14;
 const COARSE_BINS: usize = (FINE as usize - 2) * 8;
 
 /// The bin for blocks of `size` bytes; larger sizes never fall in a lower bin.
+#[inline(always)]
 fn bin_of(size: u64) -> usize {
     let units = size / MIN_BLOCK_SIZE;
     if units < 8 {
@@ -175,6 +176,7 @@ impl Cached {
     }
 
     /// The first block in this bin or a later one.
+    #[inline(always)]
     fn first_from(&self, bin: usize) -> u32 {
         let mut word = bin / 64;
         let mut bits = self.occupied.get(word).copied().unwrap_or(0) & (u64::MAX << (bin % 64));
@@ -220,6 +222,7 @@ impl Cached {
     }
 
     /// `to` comes after `index` in the bin, or is its first block.
+    #[inline(always)]
     fn set_larger(&mut self, arena: &mut Arena, bin: usize, index: u32, to: u32) {
         match index {
             NIL => self.bins[bin][0] = to,
@@ -228,6 +231,7 @@ impl Cached {
     }
 
     /// `to` comes before `index` in the bin, or is its last block.
+    #[inline(always)]
     fn set_smaller(&mut self, arena: &mut Arena, bin: usize, index: u32, to: u32) {
         match index {
             NIL => self.bins[bin][1] = to,
