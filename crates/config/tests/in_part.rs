@@ -149,6 +149,23 @@ fn names_of_quantized_weights_are_taken_for_what_they_say() {
     assert!(resolved.job.left_open.iter().any(|left| left.allowance == Allowance::Unknown));
 }
 
+/// Experts that were taken apart into linear layers are packed with all others; in the published stacks they stay as they are.
+#[test]
+fn linearized_experts_are_packed_and_peft_prepares_none() {
+    let text = |end: &str| {
+        format!(
+            "base_model: someone/Llama-4-Scout-17B-16E{end}\nload_in_4bit: true\nadapter: qlora\nlora_r: 8\n\
+             lora_target_modules: [q_proj]\nsequence_len: 64\nmicro_batch_size: 1\nbf16: true\n"
+        )
+    };
+    let keys = ["quantize_moe_experts", "prepare_for_kbit_training"];
+    let linearized = resolved(Kind::Axolotl, "a.yaml", &text("-Linearized-bnb-nf4-bf16")).unwrap();
+    assert_eq!(keys.map(|key| said(&linearized, key)), ["true", "false"]);
+    assert!(linearized.job.left_open.iter().any(|left| left.allowance == Allowance::Unknown));
+    let stacks = resolved(Kind::Axolotl, "a.yaml", &text("-bnb-nf4-bf16")).unwrap();
+    assert_ne!(said(&stacks, keys[0]), "true");
+}
+
 #[test]
 fn gpt_oss_is_taken_as_dequantized_only_where_it_is() {
     let text = "base_model: openai/gpt-oss-20b\nsequence_len: 128\nmicro_batch_size: 1\nbf16: true\n";

@@ -5,7 +5,7 @@ use std::cmp::Ordering;
 
 /// Sorts like the methods of a slice that are named without `small_`, through one compiled sort.
 pub trait SmallSort<T> {
-    /// As `sort`.
+    /// In ascending order.
     fn small_sort(&mut self)
     where
         T: Ord,
@@ -13,12 +13,12 @@ pub trait SmallSort<T> {
         self.small_sort_by(T::cmp);
     }
 
-    /// As `sort_by_key`.
+    /// In ascending order of a key, which is made anew for every comparison.
     fn small_sort_by_key<K: Ord>(&mut self, key: impl Fn(&T) -> K) {
         self.small_sort_by(|one, other| key(one).cmp(&key(other)));
     }
 
-    /// As `sort_by`.
+    /// By a comparison; what it calls equal stays in its order.
     fn small_sort_by(&mut self, compare: impl Fn(&T, &T) -> Ordering);
 }
 

@@ -122,6 +122,9 @@ fn configs_that_no_model_has_are_refused_by_field() {
         let found = refusal(&config(&fields), &[]).unwrap_or_default();
         assert!(found.contains(problem), "{field}: {found:?}");
     }
+    let deepseek = config("model_type = \"deepseek_v2\", num_hidden_layers = 2");
+    let found = refusal(&deepseek, &[]).unwrap_or_default();
+    assert!(found.contains("`num_experts_per_tok`: is missing"), "{found}");
     let bert = config("model_type = \"bert\", num_hidden_layers = 1");
     let found = refusal(&bert, &["seq_len=513"]).unwrap_or_default();
     assert!(found.contains("513 tokens are more than the 512 positions"), "{found}");

@@ -38,7 +38,6 @@ impl Tensor {
         node.finish(out, move |grad| gradients![grad.transpose(a, b)])
     }
 
-    /// `self.permute(dims)`
     pub(crate) fn permute(&self, dims: [usize; 4]) -> Tensor {
         let node = NodeBuilder::new("PermuteBackward0", [self]);
         let mut inverse = dims;

@@ -157,7 +157,6 @@ impl Tensor {
         self.run(operator!("std", "dim"), [[-1].into(), false.into(), true.into()])
     }
 
-    /// `sqrt(self)`
     pub(crate) fn sqrt(&self) -> Tensor {
         self.run(operator!("sqrt"), [])
     }

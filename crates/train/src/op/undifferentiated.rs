@@ -106,7 +106,6 @@ impl Tensor {
         self.run(operator!("div", "Scalar"), [int(number)])
     }
 
-    /// `log1p(self)`
     pub(crate) fn log1p(&self) -> Tensor {
         self.run(operator!("log1p"), [])
     }

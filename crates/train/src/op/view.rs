@@ -47,7 +47,6 @@ impl Tensor {
         self.run(operator!("transpose", "int"), [at(a), at(b)])
     }
 
-    /// `self.permute(dims)`
     pub(crate) fn permute(&self, dims: [usize; 4]) -> Tensor {
         self.run(operator!("permute"), [ints(&dims.map(|at| at as u64))])
     }

@@ -37,7 +37,6 @@ fn inner_width(tower: &Fields, embed_dim: u64) -> Result<u64, FieldError> {
     Ok((embed_dim as f64 * tower.positive("mlp_ratio", 4.0)?) as u64)
 }
 
-/// `VisionMlp`
 struct VisionMlp {
     module: Module,
     fc1: Linear,

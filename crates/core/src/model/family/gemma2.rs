@@ -121,6 +121,12 @@ impl ScaledEmbedding {
         Self { module: at.module(), embedding, embed_scale }
     }
 
+    /// That of a decoder's tokens, scaled by the root of their width.
+    pub(crate) fn of_tokens(at: &Builder, decoder: &DecoderConfig) -> Self {
+        let sizes = [decoder.vocab_size, decoder.hidden_size];
+        Self::new(&at.at("embed_tokens"), sizes, decoder.pad_token_id, decoder.hidden_size)
+    }
+
     pub(crate) fn embedding(&self) -> &Embedding {
         &self.embedding
     }
@@ -303,15 +309,9 @@ impl GemmaModel {
             Rc::new(GemmaDecoderLayer::new(&at.at("layers").element(layer), layer as usize, config, options))
         };
         let rotary = |(_, rope): &(LayerType, Rope)| RotaryEmbedding::new(&at.at("rotary_emb"), decoder.head_dim, rope);
-        let sizes = [decoder.vocab_size, decoder.hidden_size];
         Self {
             module: at.module(),
-            embed_tokens: ScaledEmbedding::new(
-                &at.at("embed_tokens"),
-                sizes,
-                decoder.pad_token_id,
-                decoder.hidden_size,
-            ),
+            embed_tokens: ScaledEmbedding::of_tokens(at, decoder),
             layers: (0..decoder.num_hidden_layers).map(layer).collect(),
             norm: GemmaRmsNorm::new(&at.at("norm"), decoder.hidden_size, decoder.norm_eps),
             rotary_embs: config.rotary.iter().map(rotary).collect(),

@@ -6,15 +6,15 @@ use std::rc::Rc;
 use crate::building::{BuildError, Builder, Init, Module};
 use crate::dtype::DType;
 use crate::job::{FieldError, Fields, ModelSpec, ModelingFile};
-use crate::model::nn::{Experts, ExpertsConfig, ExpertsForm, ExpertsKind, RmsNorm, RouterLoss, Routing, Scores};
+use crate::model::nn::{Experts, ExpertsConfig, RmsNorm, RouterLoss, Routing};
 use crate::tensor::Tensor;
 
 use super::attention::SelfAttention;
-use super::bounds::bound_weights;
 use super::decoder::{DecoderConfig, DecoderDefaults};
 use super::glm4_moe::apply_rotary_pos_emb;
 use super::layer::{FeedForward, LayerCall};
 use super::llama::{DecoderForCausalLm, LlamaDecoderLayer};
+use super::mixtral::read_experts;
 use super::olmoe::OlmoeAttention;
 use super::{Family, Model, RunOptions};
 
@@ -55,23 +55,7 @@ fn build(model: &ModelSpec, at: &Builder, options: &RunOptions) -> Result<Box<dy
 
 fn read_config(fields: &Fields, dtype: DType) -> Result<(DecoderConfig, ExpertsConfig), FieldError> {
     let decoder = DecoderConfig::read(fields, &DEFAULTS)?.turning_any_part(fields, "partial_rotary_factor", 1.0)?;
-    if fields.number("router_jitter_noise", 0.0)? > 0.0 {
-        return Err(FieldError::unsimulated("router_jitter_noise", "noise on the router's input is not simulated"));
-    }
-    let num_experts = fields.optional_size("num_local_experts")?.or(fields.optional_size("num_experts")?);
-    let experts = ExpertsConfig {
-        hidden_size: decoder.hidden_size,
-        intermediate_size: decoder.intermediate_size,
-        num_experts: num_experts.unwrap_or(256),
-        num_experts_per_tok: fields.size("num_experts_per_tok", 8)?,
-        activation: decoder.activation,
-        scores: Scores { softmax_casts: false, normalized: true, cast_back: false },
-        form: ExpertsForm::read(fields)?,
-        kind: ExpertsKind::Gated,
-    };
-    let inner = decoder.num_hidden_layers * 3 * experts.num_experts;
-    bound_weights(&[("num_local_experts", [decoder.intermediate_size, decoder.hidden_size], inner)])?;
-    experts.check("intermediate_size", dtype)?;
+    let experts = read_experts(fields, &decoder, [256, 8], dtype)?;
     Ok((decoder, experts))
 }
 

@@ -56,25 +56,36 @@ impl Config {
             decoder.mask_types = SLIDING;
             decoder.layer_types = vec![LayerType::SlidingAttention; decoder.num_hidden_layers as usize].into();
         }
-        if fields.number("router_jitter_noise", 0.0)? > 0.0 {
-            return Err(FieldError::unsimulated("router_jitter_noise", "noise on the router's input is not simulated"));
-        }
-        let num_experts = fields.optional_size("num_local_experts")?.or(fields.optional_size("num_experts")?);
-        let experts = ExpertsConfig {
-            hidden_size: decoder.hidden_size,
-            intermediate_size: decoder.intermediate_size,
-            num_experts: num_experts.unwrap_or(8),
-            num_experts_per_tok: fields.size("num_experts_per_tok", 2)?,
-            activation: decoder.activation,
-            scores: Scores { softmax_casts: false, normalized: true, cast_back: false },
-            form: ExpertsForm::read(fields)?,
-            kind: ExpertsKind::Gated,
-        };
-        let inner = decoder.num_hidden_layers * 3 * experts.num_experts;
-        bound_weights(&[("num_local_experts", [decoder.intermediate_size, decoder.hidden_size], inner)])?;
-        experts.check("intermediate_size", dtype)?;
+        let experts = read_experts(fields, &decoder, [8, 2], dtype)?;
         Ok(Self { decoder, experts })
     }
+}
+
+/// Experts as Mixtral's config has them, which are so many, of which so many are chosen, where it does not say.
+pub(super) fn read_experts(
+    fields: &Fields,
+    decoder: &DecoderConfig,
+    [count, per_token]: [u64; 2],
+    dtype: DType,
+) -> Result<ExpertsConfig, FieldError> {
+    if fields.number("router_jitter_noise", 0.0)? > 0.0 {
+        return Err(FieldError::unsimulated("router_jitter_noise", "noise on the router's input is not simulated"));
+    }
+    let num_experts = fields.optional_size("num_local_experts")?.or(fields.optional_size("num_experts")?);
+    let experts = ExpertsConfig {
+        hidden_size: decoder.hidden_size,
+        intermediate_size: decoder.intermediate_size,
+        num_experts: num_experts.unwrap_or(count),
+        num_experts_per_tok: fields.size("num_experts_per_tok", per_token)?,
+        activation: decoder.activation,
+        scores: Scores { softmax_casts: false, normalized: true, cast_back: false },
+        form: ExpertsForm::read(fields)?,
+        kind: ExpertsKind::Gated,
+    };
+    let inner = decoder.num_hidden_layers * 3 * experts.num_experts;
+    bound_weights(&[("num_local_experts", [decoder.intermediate_size, decoder.hidden_size], inner)])?;
+    experts.check("intermediate_size", dtype)?;
+    Ok(experts)
 }
 
 struct MixtralSparseMoeBlock {

@@ -11,7 +11,7 @@ use super::{ForwardCall, RunOptions};
 #[derive(Clone, Default)]
 pub(crate) struct Images {
     pub pixel_values: Option<Tensor>,
-    /// `image_grid_thw`
+    /// `image_grid_thw`, of [images, 3]: frames, rows and columns of patches.
     pub grid_thw: Option<Tensor>,
     /// `token_type_ids`, or what a family calls them.
     pub token_types: Option<Tensor>,

@@ -97,7 +97,6 @@ pub(crate) fn create_sliding_window_causal_mask(inputs: MaskInputs, window: u64)
     }
 }
 
-/// `create_chunked_causal_mask`
 fn create_chunked_causal_mask(inputs: MaskInputs, chunk: u64) -> Option<Tensor> {
     let mut call = preprocess(inputs, Some(chunk));
     call.left_padding = Some(match &call.padding_mask {

@@ -60,11 +60,9 @@ pub(super) struct Handle {
     full: Tensor,
     /// `_local_shard`, a leaf that is stepped unless the model's own parameters are.
     pub local_shard: Tensor,
-    /// `_cpu_grad`
     pub cpu_grad: RefCell<Option<Tensor>>,
     /// What parts of parameters lie in until they are cut anew, where that is not the shard.
     lie_in: RefCell<Option<Tensor>>,
-    /// `_saved_grad_shard`
     pub saved_grad_shard: RefCell<Option<Tensor>>,
     /// `flat_param.grad` of the shard, which outlives `zero_grad` of the parts.
     pub grad_of_parts: RefCell<Option<Tensor>>,
@@ -171,7 +169,6 @@ impl Handle {
         }
     }
 
-    /// `_unshard`
     pub(super) fn unshard(&self) {
         let context = &self.shared.context;
         let _module = context.enter_module(self.module.unwrap_or(0));
@@ -234,7 +231,6 @@ impl Handle {
         }
     }
 
-    /// `_reshard`
     pub(super) fn reshard(&self, frees: bool) {
         self.is_whole.set(false);
         if self.training_state.get() != TrainingState::Forward || self.shared.options.reshard_after_forward {
@@ -251,7 +247,6 @@ impl Handle {
         self.syncs.get() || self.shared.options.reshard_after_forward
     }
 
-    /// `_catch_all_reshard`
     pub(super) fn catch_all_reshard(&self) {
         if self.is_whole.get() {
             self.reshard(self.frees_in_backward());

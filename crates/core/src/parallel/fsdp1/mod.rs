@@ -42,7 +42,6 @@ impl Shared {
         self.options.param_dtype.is_some_and(|dtype| dtype != orig_dtype)
     }
 
-    /// `_pre_unshard_stream`
     const fn pre_unshard_stream() -> u8 {
         1
     }
@@ -52,7 +51,6 @@ impl Shared {
         unshard_stream(&self.options)
     }
 
-    /// `_post_backward_stream`
     fn post_backward_stream(&self) -> u8 {
         unshard_stream(&self.options) + 1
     }

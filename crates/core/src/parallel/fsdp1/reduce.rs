@@ -104,7 +104,6 @@ impl Handle {
         }
     }
 
-    /// `prepare_gradient_for_optim`
     pub(super) fn prepare_gradient_for_optim(&self) {
         if !self.trains() || !self.syncs.get() {
             return;

@@ -75,7 +75,6 @@ impl Tree {
         }
     }
 
-    /// `_root_pre_forward`
     pub(super) fn root_pre_forward(&self) {
         self.initialize();
         self.handles().for_each(|handle| handle.reset_grad_info());

@@ -129,10 +129,9 @@ impl Gemma3nModel {
             (0..config.altup.num_inputs - 1).map(project).collect()
         };
         let scale = |scale: f64| at.buffer(&[], at.default_dtype(), || vec![scale]);
-        let sizes = [decoder.vocab_size, hidden];
         Self {
             module: at.module(),
-            embed_tokens: ScaledEmbedding::new(&at.at("embed_tokens"), sizes, decoder.pad_token_id, hidden),
+            embed_tokens: ScaledEmbedding::of_tokens(at, decoder),
             layers: (0..decoder.num_hidden_layers).map(layer).collect(),
             norm: GemmaPowNorm::new(&at.at("norm"), hidden, decoder.norm_eps),
             rotary_embs: config.rotary.iter().map(rotary).collect(),

@@ -126,15 +126,9 @@ impl Gemma4Model {
             let head_dim = config.head_dim(*layer_type);
             (*layer_type, RotaryEmbedding::new(&at.at("rotary_emb"), head_dim, rope))
         };
-        let sizes = [decoder.vocab_size, decoder.hidden_size];
         Self {
             module: at.module(),
-            embed_tokens: ScaledEmbedding::new(
-                &at.at("embed_tokens"),
-                sizes,
-                decoder.pad_token_id,
-                decoder.hidden_size,
-            ),
+            embed_tokens: ScaledEmbedding::of_tokens(at, decoder),
             layers: (0..decoder.num_hidden_layers).map(layer).collect(),
             norm: GemmaPowNorm::new(&at.at("norm"), decoder.hidden_size, decoder.norm_eps),
             rotary_embs: config.rotary.iter().map(rotary).collect(),

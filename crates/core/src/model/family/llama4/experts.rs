@@ -61,7 +61,6 @@ impl Llama4TextExperts {
     }
 }
 
-/// `Llama4TextMoe`
 pub(super) struct Llama4TextMoe {
     module: Module,
     experts: Llama4TextExperts,

@@ -149,7 +149,6 @@ fn numbers(fields: &Fields, key: &'static str) -> Result<Option<Vec<u64>>, Field
     numbers.map(Some).ok_or_else(|| FieldError::new(key, "must be a list of whole numbers"))
 }
 
-/// `Llama4TextRMSNorm`
 struct Llama4TextRmsNorm {
     module: Module,
     weight: Tensor,
