@@ -6,6 +6,7 @@ mod growing;
 mod lasting;
 
 pub use growing::{Growing, Stride};
+pub(crate) use growing::{LAST_TOKENS, leap_factor};
 
 use serde::{Deserialize, Serialize};
 

@@ -51,7 +51,7 @@ fn a_moved_simulation_is_the_one_that_is_made_there() {
         // Each kind of device in turn is the one that is simulated: programs are of few kinds.
         for first in [0, gpus.len() / 2, gpus.len() - 1] {
             let devices: Vec<Device> = gpus.iter().map(Gpu::device).collect();
-            let mut simulated = SimulatedJob::with_other_devices(&jobs[first], &devices).unwrap();
+            let mut simulated = SimulatedJob::with_other_devices(&jobs[first], &devices, 1).unwrap();
             for (at, job) in jobs.iter().enumerate() {
                 let alone = SimulatedJob::new(job).unwrap();
                 if !simulated.runs_on(at) {

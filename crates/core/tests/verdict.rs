@@ -127,7 +127,7 @@ fn leaps_over_segments_leave_the_range_open() {
         .unwrap()
     };
     let of_replays =
-        |job: &JobSpec, replays: u64| SimulatedJob::new(job).unwrap().of_replays(replays).estimate().unwrap();
+        |job: &JobSpec, replays: u64| SimulatedJob::with_other_devices(job, &[], replays).unwrap().estimate().unwrap();
     let (long, short) = (job(3000), job(400));
     for has_bound in [of_replays(&long, 1), of_replays(&short, 1 << 18)] {
         assert!(has_bound.safe_bytes < u64::MAX && has_bound.verdict == Verdict::Fits, "{:?}", has_bound.caveats);

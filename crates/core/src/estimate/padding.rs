@@ -33,10 +33,6 @@ impl Padding {
         Self { others: others.to_vec(), replays, padded: OnceCell::new() }
     }
 
-    pub(super) fn of_replays(self, replays: u64) -> Self {
-        Self { replays, ..self }
-    }
-
     /// The same for `job`, the one that was asked about on the other device at this place. Where its padded rows run another
     /// program there, or were not simulated yet, they are simulated for that device alone.
     pub(super) fn moved(self, at: usize, job: &JobSpec) -> Self {
@@ -64,7 +60,7 @@ impl Padding {
 impl PaddedJob {
     fn simulate(job: &JobSpec, others: &[Device], replays: u64) -> Option<Self> {
         let padded = JobSpec { padded: Some(true), ..job.clone() };
-        let mut simulation = step::simulate_with_other_devices(&padded, others).ok()?;
+        let mut simulation = step::simulate_with_other_devices(&padded, others, replays).ok()?;
         let other_devices = OtherDevices::new(&simulation.trace, simulation.other_sizes);
         simulation.trace.bound_replay(replays);
         let reserved = reserved_of(&simulation.trace, job);

@@ -102,21 +102,15 @@ impl<'a> SimulatedJob<'a> {
         Ok(Self::of(job, step::simulate(job)?))
     }
 
-    /// The same, noting what `others` would allocate instead: see [`moved`](Self::moved).
+    /// The same, noting what `others` would allocate instead: see [`moved`](Self::moved). It is one of so many `replays` that serve
+    /// one question: of very long generations each leaves out more, so that all of them take no longer than one.
     ///
     /// # Errors
     /// When the model cannot be built.
-    pub fn with_other_devices(job: &'a JobSpec, others: &[Device]) -> Result<Self, EstimateError> {
-        let simulated = Self::of(job, step::simulate_with_other_devices(job, others)?);
-        Ok(Self { padding: Padding::new(others, 1), ..simulated })
-    }
-
-    /// The same as one of so many that are replayed for one question: of very long generations each leaves out more, so that
-    /// all of them take no longer than one. For a simulation that was not asked yet.
-    #[must_use]
-    pub fn of_replays(mut self, replays: u64) -> Self {
-        self.trace.bound_replay(replays);
-        Self { padding: self.padding.of_replays(replays), ..self }
+    pub fn with_other_devices(job: &'a JobSpec, others: &[Device], replays: u64) -> Result<Self, EstimateError> {
+        let mut simulated = Self::of(job, step::simulate_with_other_devices(job, others, replays)?);
+        simulated.trace.bound_replay(replays);
+        Ok(Self { padding: Padding::new(others, replays), ..simulated })
     }
 
     /// Whether the other device at this place runs the same program.

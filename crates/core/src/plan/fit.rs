@@ -54,7 +54,7 @@ pub fn verdicts_on(job: &JobSpec, gpus: &[Gpu]) -> Vec<Answer> {
     verdicts_by_device(jobs, replays, gpus)
 }
 
-/// The same where so many replays serve one question: see [`SimulatedJob::of_replays`].
+/// The same where so many replays serve one question: see [`SimulatedJob::with_other_devices`].
 pub(super) fn verdicts_of_replays(replays: u64, job: &JobSpec, gpus: &[Gpu]) -> Vec<Answer> {
     verdicts_by_device(job_by_device(job, gpus), replays, gpus)
 }
@@ -88,8 +88,8 @@ fn same_program_verdicts(
 ) -> Vec<JobSpec> {
     let Some((first, others)) = jobs.split_first() else { return Vec::new() };
     let devices: Vec<Device> = others.iter().map(|job| job.gpu.device()).collect();
-    let mut simulated = match SimulatedJob::with_other_devices(first, &devices) {
-        Ok(simulated) => simulated.of_replays(replays),
+    let mut simulated = match SimulatedJob::with_other_devices(first, &devices, replays) {
+        Ok(simulated) => simulated,
         Err(error) => {
             answer_same_device(gpus, first, answers, |_| Err(error.clone()));
             return others.to_vec();

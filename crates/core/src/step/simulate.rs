@@ -27,17 +27,23 @@ use super::{agi2, dpo, fine_tune, grpo, hrm, infer, kto, pairs, reward, train};
 /// # Errors
 /// When the model's config is not one its family can build, or the job is one that PyTorch refuses.
 pub fn simulate(job: &JobSpec) -> Result<Simulation, SimulateError> {
-    simulate_with_other_devices(job, &[])
+    simulate_with_other_devices(job, &[], 1)
 }
 
-/// The same, noting what other devices would allocate instead, as far as they run the same program.
+/// The same, noting what other devices would allocate instead, as far as they run the same program. Where many `replays` serve one
+/// question, fewer tokens of very long generations are run, as each replay leaves out more of them.
 ///
 /// # Errors
 /// As above, on the job's own device.
-pub fn simulate_with_other_devices(job: &JobSpec, others: &[Device]) -> Result<Simulation, SimulateError> {
+pub fn simulate_with_other_devices(
+    job: &JobSpec,
+    others: &[Device],
+    replays: u64,
+) -> Result<Simulation, SimulateError> {
     check::check_possible(job)?;
     let job = &parallel::as_run(job);
     let context = Context::with_other_devices(job.gpu.device(), others);
+    context.serve_replays(replays);
     context.install_transformers(job.transformers);
     context.find_places_first(job.places_first);
     let _device = context.enter_device(parallel::holds_model(job.parallel));

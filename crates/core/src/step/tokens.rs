@@ -4,9 +4,11 @@ use crate::job::keys;
 use std::rc::Rc;
 
 use crate::tensor::{Context, Doubles, Growth, Landing, Leap, MOST_EVENTS, Tensor, Token};
+use crate::trace::{LAST_TOKENS, leap_factor};
 
-/// The longest leap. Kernels choose how to split their work by blocks of 64 keys and more, so that no choice is made and
-/// unmade within one.
+/// The longest leap of a generation whose tokens are all replayed. Kernels choose how to split their work by blocks of 64 keys and
+/// more, so that no choice is made and unmade within one. Where a replay leaves tokens out, longer leaps come to those before the
+/// last: what is between a leap's ends is of the sizes that lie between theirs.
 const LONGEST_LEAP: u64 = 64;
 
 /// The most events of all tokens. One of [`LONGEST_LEAP`] is run, and a replay leaves out more: seconds.
@@ -30,9 +32,11 @@ pub(super) trait Leaping: Sized {
 pub(super) fn run_leaping<S: Leaping>(context: &Rc<Context>, mut state: S, tokens: u64, run: impl Fn(&mut S)) -> S {
     let mut last: Option<Token> = None;
     let mut growth: Option<Growth> = None;
-    let (mut done, mut leap) = (0, 1);
+    let (mut done, mut leap, mut longest) = (0, 1, LONGEST_LEAP);
+    let (mut strides, mut has_missed) = (Strides::default(), false);
     while done < tokens && !is_too_long(context, last.as_ref(), done, tokens) {
-        let most = leap.min(tokens - done).min(state.room().saturating_add(1));
+        let wanted = strides.tokens_left(done).map_or(leap, |left| left.min(longest));
+        let most = most_at_once(wanted, tokens - done).min(state.room().saturating_add(1));
         #[cfg(test)]
         let most = if tests::LEAPS.get() { most } else { 1 };
         if let (Some(before), Some(foretold), 2..) = (&last, &growth, most) {
@@ -40,10 +44,15 @@ pub(super) fn run_leaping<S: Leaping>(context: &Rc<Context>, mut state: S, token
                 Some(token) => {
                     last = Some(token);
                     done += most;
-                    leap = (leap * 2).min(LONGEST_LEAP);
+                    strides.note_hit(done);
+                    leap = (leap * 2).min(longest);
                     continue;
                 }
-                None => leap = most / 2,
+                None => {
+                    leap = most / 2;
+                    has_missed = true;
+                    strides.note_miss(done);
+                }
             }
             if leap > 1 {
                 continue;
@@ -54,13 +63,68 @@ pub(super) fn run_leaping<S: Leaping>(context: &Rc<Context>, mut state: S, token
         let token = context.token_since(&moment, last.as_ref());
         growth = last.as_ref().and_then(|before| context.growth(before, &token));
         last = Some(token);
+        if std::mem::take(&mut has_missed) {
+            strides.note_change(done);
+        }
         done += 1;
         leap = leap.max(2);
+        let events = last.as_ref().map_or(0, Token::events);
+        longest = LONGEST_LEAP.saturating_mul(leap_factor(events.saturating_mul(tokens), context.replays()));
     }
     if let Some(token) = &last {
         context.count_grown(token.events().saturating_mul(done).min(MOST_REPLAYED - context.grown()));
     }
     state
+}
+
+/// The tokens from one that does something else than foretold to the next such one: kernels change their minds every so many keys.
+#[derive(Default)]
+struct Strides {
+    /// The token with which the current stride began.
+    begin: u64,
+    /// The last token that did something else.
+    latest: u64,
+    /// How long the stride before was.
+    tokens: u64,
+    /// Whether the one before that was as long.
+    are_equal: bool,
+}
+
+/// So many tokens after a change it is known again how sizes grow.
+const UNTIL_KNOWN: u64 = 2;
+
+impl Strides {
+    /// A token did something else than foretold; of several that follow one another the first counts.
+    fn note_change(&mut self, token: u64) {
+        if token > self.latest + 1 {
+            let tokens = token - self.begin;
+            let are_equal = tokens == self.tokens && tokens >= LONGEST_LEAP;
+            *self = Self { begin: token, latest: token, tokens, are_equal };
+        }
+        self.latest = token;
+    }
+
+    /// Over how many tokens to leap next; `None` where strides are not equal. Two at once ask whether a stride ends.
+    fn tokens_left(&self, done: u64) -> Option<u64> {
+        let into = done - self.begin;
+        let left = if into < UNTIL_KNOWN { 1 } else { self.tokens.saturating_sub(into).max(2) };
+        self.are_equal.then_some(left)
+    }
+
+    /// After so many tokens a leap came as foretold: the stride is longer than those before, if it should have ended.
+    fn note_hit(&mut self, done: u64) {
+        self.are_equal &= done - self.begin <= self.tokens;
+    }
+
+    /// After so many tokens one did not: something changes within the stride, if it should not have ended.
+    fn note_miss(&mut self, done: u64) {
+        self.are_equal &= done - self.begin == self.tokens;
+    }
+}
+
+/// How many of `left` tokens a leap may take: of the last ones no replay leaves any out.
+fn most_at_once(leap: u64, left: u64) -> u64 {
+    if left > LAST_TOKENS { leap.min(left - LAST_TOKENS) } else { leap.min(left).min(LONGEST_LEAP) }
 }
 
 /// Runs the token that is so many tokens after the last one; `None`, and nothing has happened, where it does something else
@@ -124,9 +188,10 @@ mod tests {
 
     use serde_json::{Value, json};
 
+    use super::Strides;
     use crate::alloc::{AllocatorConfig, CachingAllocator, OutOfMemory, Replayed, Stats, replay_trace};
     use crate::job::from_case;
-    use crate::step::simulate;
+    use crate::step::{simulate, simulate_with_other_devices};
     use crate::trace::{AllocationId, Event, Stride, Trace};
     use crate::units::MIB;
     use crate::work::Work;
@@ -325,6 +390,39 @@ mod tests {
                     assert!(fewer.abs_diff(every) <= 8 * MIB, "{case}: {fewer}, not {every}, {small}, {places_last}");
                 }
             }
+        }
+    }
+
+    #[test]
+    fn equal_strides_are_leapt_to_their_end_and_other_ones_are_not() {
+        let mut strides = Strides::default();
+        for change in [100, 101, 356, 612] {
+            assert_eq!(strides.tokens_left(change), None, "{change}");
+            strides.note_change(change);
+        }
+        let left = [613, 614, 700, 867].map(|done| strides.tokens_left(done));
+        assert_eq!(left, [Some(1), Some(254), Some(168), Some(2)]);
+        strides.note_hit(868);
+        strides.note_miss(868);
+        strides.note_change(868);
+        assert_eq!(strides.tokens_left(870), Some(254));
+        strides.note_hit(1126);
+        assert_eq!(strides.tokens_left(1126), None, "this one is longer");
+    }
+
+    /// Of one replay of many a simulation runs fewer tokens, and the peak of allocated bytes is that of all.
+    #[test]
+    fn longer_leaps_leave_the_allocated_peak_as_it_is() {
+        for case in long_generations(3000) {
+            let job = from_case(&case).unwrap();
+            let simulated = |replays: u64| simulate_with_other_devices(&job, &[], replays).unwrap().trace;
+            let (all, fewer) = (simulated(1), simulated(1 << 20));
+            let peak = |trace: &Trace| {
+                let mut allocator = CachingAllocator::new(AllocatorConfig::default(), None);
+                replay_trace(&mut allocator, trace).unwrap().total.peak_allocated
+            };
+            assert_eq!(peak(&fewer), peak(&all), "{case}");
+            assert!(fewer.events.len() <= all.events.len(), "{case}");
         }
     }
 

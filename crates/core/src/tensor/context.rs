@@ -49,6 +49,7 @@ pub struct Context {
     padded_rows: Cell<bool>,
     packed_rows: Cell<bool>,
     places_first: Cell<bool>,
+    replays: Cell<u64>,
     scripted: Cell<bool>,
     transformers: Cell<TransformersVersion>,
     /// What the process keeps on the host, recorded as if that were a device.
@@ -89,6 +90,7 @@ impl Context {
             padded_rows: Cell::new(false),
             packed_rows: Cell::new(false),
             places_first: Cell::new(false),
+            replays: Cell::new(1),
             scripted: Cell::new(false),
             transformers: Cell::default(),
             host: OnceCell::new(),
@@ -133,6 +135,16 @@ impl Context {
     /// `torch.is_grad_enabled()`
     pub(crate) fn is_grad_enabled(&self) -> bool {
         self.grad_enabled.get()
+    }
+
+    /// The trace will be replayed so often for one question.
+    pub(crate) fn serve_replays(&self, replays: u64) {
+        self.replays.set(replays.max(1));
+    }
+
+    /// How often the trace will be replayed for one question.
+    pub(crate) fn replays(&self) -> u64 {
+        self.replays.get()
     }
 
     /// Indexing by masks finds the places first (`nonzero_static`), as the reference measurements do.

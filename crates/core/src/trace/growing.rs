@@ -37,7 +37,7 @@ pub struct Stride {
 
 /// The first tokens of a generation, and its last ones, of which a replay leaves nothing out.
 const FIRST_TOKENS: u64 = 64;
-const LAST_TOKENS: u64 = 512;
+pub(crate) const LAST_TOKENS: u64 = 512;
 /// The last ones where there is no upper bound anyway ([`Trace::passes_over_segments`]).
 const LAST_OF_UNBOUNDED: u64 = 64;
 /// Stretches that are so many of their own lengths apart belong to one generation.
@@ -86,6 +86,12 @@ const FEWER: u64 = 1 << 22;
 const MOST_LARGE: u64 = 1 << 25;
 /// Those that stand for more than [`MOST_LARGE`]: still some hundred tokens of a generation.
 const FEWER_LARGE: u64 = 1 << 23;
+
+/// How many times as many tokens as usual a simulation may leap over, of a generation of so many events that is replayed so often:
+/// its replays leave out as many of them. None of the last ones.
+pub(crate) fn leap_factor(events: u64, replays: u64) -> u64 {
+    events.saturating_mul(replays).div_ceil(ALL).max(1)
+}
 
 impl Trace {
     /// Whether a replay takes so long that the least memory is not searched for by one after another.

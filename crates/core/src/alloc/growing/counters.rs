@@ -83,11 +83,15 @@ impl CachingAllocator {
     /// Whether this may take more from the driver than it has at once: then cached blocks of both pools go.
     pub(super) fn may_flush(&self, stream: u8, bytes: u64) -> bool {
         let size = self.config.round_size(bytes);
+        // Mostly there is room, and the walk through what is cached is the longer one.
+        if self.room() >= self.config.segment_size(size).saturating_add(LARGE_SEGMENT) {
+            return false;
+        }
         let pool = &self.pools[PoolKind::for_size(size) as usize];
         let is_cached = self.max_split_size == u64::MAX
             && pool.is_admitted(stream)
             && pool.lower_bound(&self.arena, stream, size) != NIL;
-        !is_cached && self.room() < self.config.segment_size(size).saturating_add(LARGE_SEGMENT)
+        !is_cached
     }
 
     /// Does something of which the counters of what is allocated have been told.
