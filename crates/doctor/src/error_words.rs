@@ -49,6 +49,9 @@ pub(crate) fn is_noise(text: &str) -> bool {
         ": ...: command not found",
         // slurmstepd's, of a folder that the node does not have.
         ": going to /tmp instead",
+        // Of cuFile, which does without.
+        " hence not affinitizing",
+        " cufio-",
     ];
     // Tasks that SLURM ends after another one.
     let is_torn_down = text.starts_with("srun: ") && text.ends_with(": Terminated");

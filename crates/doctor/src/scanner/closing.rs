@@ -2,7 +2,7 @@
 
 use tonnage_core::failure::{Class, Strength};
 
-use super::onward::{goes_on, is_gone_on_from, is_habit, is_long_past, is_passed_over, trained_up_to};
+use super::onward::{goes_on, is_gone_on_from, is_habit, is_long_past, is_passed_over, is_said_again, trained_up_to};
 use super::{Scanner, prose, reports};
 use crate::built;
 use crate::cause::{FailureCause, Worker};
@@ -155,6 +155,9 @@ impl Scanner {
             if name == "CommandNotFoundError" && is_gone_on_from(closing, at) {
                 continue;
             }
+            if name == "Error" && is_said_again(closing, at) {
+                return false;
+            }
             if is_passed_over(closing, at) || is_long_past(closing, at) {
                 return false;
             }
@@ -220,7 +223,9 @@ impl Scanner {
                     && (ordinary == 0 || has_phrase(text, " failed: "))
                     && error_words::may_be_error(text))
                     || (at == 0 && error_words::lacks(text)));
-            let is_passed_over = text.starts_with("Error: ") && is_passed_over(closing, place(closing, *number));
+            let at_line = place(closing, *number);
+            let is_passed_over =
+                text.starts_with("Error: ") && (is_passed_over(closing, at_line) || is_said_again(closing, at_line));
             if is_passed_over || error_words::is_of_tensorflow(text) {
                 others += 1;
             } else if may_be || error_words::is_error(text) {
