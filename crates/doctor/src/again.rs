@@ -61,7 +61,11 @@ impl Again {
         let own = letters_of(text);
         let Some(at) = known.iter().position(|known| *known == own) else { return };
         let follows = self.last.is_some_and(|(before, line)| before < at && number > line && number <= line + NEAR);
-        if follows && self.lines.len() < MOST_PLACES {
+        if follows {
+            // Of more, the last ones count.
+            if self.lines.len() >= MOST_PLACES {
+                self.lines.remove(0);
+            }
             self.lines.extend(self.last.map(|(_, line)| line));
         }
         self.last = Some((at, number));
@@ -93,7 +97,7 @@ fn first_lines(head: &[u8], line: u64, is_loose: bool) -> Vec<String> {
 
 /// Whether a line may be of a program's start: no row with figures, no error, nothing that a site's prolog and its epilog
 /// both say of the job.
-fn is_of_a_start(text: &str) -> bool {
+pub(crate) fn is_of_a_start(text: &str) -> bool {
     const OF_A_JOB: &[&str] =
         &["job", "user", "account", "partition", "qos", "queue", "node", "host", "cluster", "resource", "director"];
     let key = text.split_once(':').map(|(key, _)| key.to_lowercase()).unwrap_or_default();
@@ -164,5 +168,8 @@ mod tests {
         };
         assert_eq!(lines_of(&["x", "==== seed 2 begins ====", "reading the corpus of plays"]), [7]);
         assert!(lines_of(&["building a small model", "reading the corpus of plays", "epoch 1 loss 2.31"]).is_empty());
+        // Of many the last ones are kept.
+        let many = ["==== seed 2 begins ====", "reading the corpus of plays"].repeat(90);
+        assert_eq!(lines_of(&many).last(), Some(&184));
     }
 }

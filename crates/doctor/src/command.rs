@@ -2,11 +2,12 @@
 //! ended the last of them counts.
 
 use crate::cause::FailureCause;
-use crate::choice::raises_exception;
+use crate::choice::{is_command_not_read, raises_exception};
 use crate::diagnosis::{LAST_WORDS, Located};
 use crate::exception::{Files, Raiser};
 use crate::finding::{Finding, Tone};
 use crate::julia;
+use crate::setting::Framework;
 use crate::starts::Starts;
 use crate::text::has_phrase;
 use tonnage_core::failure::{Class, Strength};
@@ -18,6 +19,8 @@ const OF_A_COMMAND: u64 = 100;
 /// So many lines, with more bytes than a program holds back and writes when it ends, are of another command.
 const PAST: u64 = 60;
 
+/// Lines that a launcher, or who lost the others, writes below the exception that ended it.
+const OF_AN_END: u64 = 16;
 /// Warnings of Python that only another program writes after an exception.
 const WARNED: usize = 3;
 /// Lines with figures that only another program writes.
@@ -77,7 +80,7 @@ impl Located<'_> {
     }
 
     /// Whether only one process is known to write the log.
-    fn is_alone(&self) -> bool {
+    pub(crate) fn is_alone(&self) -> bool {
         let scan = &self.source.scan;
         let is_others = |it: &Finding| it.rank.is_some() || is_worker(it) || is_of_launcher(it);
         self.source.rank.is_none()
@@ -91,16 +94,20 @@ impl Located<'_> {
         let (scan, line) = (&self.source.scan, self.finding.last_line);
         let alone = self.is_alone();
         let begins = |start: &u64| {
-            let closed = |it: &Finding| CLOSINGS.contains(&it.signature) && it.last_line >= line && it.line < *start;
-            *start > line && scan.lines > *start && (alone || scan.findings.iter().any(closed))
+            let closed = |it: &Finding| closes(it) && it.last_line + OF_AN_END >= line && it.line < *start;
+            *start > line && (alone || scan.findings.iter().any(closed))
         };
         let warned = Starts::after(&scan.starts.warned, line) >= WARNED;
+        // Ray shows what its workers warn of.
+        let warned = warned && !scan.setting.has(Framework::Ray);
         scan.starts.begun.iter().any(begins) || (alone && self.is_raised() && warned)
     }
 
     /// Whether the very first lines come again after what no interpreter wrote, which may have held back its output.
     fn is_reopened(&self) -> bool {
-        !self.is_raised() && self.source.scan.reopened.iter().any(|line| *line > self.finding.last_line)
+        // Ranks that start together write the same first lines.
+        let begins = |line: &u64| *line > self.finding.last_line.max(OF_A_COMMAND);
+        !self.is_raised() && self.is_alone() && self.source.scan.reopened.iter().any(begins)
     }
 
     /// Whether a command that could not be read, or that lacks a module which it begins with, wrote nothing itself, and
@@ -113,7 +120,8 @@ impl Located<'_> {
         let begins = self.finding.place().is_some_and(|place| {
             place.function.is_empty() || (place.function == "<module>" && place.line <= OF_IMPORTS)
         });
-        let never = (self.class() == Class::Usage && !self.is_raised()) || (lacks_module && begins);
+        let unread = is_command_not_read(self) && !self.is_raised();
+        let never = unread || (lacks_module && begins);
         never && self.is_alone() && Starts::after(&scan.starts.figures, self.finding.last_line) >= FIGURES
     }
 
@@ -176,7 +184,11 @@ impl Located<'_> {
             || raises_exception(self.class());
         let alone = scan.findings.iter().all(|it| it.rank.is_none() && !is_worker(it));
         let late = scan.late.max(scan.past);
-        let is_later = |it: &Finding| it.last_line > own.last_line.max(late) && it.strength() > Strength::Warning;
+        // Who was killed or interrupted later had lived on.
+        let tells_of_life = |it: &Finding| matches!(it.class(), Class::Killed | Class::Interrupted | Class::Terminated);
+        let is_later = |it: &Finding| {
+            it.last_line > own.last_line.max(late) && it.strength() > Strength::Warning && !tells_of_life(it)
+        };
         // NCCL warns of a driver that it then does without.
         let warned = self.class() == Class::DriverMismatch && has_phrase(&own.text, "NCCL WARN");
         let is_past = (own.last_line < late && scan.lines > own.last_line + PAST)
@@ -195,6 +207,12 @@ fn host(finding: &Finding) -> Option<&str> {
 /// Whether another process, which may live, tells of it.
 fn is_worker(finding: &Finding) -> bool {
     matches!(finding.class(), Class::WorkerFailed | Class::NcclError | Class::NcclTimeout)
+}
+
+/// Whether a launcher, or the program that had started the others, ends with it.
+fn closes(finding: &Finding) -> bool {
+    let is_lost = matches!(&finding.cause, FailureCause::Raised(it) if it.raiser == Raiser::Victim && it.name.starts_with("ray."));
+    CLOSINGS.contains(&finding.signature) || is_lost
 }
 
 fn is_of_launcher(finding: &Finding) -> bool {
@@ -248,6 +266,8 @@ mod tests {
         let warns = |text: &str| format!("/opt/py/site-packages/zed/x.py:7: {text}\n  warnings.warn(x)\n").repeat(3);
         assert_eq!(root(&format!("{RAISED}{}ready\n", warns("FutureWarning: `old` is deprecated"))), None);
         assert_eq!(root(&format!("{RAISED}{}", warns("ResourceWarning: unclosed file"))), Some(Class::Raised));
+        let of_workers = warns("FutureWarning: x").replace("/opt", "(RolloutWorker pid=12) /opt");
+        assert_eq!(root(&format!("import ray.tune: /ray/tune\n{RAISED}{of_workers}")), Some(Class::Raised));
     }
 
     #[test]
@@ -270,6 +290,9 @@ mod tests {
         let items = |from: u32| (from..from + 4).map(|i| format!("i is {i}\n")).collect::<String>();
         assert_eq!(root(&format!("{}{killed}{}", items(1), items(5))), None);
         assert_eq!(root(&format!("{}{killed}bye\n", items(1))), Some(Class::Killed));
+        // A site says who and where before a job and after it.
+        let site = "Job ID: 4711 of the cluster\nUser: ann of the lab\nNode list: n[1-4] of the island\n";
+        assert_eq!(root(&format!("{site}{killed}{site}")), Some(Class::Killed));
     }
 
     #[test]
@@ -284,7 +307,10 @@ mod tests {
     fn a_log_of_many_jobs_begins_again_with_its_first_lines() {
         let job = |host: u32| format!("Working directory is /home/ann/sparse\nRunning on host x{host}n0\nmport:9093\n");
         let failed = "x3n0:13069:13147 [0] init.cc:521 NCCL WARN Duplicate GPU detected : rank 4 and rank 0 both on CUDA device 7000\n";
-        assert_eq!(root(&format!("{}{}{failed}{}", job(1), job(2), job(3))), None);
+        let works = "the pruning of layer and filter is under way\n".repeat(99);
+        assert_eq!(root(&format!("{}{works}{}{failed}{}", job(1), job(2), job(3))), None);
+        // Of ranks that start together every one writes them.
+        assert_eq!(root(&format!("{}{}{failed}{}", job(1), job(2), job(3))), Some(Class::DuplicateGpu));
         assert_eq!(root(&format!("{}{}{failed}", job(1), job(2))), Some(Class::DuplicateGpu));
     }
 }

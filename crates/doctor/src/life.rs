@@ -201,9 +201,14 @@ impl Life {
 
     /// A step, wherever it was seen.
     pub(crate) fn step(&mut self, step: Progress) {
-        if self.steps.len() < MOST_STEPS && !self.steps.contains(&step) {
-            self.steps.push(step);
+        if self.steps.contains(&step) {
+            return;
         }
+        // Of more, the last ones count.
+        if self.steps.len() >= MOST_STEPS {
+            self.steps.remove(0);
+        }
+        self.steps.push(step);
     }
 
     /// With the steps of the log's last lines, `lines` being their number.

@@ -3,6 +3,7 @@
 
 use std::collections::HashMap;
 
+use crate::again::is_of_a_start;
 use crate::error_words::is_error;
 use crate::last_words::{is_closing, is_native_frame, is_trailer};
 use crate::life::{has_fraction, letters_of};
@@ -32,6 +33,7 @@ const BEGINS: &[&str] = &[
 /// The same, wherever it stands in the line.
 const SAYS: &[&str] = &[
     "Started a local Ray instance",
+    "App] Serving notebooks from local directory",
     "Some weights of the model checkpoint at ",
     " were not initialized from the model checkpoint at ",
 ];
@@ -54,6 +56,8 @@ pub struct Starts {
 pub(crate) struct Gatherer {
     /// The letters of the lines before the first finding, and how often each stood; `None` before anything was found.
     known: Option<HashMap<String, usize>>,
+    /// The last stage of a script before the first finding: which, and of how many.
+    stage: Option<(u32, u32)>,
     seen: Starts,
 }
 
@@ -64,6 +68,7 @@ impl Gatherer {
             let before = usize::try_from(line.saturating_sub(1)).unwrap_or(usize::MAX);
             let mut known = HashMap::new();
             let text = String::from_utf8_lossy(head);
+            self.stage = text.lines().take(before).filter_map(stage_of).last();
             let lines = text.lines().take(before).filter(|text| !is_of_an_error(text));
             lines.for_each(|text| *known.entry(letters_of(text)).or_default() += 1);
             known
@@ -77,7 +82,11 @@ impl Gatherer {
             return;
         }
         let seen = &mut self.seen;
-        if BEGINS.iter().any(|words| text.starts_with(words)) || SAYS.iter().any(|words| has_phrase(text, words)) {
+        let goes_on = |(at, of): (u32, u32)| self.stage.is_some_and(|(before, all)| all == of && at > before);
+        if BEGINS.iter().any(|words| text.starts_with(words))
+            || SAYS.iter().any(|words| has_phrase(text, words))
+            || stage_of(text).is_some_and(goes_on)
+        {
             keep(&mut seen.begun, number);
         }
         if is_warning(text) {
@@ -88,7 +97,8 @@ impl Gatherer {
         let letters = letters_of(text);
         let stood = self.known.as_ref().and_then(|known| known.get(&letters)).copied().unwrap_or(0);
         let length = letters.chars().count();
-        if !is_trailer(text) && (length >= SHORTEST_ONCE && stood > 0 || length >= SHORTEST && stood > 1) {
+        let is_known = (length >= SHORTEST_ONCE && stood > 0) || (length >= SHORTEST && stood > 1);
+        if is_known && !is_trailer(text) && is_of_a_start(text) {
             keep(&mut seen.familiar, number);
         }
     }
@@ -106,13 +116,22 @@ impl Starts {
 }
 
 fn keep(lines: &mut Vec<u64>, number: u64) {
-    // Of more, the last takes the place of the one before: what matters is what comes last.
+    // Of more, the last ones count.
     if lines.len() >= MOST {
-        lines.pop();
+        lines.remove(0);
     }
     if lines.last() != Some(&number) {
         lines.push(number);
     }
+}
+
+/// `[2/4] Evaluates`: what a script of several commands says before each.
+fn stage_of(text: &str) -> Option<(u32, u32)> {
+    const MOST_STAGES: u32 = 40;
+    let (at, rest) = text.strip_prefix('[')?.split_once('/')?;
+    let (of, says) = rest.split_once("] ")?;
+    let (at, of) = (at.parse().ok()?, of.parse().ok()?);
+    (at <= of && of <= MOST_STAGES && !has_fraction(says)).then_some((at, of))
 }
 
 fn is_of_an_error(text: &str) -> bool {
@@ -145,7 +164,60 @@ fn has_figures(text: &str, number: u64) -> bool {
     let is_row = has_fraction(text)
         && !is_closing(text)
         && !is_trailer(text)
-        && !text.contains('/')
+        && !has_path(text)
         && !OTHERS.iter().any(|words| has_phrase(text, words));
     is_row || Progress::of_line(text, number, None).is_some()
+}
+
+/// Whether a slash stands in it that is not between two figures.
+fn has_path(text: &str) -> bool {
+    let is_digit = |byte: Option<&u8>| byte.is_some_and(u8::is_ascii_digit);
+    let bytes = text.as_bytes();
+    let parts = |at: usize| is_digit(at.checked_sub(1).and_then(|at| bytes.get(at))) && is_digit(bytes.get(at + 1));
+    memchr::memchr_iter(b'/', bytes).any(|at| !parts(at))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn after(head: &str, lines: &[&str]) -> Starts {
+        let mut gatherer = Gatherer::default();
+        gatherer.learn(head.as_bytes(), head.lines().count() as u64 + 1);
+        for (text, number) in lines.iter().zip(100..) {
+            gatherer.line(&Line::new(text.as_bytes()), number);
+        }
+        gatherer.finish()
+    }
+
+    #[test]
+    fn what_only_another_command_writes_is_seen() {
+        let begun = after(
+            "[1/4] trains\n",
+            &["[2/4] evaluates", "[1/4] trains", "[2/9] other", "wandb: Syncing run calm-sea-1"],
+        );
+        assert_eq!(begun.begun, [100, 103]);
+        let figures = after(
+            "",
+            &[
+                "Test set: Accuracy: 4642/10000 (46.42%)",
+                "real 0m1.23s",
+                "saved /a/1.2/x",
+                "0.5378",
+                "Max RSS memory: 1.2 GB",
+            ],
+        );
+        assert_eq!(figures.figures, [100, 103]);
+        let warned = after("", &["/a/b.py:7: FutureWarning: x", "/a/b.py:7: UserWarning: 3 leaked semaphores"]);
+        assert_eq!(warned.warned, [100]);
+        assert_eq!(after("i is 1\ni is 2\n", &["i is 3", "j is 3"]).familiar, [100]);
+    }
+
+    #[test]
+    fn of_more_lines_the_last_ones_are_kept() {
+        let lines: Vec<String> = (0..200).map(|at| format!("0.{at}1")).collect();
+        let lines: Vec<&str> = lines.iter().map(String::as_str).collect();
+        let seen = after("", &lines);
+        assert_eq!((seen.figures.len(), seen.figures.last()), (MOST, Some(&299)));
+    }
 }

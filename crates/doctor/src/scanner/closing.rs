@@ -318,6 +318,8 @@ fn exception_of(text: &str, is_last: bool) -> Option<(&str, &str)> {
         .filter(|(name, _)| text.contains(':') || (is_last && name.ends_with("Error")))
         // `Error: exit status 1` is of who waited for the command.
         .filter(|(name, _)| *name != "Error" || !error_words::is_empty_error(text))
+        // `Timeout:      120s` is a setting.
+        .filter(|(name, message)| *name != "Timeout" || !message.trim_start().starts_with(|c: char| c.is_ascii_digit()))
         // `Error: 1.31e-01, time: 51.2` is a row of figures.
         .filter(|(name, message)| *name != "Error" || !code::is_row_of_figures(message))
         // Snakemake's, of a rule that it has told of before.
