@@ -100,7 +100,8 @@ impl Located<'_> {
         let warned = Starts::after(&scan.starts.warned, line) >= WARNED;
         // Ray shows what its workers warn of.
         let warned = warned && !scan.setting.has(Framework::Ray);
-        scan.starts.begun.iter().any(begins) || (alone && self.is_raised() && warned)
+        let imports = Starts::after(&scan.starts.importing, line) > 0;
+        scan.starts.begun.iter().any(begins) || (alone && self.is_raised() && (warned || imports))
     }
 
     /// Whether the very first lines come again after what no interpreter wrote, which may have held back its output.
@@ -259,6 +260,19 @@ mod tests {
             .replace("  File", "[rank1]:   File")
             .replace("Key", "[rank1]: Key");
         assert!(root(&format!("{of_rank}wandb: Syncing run brave-sun-3\n{held_back}")).is_some());
+    }
+
+    #[test]
+    fn who_stops_at_its_imports_is_another_process() {
+        let stops = "Traceback (most recent call last):\n  File \"fit.py\", line 3, in <module>\n    import frobs\n\
+            \x20 File \"/opt/py/site-packages/frobs/a.py\", line 9, in <module>\n    from .b import c\nKeyboardInterrupt\n";
+        assert_eq!(root(&format!("{RAISED}{stops}")), Some(Class::Interrupted));
+        assert_eq!(root(&format!("{RAISED}{}", stops.replace("import", "load"))), Some(Class::Raised));
+        // A process that another one started tells of its imports too.
+        assert_eq!(root(&format!("{RAISED}{}", stops.replace("fit.py", "<string>"))), Some(Class::Raised));
+        let chained =
+            format!("{RAISED}\nDuring handling of the above exception, another exception occurred:\n\n{stops}");
+        assert_eq!(root(&chained), root(&chained.replace("import", "load")));
     }
 
     #[test]

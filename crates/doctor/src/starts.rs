@@ -38,11 +38,16 @@ const SAYS: &[&str] = &[
     " were not initialized from the model checkpoint at ",
 ];
 
+/// What stands between the tracebacks of one process.
+const CHAINS: &[&str] = &["During handling of the above exception", "The above exception was the direct cause"];
+
 /// What was seen, each in the order of lines.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Starts {
     /// Lines that a program writes when it begins.
     pub(crate) begun: Vec<u64>,
+    /// Heads of tracebacks of a program that had not got past its imports.
+    pub(crate) importing: Vec<u64>,
     /// Warnings of Python other than those of an end.
     pub(crate) warned: Vec<u64>,
     /// Lines with figures or steps that no shell, launcher or scheduler writes.
@@ -58,7 +63,20 @@ pub(crate) struct Gatherer {
     known: Option<HashMap<String, usize>>,
     /// The last stage of a script before the first finding: which, and of how many.
     stage: Option<(u32, u32)>,
+    traceback: Opened,
     seen: Starts,
+}
+
+/// How far a traceback is read that may be of a program at its imports.
+#[derive(Clone, Copy, Default, PartialEq, Eq)]
+enum Opened {
+    #[default]
+    No,
+    /// Another one comes that belongs to the one before.
+    Chained,
+    Head(u64),
+    /// With a first frame of the program itself.
+    Module(u64),
 }
 
 impl Gatherer {
@@ -78,7 +96,11 @@ impl Gatherer {
     /// A line after a finding.
     pub(crate) fn line(&mut self, line: &Line, number: u64) {
         let text = line.text.as_str();
-        if text.is_empty() || is_of_an_error(text) {
+        if text.is_empty() {
+            return;
+        }
+        self.follow(text, number);
+        if is_of_an_error(text) {
             return;
         }
         let seen = &mut self.seen;
@@ -101,6 +123,23 @@ impl Gatherer {
         if is_known && !is_trailer(text) && is_of_a_start(text) {
             keep(&mut seen.familiar, number);
         }
+    }
+
+    /// Finds tracebacks that begin where a program imports: who raised before, and says no more of it, is another process.
+    fn follow(&mut self, text: &str, number: u64) {
+        let is_own = || !text.starts_with("File \"<") && text.ends_with(", in <module>");
+        let is_import = || text.starts_with("import ") || text.starts_with("from ");
+        self.traceback = match self.traceback {
+            Opened::Chained if has_phrase(text, HEAD) => Opened::No,
+            _ if text.starts_with(HEAD) => Opened::Head(number),
+            Opened::Head(head) if is_frame(text) && is_own() => Opened::Module(head),
+            Opened::Module(head) if is_import() => {
+                keep(&mut self.seen.importing, head);
+                Opened::No
+            }
+            _ if CHAINS.iter().any(|words| text.starts_with(words)) => Opened::Chained,
+            _ => Opened::No,
+        };
     }
 
     pub(crate) fn finish(self) -> Starts {

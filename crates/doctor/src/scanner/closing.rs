@@ -155,10 +155,8 @@ impl Scanner {
             if name == "CommandNotFoundError" && is_gone_on_from(closing, at) {
                 continue;
             }
-            if name == "Error" && is_said_again(closing, at) {
-                return false;
-            }
-            if is_passed_over(closing, at) || is_long_past(closing, at) {
+            let is_habitual = name == "Error" && is_said_again(closing, at);
+            if is_habitual || is_passed_over(closing, at) || is_long_past(closing, at) {
                 return false;
             }
             let near = |it: &Finding| it.last_line < *number && it.last_line + ECHO >= *number;
