@@ -13,6 +13,8 @@ use crate::traceback::{HEAD, is_frame};
 
 /// First lines that are known again.
 const MOST_KNOWN: usize = 32;
+/// Lines that a log of many runs begins each of them with.
+const VERY_FIRST: usize = 8;
 /// Letters of a line that is known by them.
 const SHORTEST: usize = 10;
 /// Lines between two that come again together.
@@ -27,6 +29,8 @@ const MOST_PLACES: usize = 64;
 pub(crate) struct Again {
     /// The letters of the first lines, each of which stood once; `None` before anything was found.
     known: Option<Vec<String>>,
+    /// Whether the very first lines are known, however often they stood: a log of many runs.
+    is_loose: bool,
     /// The last one that came again: which, and in what line.
     last: Option<(usize, u64)>,
     /// Lines in which two of them came again, in their order.
@@ -34,9 +38,15 @@ pub(crate) struct Again {
 }
 
 impl Again {
+    /// One that knows the very first lines, however often they stood.
+    pub(crate) fn loose() -> Self {
+        Self { is_loose: true, ..Self::default() }
+    }
+
     /// Learns what stood before `line`, in which the first finding stands, of a log that begins with `head`.
     pub(crate) fn learn(&mut self, head: &[u8], line: u64) {
-        self.known.get_or_insert_with(|| first_lines(head, line));
+        let is_loose = self.is_loose;
+        self.known.get_or_insert_with(|| first_lines(head, line, is_loose));
     }
 
     /// A line after a finding.
@@ -51,7 +61,11 @@ impl Again {
         let own = letters_of(text);
         let Some(at) = known.iter().position(|known| *known == own) else { return };
         let follows = self.last.is_some_and(|(before, line)| before < at && number > line && number <= line + NEAR);
-        if follows && self.lines.len() < MOST_PLACES {
+        if follows {
+            // Of more, the last ones count.
+            if self.lines.len() >= MOST_PLACES {
+                self.lines.remove(0);
+            }
             self.lines.extend(self.last.map(|(_, line)| line));
         }
         self.last = Some((at, number));
@@ -62,21 +76,28 @@ fn letters(text: &str) -> impl Iterator<Item = char> + '_ {
     text.chars().filter(|letter| letter.is_alphabetic())
 }
 
-/// The letters of the lines before `line` that stand there once and are of no table; a traceback begins nothing.
-fn first_lines(head: &[u8], line: u64) -> Vec<String> {
+/// The letters of the lines before `line` that stand there once and are of no table, or of the very first; a traceback
+/// begins nothing.
+fn first_lines(head: &[u8], line: u64, is_loose: bool) -> Vec<String> {
     let before = usize::try_from(line.saturating_sub(1)).unwrap_or(usize::MAX);
     let text = String::from_utf8_lossy(head);
     let starts = text.lines().take(before).take_while(|text| !has_phrase(text, HEAD));
     let read = starts.map(|text| Line::new(text.rsplit('\r').next().unwrap_or(text).as_bytes()).text);
     let all: Vec<(String, bool)> = read.map(|text| (letters_of(&text), is_of_a_start(&text))).collect();
     let once = |own: &String| all.iter().filter(|(other, _)| other == own).count() == 1;
-    let usable = all.iter().filter(|(own, is_usable)| *is_usable && own.chars().count() >= SHORTEST && once(own));
-    usable.map(|(own, _)| own.clone()).take(MOST_KNOWN).collect()
+    let read = if is_loose { VERY_FIRST } else { all.len() };
+    let usable = all
+        .iter()
+        .take(read)
+        .filter(|(own, is_usable)| *is_usable && own.chars().count() >= SHORTEST && (is_loose || once(own)));
+    let mut known: Vec<String> = usable.map(|(own, _)| own.clone()).take(MOST_KNOWN).collect();
+    known.dedup();
+    known
 }
 
 /// Whether a line may be of a program's start: no row with figures, no error, nothing that a site's prolog and its epilog
 /// both say of the job.
-fn is_of_a_start(text: &str) -> bool {
+pub(crate) fn is_of_a_start(text: &str) -> bool {
     const OF_A_JOB: &[&str] =
         &["job", "user", "account", "partition", "qos", "queue", "node", "host", "cluster", "resource", "director"];
     let key = text.split_once(':').map(|(key, _)| key.to_lowercase()).unwrap_or_default();
@@ -147,5 +168,8 @@ mod tests {
         };
         assert_eq!(lines_of(&["x", "==== seed 2 begins ====", "reading the corpus of plays"]), [7]);
         assert!(lines_of(&["building a small model", "reading the corpus of plays", "epoch 1 loss 2.31"]).is_empty());
+        // Of many the last ones are kept.
+        let many = ["==== seed 2 begins ====", "reading the corpus of plays"].repeat(90);
+        assert_eq!(lines_of(&many).last(), Some(&184));
     }
 }

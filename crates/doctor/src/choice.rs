@@ -225,7 +225,7 @@ fn of_process<'a>(findings: &[Located<'a>], several: bool, strength: Strength) -
     let raised = without_lost(raised);
     let (Some(first), Some(last)) = (raised.first(), raised.last()) else { return known };
     let thrown = if several { end_of_chain(&raised, first) } else { *last };
-    let Some(known) = known else { return Some(thrown) };
+    let Some(known) = known.filter(|known| !is_of_no_import(known, &thrown)) else { return Some(thrown) };
     let in_chain =
         |found: &&Located<'a>| found.class() != Class::Raised && found.finding.chain() == last.finding.chain();
     if let Some(chained) = event.iter().find(in_chain) {
@@ -284,6 +284,13 @@ fn known_of<'a>(event: &[Located<'a>], several: bool) -> Option<Located<'a>> {
     Some(last.copied().unwrap_or(first))
 }
 
+/// Whether a library warns of what GPUs it is not built for, and a module was what was lacking.
+fn is_of_no_import(known: &Located<'_>, thrown: &Located<'_>) -> bool {
+    const IMPORTS: &[&str] = &["ModuleNotFoundError", "ImportError"];
+    let lacks = matches!(&thrown.finding.cause, FailureCause::Raised(it) if IMPORTS.contains(&it.short_name()));
+    lacks && known.class() == Class::NoKernelImage && matches!(known.finding.tone, Tone::Said)
+}
+
 /// Whether a shell tells of a program that is no more, or a program that it does not know its arguments: what raises
 /// after it is another one.
 fn is_of_shell(found: &Located<'_>) -> bool {
@@ -299,7 +306,7 @@ fn is_end_of_the_job(found: &Located<'_>, thrown: &Located<'_>) -> bool {
 
 /// Whether Python or a program says that it cannot read the command that started it: whatever was raised before was
 /// another command's.
-fn is_command_not_read(found: &Located<'_>) -> bool {
+pub(crate) fn is_command_not_read(found: &Located<'_>) -> bool {
     const WORDS: &[&str] = &[": error: ", "can't open file"];
     found.class() == Class::Usage && WORDS.iter().any(|words| has_phrase(&found.finding.text, words))
 }

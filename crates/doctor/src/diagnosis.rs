@@ -116,7 +116,13 @@ pub fn diagnose(sources: &[Source]) -> Diagnosis<'_> {
     };
     let is_earlier = |found: &Located<'_>| found.source.attempt.is_some() && found.source.attempt < attempt;
     let (earlier, latest): (Vec<_>, Vec<_>) = all().partition(is_earlier);
-    let (survived, live): (Vec<_>, Vec<_>) = latest.into_iter().partition(Located::is_survived);
+    let histories: Vec<u64> = sources.iter().map(end_of_history).collect();
+    let is_history = |found: &Located<'_>| {
+        let of_source = sources.iter().zip(&histories).find(|(source, _)| std::ptr::eq(*source, found.source));
+        of_source.is_some_and(|(_, end)| found.finding.line > 0 && found.finding.last_line < *end)
+    };
+    let (survived, live): (Vec<_>, Vec<_>) =
+        latest.into_iter().partition(|found| is_history(found) || found.is_survived());
     let (causes, warnings): (Vec<Located<'_>>, Vec<Located<'_>>) =
         live.into_iter().partition(|found| found.strength() > Strength::Warning);
     let mut setting = Setting::default();
@@ -140,6 +146,15 @@ pub fn diagnose(sources: &[Source]) -> Diagnosis<'_> {
         root: Some(root),
         ..quiet
     }
+}
+
+/// The last line of a log of one process at a time that is known to be an earlier command's: what stands before it is too.
+fn end_of_history(source: &Source) -> u64 {
+    let all = source.scan.findings.iter().map(|finding| Located { source, finding });
+    let earlier = all
+        .rev()
+        .find(|found| found.strength() > Strength::Warning && found.is_alone() && found.is_of_an_earlier_command());
+    earlier.map_or(0, |found| found.finding.line)
 }
 
 /// The last line of the root's log that says anything about the failure: what echoes was not survived.

@@ -42,13 +42,14 @@ pub(crate) fn is_noise(text: &str) -> bool {
         "rwxr-",
         "rw-rw-",
         "_inductor/select_algorithm.py",
-        // Spark's, as it goes down.
         "IOException: Failed to delete: ",
         "Exception while deleting Spark temp dir",
         // A placeholder that somebody left at the end of a script.
         ": ...: command not found",
         // slurmstepd's, of a folder that the node does not have.
         ": going to /tmp instead",
+        " cufio-",
+        " hence not affinitizing",
     ];
     // Tasks that SLURM ends after another one.
     let is_torn_down = text.starts_with("srun: ") && text.ends_with(": Terminated");
@@ -222,7 +223,8 @@ pub(crate) fn is_error(text: &str) -> bool {
 /// Whether its logger says that it is no error.
 fn is_of_level_info(text: &str) -> bool {
     let head = crate::traceback::cut_text(text, 60);
-    ["INFO: ", "[INFO] ", " INFO ", "DEBUG"].iter().any(|level| has_phrase(head, level)) && !has_phrase(head, "ERROR")
+    ["INFO: ", "[INFO] ", " INFO ", " INFO] ", "DEBUG"].iter().any(|level| has_phrase(head, level))
+        && !has_phrase(head, "ERROR")
 }
 
 /// Whether TensorFlow or XLA logged it at level `E`: what is fatal they raise as well.

@@ -6,6 +6,7 @@ use crate::phase::Phase;
 use crate::progress::Progress;
 use crate::setting::Setting;
 use crate::stamp::Stamp;
+use crate::starts::Starts;
 use crate::text::has_phrase;
 use crate::traceback::Ended;
 use tonnage_core::failure::{Class, Strength};
@@ -96,6 +97,10 @@ pub struct Scan {
     pub next: Vec<u64>,
     /// Lines in which the log's first lines come again.
     pub again: Vec<u64>,
+    /// Lines in which the very first ones come again, of a log of many runs.
+    pub reopened: Vec<u64>,
+    /// What only another command writes.
+    pub starts: Starts,
     /// The last line up to which, after a finding, more was written than a program holds back.
     pub past: u64,
     /// The first of its last lines, which have more bytes than a program holds back and writes when it ends.

@@ -7,6 +7,7 @@ use crate::last_words::is_closing;
 use crate::line::Line;
 use crate::progress::{Progress, is_restart, is_success, is_tests_end};
 use crate::stamp::Stamp;
+use crate::starts::{Gatherer, Starts};
 use crate::text::has_phrase;
 
 /// Lines after a finding that are read for steps.
@@ -28,6 +29,15 @@ const MOST_ROWS: usize = 8;
 const SHORTEST_OPENING: usize = 12;
 const LONGEST_OPENING: usize = 200;
 
+/// The very first lines, come again.
+struct Reopened(Again);
+
+impl Default for Reopened {
+    fn default() -> Self {
+        Self(Again::loose())
+    }
+}
+
 /// What says that a job went on.
 #[derive(Default)]
 pub(crate) struct Life {
@@ -44,6 +54,8 @@ pub(crate) struct Life {
     alive: Vec<u64>,
     next: Vec<u64>,
     again: Again,
+    reopened: Reopened,
+    starts: Gatherer,
     written: Written,
     past: u64,
     /// The line of the last finding.
@@ -67,6 +79,8 @@ pub(crate) struct Seen {
     pub(crate) alive: Vec<u64>,
     pub(crate) next: Vec<u64>,
     pub(crate) again: Vec<u64>,
+    pub(crate) reopened: Vec<u64>,
+    pub(crate) starts: Starts,
     pub(crate) past: u64,
 }
 
@@ -82,6 +96,8 @@ impl Life {
         self.written = Written::default();
         self.last_found = line;
         self.again.learn(head, line);
+        self.reopened.0.learn(head, line);
+        self.starts.learn(head, line);
         self.opening.get_or_insert_with(|| opening(head));
     }
 
@@ -114,6 +130,8 @@ impl Life {
             }
             self.begins_again(line, number);
             self.again.line(&line.text, number);
+            self.reopened.0.line(&line.text, number);
+            self.starts.line(line, number);
             if self.written.line(line) {
                 self.past = number;
             }
@@ -183,9 +201,14 @@ impl Life {
 
     /// A step, wherever it was seen.
     pub(crate) fn step(&mut self, step: Progress) {
-        if self.steps.len() < MOST_STEPS && !self.steps.contains(&step) {
-            self.steps.push(step);
+        if self.steps.contains(&step) {
+            return;
         }
+        // Of more, the last ones count.
+        if self.steps.len() >= MOST_STEPS {
+            self.steps.remove(0);
+        }
+        self.steps.push(step);
     }
 
     /// With the steps of the log's last lines, `lines` being their number.
@@ -208,11 +231,28 @@ impl Life {
             alive,
             next,
             again,
+            reopened,
+            starts,
             past,
             ..
         } = self;
-        let again = again.lines;
-        Seen { steps, restarts, successes, new_runs, passed_over, begun, programs, logged, alive, next, again, past }
+        let (again, reopened, starts) = (again.lines, reopened.0.lines, starts.finish());
+        Seen {
+            steps,
+            restarts,
+            successes,
+            new_runs,
+            passed_over,
+            begun,
+            programs,
+            logged,
+            alive,
+            next,
+            again,
+            reopened,
+            starts,
+            past,
+        }
     }
 }
 

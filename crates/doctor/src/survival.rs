@@ -97,7 +97,10 @@ impl Located<'_> {
         let is_passed_over = is_exception && scan.passed_over.iter().any(near);
         // What is fatal as an exception alone was caught where a line without a traceback says it.
         let caught = matches!(self.finding.tone, Tone::Said) && raises_exception(self.class());
-        let needed = if aside { 1 } else { RISING - usize::from(caught) };
+        // Who lost another process's pipe is not who works.
+        let lost = matches!(&self.finding.cause, FailureCause::Raised(it) if it.raiser == Raiser::Victim);
+        let told_of = caught || (lost && self.is_alone_but_lost());
+        let needed = if aside { 1 } else { RISING - usize::from(told_of) };
         ended_well
             || after_the_end
             || self.is_restarted(&steps)
@@ -113,6 +116,13 @@ impl Located<'_> {
             || self.is_outlived()
             || self.is_logged()
             || rising_steps(steps) >= needed
+    }
+
+    /// Whether nothing else was found in the log of a process that writes a page more.
+    fn is_alone_but_lost(&self) -> bool {
+        let (scan, line) = (&self.source.scan, self.finding.last_line);
+        let alone = scan.findings.iter().all(|it| it.rank.is_none() && it.last_line <= line);
+        alone && scan.lines > line + OF_A_RUN
     }
 
     /// Whether a new start, after it, got somewhere: steps, further findings, lines of a run.
@@ -200,5 +210,88 @@ impl Located<'_> {
         let time = own.stamp.zip(scan.last_stamp).map_or(0, |(then, last)| then.seconds_to(last));
         let is_long = alone && scan.lines > own.last_line + OUTLIVED_LINES;
         is_long && (is_other || (is_exception && !later && time >= OUTLIVED_SECONDS))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::diagnosis::{Source, diagnose};
+    use crate::scanner::Scanner;
+    use tonnage_core::failure::Class;
+
+    fn root(log: &str) -> Option<(Class, u64)> {
+        let mut scanner = Scanner::new();
+        scanner.feed(log.as_bytes());
+        let sources = [Source { name: "log".into(), rank: None, attempt: None, scan: scanner.finish() }];
+        diagnose(&sources).root.map(|root| (root.class(), root.finding.line))
+    }
+
+    const RAISED: &str =
+        "Traceback (most recent call last):\n  File \"fit.py\", line 88, in fold\n    x = rows[k]\nKeyError: 'fold'\n";
+
+    #[test]
+    fn who_loses_a_pipe_is_not_who_works() {
+        let lost = "Process ForkProcess-2:\nTraceback (most recent call last):\n  File \"/usr/lib/python3.10/multiprocessing/connection.py\", \
+            line 383, in _recv\n    raise EOFError\nEOFError\n";
+        let steps = "step 10 loss 2.1\nstep 11 loss 2.0\n";
+        let quiet = "    the angles are all within their limits\n".repeat(120);
+        assert_eq!(root(&format!("{lost}{steps}{quiet}")), None);
+        assert_eq!(root(&format!("{lost}{steps}")).map(|it| it.0), Some(Class::WorkerFailed));
+    }
+
+    #[test]
+    fn the_last_of_many_steps_are_kept() {
+        let run = |last: u32| (0..last).map(|at| format!("step {at} loss 2.1\n")).collect::<String>();
+        let failed = format!("{}{RAISED}", run(400));
+        let log = format!("{}{}", failed.repeat(4), run(300));
+        assert_eq!(root(&log), None);
+        assert!(root(&failed.repeat(4)).is_some());
+    }
+
+    #[test]
+    fn before_an_earlier_command_all_is_history() {
+        let refused = "fit.py: error: argument -s: invalid choice: 'CIFAR' (choose from 'A', 'B')\n";
+        assert_eq!(root(&format!("{RAISED}{refused}")).map(|it| it.0), Some(Class::Usage));
+        assert_eq!(root(&format!("{RAISED}{refused}Accuracy: 0.41\nAccuracy: 0.47\n")), None);
+    }
+
+    #[test]
+    fn who_was_killed_later_had_lived_on() {
+        let rows: String = (0..400).map(|at| format!("smape of window {at} is {at}.83 so far, going on\n")).collect();
+        assert_eq!(root(&format!("{RAISED}{rows}Killed\n")).map(|it| it.0), Some(Class::Killed));
+        assert_eq!(root(&format!("{RAISED}Killed\n")).map(|it| it.1), Some(4));
+    }
+
+    #[test]
+    fn how_programs_end_without_a_line_of_their_own() {
+        let class = |log: &str| root(log).map(|it| it.0);
+        let bar = "  400/5000 [=>......] - ETA: 2:32:37 - Time (s): 2.9100Killed\n";
+        assert_eq!(class(bar), Some(Class::Killed));
+        assert_eq!(class("the word is 2.9100Killed\n"), None);
+        assert_eq!(
+            class("step 1 loss 2\nsignal (15): Terminated\nin expression starting at /a/b.jl:207\n"),
+            Some(Class::Terminated)
+        );
+        assert_eq!(class("*** SIGTERM received at time=1736077232 on cpu 19 ***\n"), Some(Class::Terminated));
+        assert_eq!(class("TRAIN 100/352\nLoss is NAN: Mini-Batch Index: 238\n"), Some(Class::Divergence));
+        assert_eq!(
+            class("python : C:\\Python313\\python.exe: can't open file \n'C:\\a.py': \n[Errno 2] No such file\n"),
+            Some(Class::Usage)
+        );
+    }
+
+    #[test]
+    fn settings_and_rows_of_a_logger_are_no_errors() {
+        assert_eq!(root("Samples: 3\nTimeout:      120s\nTask: 7\n"), None);
+        let row = "[07/29/2025 14:39:00 fit INFO] [E 15 | it 1100] loss {total 1.338E+00, last 5.620E-01}\n";
+        assert_eq!(root(&format!("step 1 loss 2.1\n{row}")), None);
+    }
+
+    #[test]
+    fn a_module_is_not_lacking_for_want_of_kernels() {
+        let warned = "/a/torch/cuda/__init__.py:143: UserWarning:\nA40 with CUDA capability sm_86 is not compatible with the current PyTorch installation.\n";
+        let lacks = "Traceback (most recent call last):\n  File \"fit.py\", line 3, in <module>\n    import frobs\n\
+            ImportError: libtorch_cuda_cu.so: cannot open shared object file: No such file or directory\n";
+        assert_eq!(root(&format!("{warned}{lacks}")).map(|it| it.0), Some(Class::Raised));
     }
 }

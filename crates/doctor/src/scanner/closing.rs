@@ -2,7 +2,7 @@
 
 use tonnage_core::failure::{Class, Strength};
 
-use super::onward::{goes_on, is_gone_on_from, is_habit, is_long_past, is_passed_over, trained_up_to};
+use super::onward::{goes_on, is_gone_on_from, is_habit, is_long_past, is_passed_over, is_said_again, trained_up_to};
 use super::{Scanner, prose, reports};
 use crate::built;
 use crate::cause::{FailureCause, Worker};
@@ -155,7 +155,8 @@ impl Scanner {
             if name == "CommandNotFoundError" && is_gone_on_from(closing, at) {
                 continue;
             }
-            if is_passed_over(closing, at) || is_long_past(closing, at) {
+            let is_habitual = name == "Error" && is_said_again(closing, at);
+            if is_habitual || is_passed_over(closing, at) || is_long_past(closing, at) {
                 return false;
             }
             let near = |it: &Finding| it.last_line < *number && it.last_line + ECHO >= *number;
@@ -220,7 +221,9 @@ impl Scanner {
                     && (ordinary == 0 || has_phrase(text, " failed: "))
                     && error_words::may_be_error(text))
                     || (at == 0 && error_words::lacks(text)));
-            let is_passed_over = text.starts_with("Error: ") && is_passed_over(closing, place(closing, *number));
+            let at_line = place(closing, *number);
+            let is_passed_over =
+                text.starts_with("Error: ") && (is_passed_over(closing, at_line) || is_said_again(closing, at_line));
             if is_passed_over || error_words::is_of_tensorflow(text) {
                 others += 1;
             } else if may_be || error_words::is_error(text) {
@@ -313,6 +316,8 @@ fn exception_of(text: &str, is_last: bool) -> Option<(&str, &str)> {
         .filter(|(name, _)| text.contains(':') || (is_last && name.ends_with("Error")))
         // `Error: exit status 1` is of who waited for the command.
         .filter(|(name, _)| *name != "Error" || !error_words::is_empty_error(text))
+        // `Timeout:      120s` is a setting.
+        .filter(|(name, message)| *name != "Timeout" || !message.trim_start().starts_with(|c: char| c.is_ascii_digit()))
         // `Error: 1.31e-01, time: 51.2` is a row of figures.
         .filter(|(name, message)| *name != "Error" || !code::is_row_of_figures(message))
         // Snakemake's, of a rule that it has told of before.

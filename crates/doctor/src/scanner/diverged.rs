@@ -10,6 +10,8 @@ use crate::text::find_phrase;
 
 /// Rows at a log's end whose losses are all no numbers.
 const ROWS: usize = 3;
+/// A longer line says more than that.
+const SHORT: usize = 80;
 /// A longer line is no row.
 const LONGEST: usize = 1000;
 
@@ -19,6 +21,7 @@ impl Scanner {
         if self.kept.findings().iter().any(|finding| finding.strength() >= Strength::Death) {
             return;
         }
+        self.ends_with_lost_loss(tail);
         let numbered = tail.lines().rev().zip((1..=self.lines).rev());
         let rows =
             numbered.filter(|(text, _)| text.len() <= LONGEST || text.contains('\r')).filter_map(|(text, number)| {
@@ -35,6 +38,19 @@ impl Scanner {
         // It goes on to the end.
         let last_line = self.lines;
         self.keep_finding(Finding { last_line, ..draft.into_finding(cause, "losses_are_nan") });
+    }
+
+    /// Finds that the very last line says it: `Loss is NAN: batch 238`.
+    fn ends_with_lost_loss(&mut self, tail: &str) {
+        let numbered = tail.lines().rev().zip((1..=self.lines).rev());
+        let Some((text, number)) = numbered.clone().find(|(text, _)| !text.trim().is_empty()) else { return };
+        let line = Line::new(text.as_bytes());
+        let begins = line.text.get(..12).is_some_and(|start| start.to_ascii_lowercase().starts_with("loss is nan"));
+        if begins && line.text.len() < SHORT {
+            let cause = FailureCause::Stated { class: Class::Divergence, detail: None };
+            let draft = self.draft(number, line.rank, &line.text, Tone::Said);
+            self.keep_finding(draft.into_finding(cause, "losses_are_nan"));
+        }
     }
 }
 

@@ -162,6 +162,8 @@ impl Scanner {
             alive: seen.alive,
             next: seen.next,
             again: seen.again,
+            reopened: seen.reopened,
+            starts: seen.starts,
             past: seen.past,
             late: late_line(&tail, self.lines),
             last_error: self.last_error,

@@ -71,6 +71,14 @@ pub(super) fn is_habit(closing: &[(Line, u64)], at: usize) -> bool {
     closing.iter().skip(at).skip_while(|it| says(it)).any(says)
 }
 
+/// Whether the program had said the line often before, between others: it goes on after what it fails to do.
+pub(super) fn is_said_again(closing: &[(Line, u64)], at: usize) -> bool {
+    const OFTEN: usize = 4;
+    let own = closing.get(at).map_or("", |(line, _)| line.text.as_str());
+    let alike = closing.iter().filter(|(line, _)| line.text == own).count();
+    alike >= OFTEN && 2 * alike < closing.len()
+}
+
 /// The line up to which steps followed: of two different ones, the first. One alone may be a bar that is drawn once more
 /// when it is closed.
 pub(super) fn trained_up_to(closing: &[(Line, u64)]) -> u64 {
@@ -95,4 +103,25 @@ pub(super) fn goes_on(closing: &[(Line, u64)], at: usize) -> bool {
             || Progress::of_line(&line.text, *number, None).is_some()
     };
     closing.iter().take(at).any(lives)
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::scanner::Scanner;
+
+    #[test]
+    fn an_error_that_is_said_over_and_over_ends_nothing() {
+        let often =
+            "writing the groups\nwriting the figures\nError: failed to delete the group members/copa\n".repeat(6);
+        let found = |log: &str| {
+            let mut scanner = Scanner::new();
+            scanner.feed(log.as_bytes());
+            scanner.finish().findings.len()
+        };
+        assert_eq!(found(&format!("{often}Total time: 411.7s\n")), 0);
+        assert_eq!(
+            found("writing the groups\nError: failed to delete the group members/copa\nTotal time: 411.7s\n"),
+            1
+        );
+    }
 }

@@ -37,6 +37,9 @@ pub(super) const SEGMENTATION: Signature = Signature {
         if handler.iter().any(|start| text.starts_with(start)) {
             return Reading::whole(FailureCause::Crash { pid: None, aborted: text.starts_with("*** SIGABRT ") });
         }
+        if text.starts_with("*** SIGTERM received at time=") {
+            return Reading::whole(FailureCause::Stated { class: Class::Terminated, detail: None });
+        }
         // absl's too, where the excerpt has no more of it.
         let hook = has_phrase(text, "coredump_hook.cc") && has_phrase(text, "] RAW: ");
         // glibc before 2.26.

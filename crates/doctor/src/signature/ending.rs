@@ -57,7 +57,9 @@ pub(super) const SHELL: Signature = Signature {
     also: &[": line ", "]  ", "Terminated\n", "Terminated\r", "Hangup\n", "zsh: "],
     follow: 0,
     read: |text| {
-        if matches!(text, "Terminated") || text.starts_with("zsh: terminated ") {
+        // Julia's.
+        let of_julia = text.len() < 60 && text.ends_with("signal (15): Terminated");
+        if matches!(text, "Terminated") || text.starts_with("zsh: terminated ") || of_julia {
             return ended(Class::Terminated);
         }
         if matches!(text, "Hangup") || text.starts_with("zsh: hangup ") {

@@ -47,7 +47,11 @@ pub(super) const SHELL: Signature = Signature {
     follow: 0,
     read: |text| {
         let srun = has_phrase(text, "srun: error: ") && has_phrase(text, ": task") && text.ends_with(": Killed");
-        if text == "Killed" || text.starts_with("zsh: killed ") || srun {
+        // A bar has no line's end: `45380/300000 [===>....] - Time (s): 2.2343Killed`.
+        let behind_bar = text.strip_suffix("Killed").is_some_and(|bar| {
+            bar.ends_with(|c: char| c.is_ascii_digit() || c == ']') && (has_phrase(bar, "/") && has_phrase(bar, "["))
+        });
+        if text == "Killed" || text.starts_with("zsh: killed ") || srun || behind_bar {
             return killed(None, false);
         }
         // `run.sh: 行 3:  4711 已杀死  python`.

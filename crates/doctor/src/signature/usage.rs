@@ -14,7 +14,7 @@ pub(super) const USAGE: Signature = Signature {
         "error: argument ",
         "error: ambiguous option: ",
         ": command not found",
-        "can't open file '",
+        "can't open file ",
         "Error: No such option: ",
         "Error: Missing option ",
         "Error while finding module specification for '",
@@ -32,6 +32,8 @@ pub(super) const USAGE: Signature = Signature {
         let argument =
             has_phrase(text, "error: argument ") && (has_phrase(text, "invalid ") || has_phrase(text, "expected "));
         let script = has_phrase(text, "can't open file '") && has_phrase(text, "[Errno ");
+        // PowerShell breaks what a program says into lines.
+        let script = script || (text.starts_with("python") && text.trim_end().ends_with(": can't open file"));
         let shell = text.ends_with(": command not found") && !is_noise(text);
         let click = text.starts_with("Error: No such option: ") || text.starts_with("Error: Missing option ");
         // Python's, of `-m`; a whole line.
