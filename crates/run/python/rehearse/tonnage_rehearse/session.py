@@ -62,6 +62,12 @@ class Session:
                 "the script ended by itself before any optimizer step, though a model ran with gradients: if it trains, nothing of "
                 "its training was seen",
             )
+        if self.phases.left_training_out() and caveats.Asked.device:
+            caveats.tell_of_run(
+                "skipped",
+                "no backward pass ran, and values of the device were asked that may decide it: what training takes is in no figure, so it is "
+                "not known whether it fits",
+            )
         self.record.write({"reason": "end", "message": "the script ended", "place": None})
 
     def _observe_out_of_memory(self):
