@@ -18,6 +18,9 @@ values, counts = torch.unique(torch.tensor([1, 1, 5]).cuda(), return_counts=True
 assert (values.tolist(), counts.tolist()) == ([1, 5], [2, 1]) and torch.zeros(counts.max(), 2, device="cuda").shape == (2, 2)
 assert [part.shape[0] for part in torch.randn(12, 2, device="cuda").split(small.tolist())] == [3, 1, 6, 2]
 
+alike = (small[:, None] == small[None]).fill_diagonal_(False)
+assert not alike.any() and small.outer(small).pow_(2).diagonal().tolist() == [81, 1, 1296, 16] and alike.logical_not_().sum() == 16
+
 small[1] = 9
 small.add_(1)
 tail = small[1:]
@@ -68,7 +71,8 @@ assert table.tolist() == [4, 4, 4]
 labels = torch.tensor([0, -100, 2, -100, 4, 5, 6, 7]).cuda()
 kept = x[labels != -100]
 assert kept.shape == (6, 8)
-kept.square().sum().backward()
+back = torch.zeros_like(x).index_put_((labels != -100,), kept)
+(kept.square() + back[labels != -100]).sum().backward()
 assert x.grad.shape == (8, 8)
 
 # While a model is traced nothing of ours is recorded, and its sizes, which are tensors then, are not noted.

@@ -27,6 +27,8 @@ def install(torch):
     replace(torch, (torch.nn.functional,), "one_hot", _one_hot)
     replace(torch, (torch.Tensor,), "__getitem__", _indexed)
     replace(torch, (torch.Tensor,), "__setitem__", _assigned)
+    replace(torch, (torch, torch.Tensor), "index_put", _put)
+    replace(torch, (torch, torch.Tensor), "index_put_", _put)
     for name in ("view", "reshape", "expand", "repeat", "narrow", "split", "split_with_sizes"):
         replace(torch, (torch.Tensor,), name, _sized)
     replace(torch, (torch,), "split", _sized)
@@ -330,6 +332,19 @@ def _assigned(original, name):
             change(original, self, before, (index, value), {})
 
     return setitem
+
+
+def _put(original, name):
+    def put(self, indices, values, *args, **kwargs):
+        if not is_of_device(self) or not values.dim() or not any(_is_mask(one) for one in indices):
+            return original(self, indices, values, *args, **kwargs)
+        count = _rows_of(self, tuple(indices), values)
+        with Answered(count):
+            out = original(self, indices, values, *args, **kwargs)
+        answer_backward(out, count)
+        return out
+
+    return put
 
 
 def _rows_of(target, index, value):
