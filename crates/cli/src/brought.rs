@@ -2,6 +2,7 @@
 //! something else here is refused with what to write instead.
 
 use std::ffi::OsString;
+use tonnage_config::Rule;
 use tonnage_core::job::keys;
 
 use tonnage_core::job::words::{self, Meaning};
@@ -45,10 +46,27 @@ pub fn translate_flags(typed: impl IntoIterator<Item = OsString>) -> Result<Vec<
                 return Err(Failure::bad_input(format!("`--{name}` is no flag here")).with_hint(sentence));
             }
             // A flag of ours with `_` for `-`, or one that nobody knows.
-            None => words.push(join_flag(&name, value.as_deref())),
+            None if own.contains(&name) => words.push(join_flag(&name, value.as_deref())),
+            None => match said_of_configs(&name) {
+                Some(hint) => return Err(Failure::bad_input(format!("`--{name}` is no flag here")).with_hint(hint)),
+                None => words.push(join_flag(&name, value.as_deref())),
+            },
         }
     }
     Ok(words)
+}
+
+/// What to do with a key of a trainer's config that was typed as a flag.
+fn said_of_configs(name: &str) -> Option<String> {
+    let (kind, rule) = tonnage_config::Kind::with_key(&name.replace('-', "_"))?;
+    let kind = kind.name();
+    Some(match rule {
+        Rule::Free(why) => format!("it costs no memory of the GPU ({why}): leave it out"),
+        Rule::Notes(sentence, _) => format!("{sentence}: a config with it is read by `--from {kind} FILE`"),
+        Rule::Sets(key) => format!("it is {} here", Key::find(key)?.flag()),
+        Rule::Refuses(why) => format!("{why}; `tonnage rehearse --gpu GPU -- python train.py` runs your script"),
+        _ => format!("a config with it is read as it is: `--from {kind} FILE`"),
+    })
 }
 
 /// The long flags of a command that takes a job; `None` of any other.
@@ -155,6 +173,10 @@ mod tests {
             ("--bits 4", "--quantization nf4"),
             ("--gradient_checkpointing_kwargs {}", "use_reentrant"),
             ("--torch_dtype bfloat16", "--precision"),
+            ("--dataloader_num_workers 4", "costs no memory"),
+            ("--vllm_mode colocate", "--from trl-grpo FILE"),
+            ("--neftune-noise-alpha=5", "--from trl-sft FILE"),
+            ("--use_ipex", "tonnage rehearse"),
         ];
         for (typed, hint) in cases {
             let said = words(&format!("tonnage estimate gpt2 {typed}")).unwrap_err();

@@ -8,7 +8,7 @@ use crate::kinds::{
     accelerate, axolotl, deepspeed, grpo, launch, llama_factory, openrlhf, peft, preference, python, torchtitan,
     trainer, trl, verl, verl_workers,
 };
-use crate::rule::{Became, KeyRead, Table, walk_entries};
+use crate::rule::{Became, KeyRead, Rule, Table, walk_entries};
 use crate::text::{command, json, toml, yaml};
 use crate::tree::{Entry, Node, find_entry, same_key};
 
@@ -118,6 +118,13 @@ impl Kind {
             Self::OpenRlhf => vec![openrlhf::ROWS],
             Self::Python => vec![],
         }
+    }
+
+    /// The kind that has a key of this name, and its rule: what somebody types whose trainer is another program.
+    pub fn with_key(key: &str) -> Option<(Self, Rule)> {
+        const ASKED: [Kind; 6] =
+            [Kind::TrlSft, Kind::TrlGrpo, Kind::TrlDpo, Kind::LlamaFactory, Kind::Axolotl, Kind::DeepSpeed];
+        ASKED.iter().find_map(|kind| Some((*kind, kind.tables().iter().find_map(|table| table.rule(key))?)))
     }
 
     /// The trainer of TRL whose config it is.

@@ -43,7 +43,7 @@ impl Table {
     }
 
     /// What becomes of `key`.
-    fn rule(&self, key: &str) -> Option<Rule> {
+    pub(crate) fn rule(&self, key: &str) -> Option<Rule> {
         let row = self.rows.iter().find(|(name, _)| is_called(name, key)).map(|(_, rule)| *rule);
         let is_free = |(_, names): &&Free| names.split_ascii_whitespace().any(|name| same_key(name, key));
         row.or_else(|| self.free.iter().find(is_free).map(|(why, _)| Rule::Free(why)))

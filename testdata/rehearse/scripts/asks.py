@@ -1,6 +1,6 @@
 """Trainings that ask the device what they need to go on, in the shape of public repositories.
 
-    asks.py sampling|boxes|targets|actions|preferences|periods|pinned|graphs|inside|samples|by_hand
+    asks.py sampling|boxes|targets|actions|preferences|periods|pinned|graphs|inside|samples|by_hand|nothing_to_learn|curvature
 """
 import math
 import sys
@@ -187,6 +187,35 @@ def by_hand():
         loss(model(torch.randn(4, 8).to(DEVICE)), torch.arange(4).to(DEVICE)).backward()
         for parameter in model.parameters():
             parameter.data.add_(parameter.grad, alpha=-0.1)
+
+
+def nothing_to_learn():
+    """A triplet loss of zero is no step."""
+    model, optimizer = trained(nn.Linear(8, 8))
+    for _ in range(STEPS):
+        near, far = model(torch.randn(4, 8).to(DEVICE)).chunk(2)
+        loss = (near - far + 0.2).relu().mean()
+        if loss.item() == 0:
+            continue
+        loss.backward()
+        optimizer.step()
+
+
+def curvature():
+    """LBFGS keeps a history of steps and gradients, which is most of its memory."""
+    model, _ = trained(nn.Linear(256, 256))
+    for search in (None, "strong_wolfe"):
+        optimizer = torch.optim.LBFGS(model.parameters(), history_size=8, line_search_fn=search)
+
+        def loss():
+            optimizer.zero_grad()
+            made = model(torch.randn(4, 256).to(DEVICE)).square().mean()
+            made.backward()
+            return made
+
+        optimizer.step(loss)
+        state = optimizer.state[optimizer.param_groups[0]["params"][0]]
+        assert len(state["old_dirs"]) == 8 and optimizer.param_groups[0]["tolerance_grad"] == 1e-7, state
 
 
 for name in sys.argv[1:]:

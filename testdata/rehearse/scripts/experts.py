@@ -1,13 +1,15 @@
 """A mixture of experts whose dispatch is written by hand, in the forms that public models have; `forced` gives every expert its
 even share without asking the device.
 
-    experts.py FORM [STEPS]
+    experts.py FORM [STEPS [checkpointed | compiled]]
 """
+import functools
 import sys
 
 import torch
 import torch.nn.functional as F
 from torch import nn
+from torch.utils.checkpoint import checkpoint
 
 TOKENS, HIDDEN, EXPERTS, CHOSEN = 4096, 256, 8, 2
 
@@ -79,6 +81,19 @@ class Mixture(nn.Module):
         made = torch.cat([expert(part) for expert, part in zip(self.experts, x[token].split((gates > 0).sum(0).tolist()))])
         return torch.zeros_like(x).index_add_(0, token, made)
 
+    def ordered(self, x, weights, chosen):
+        weights, chosen = self.gate(x).softmax(-1).sort(descending=True)
+        return self.where(x, weights, chosen[:, :CHOSEN])
+
+    def drawn(self, x, weights, chosen):
+        chosen = torch.distributions.Categorical(self.gate(x).softmax(-1)).sample()
+        out = torch.zeros_like(x)
+        for index, expert in enumerate(self.experts):
+            mask = chosen == index
+            if mask.any():
+                out[mask] = out[mask] + weights[mask, :1] * expert(x[mask])
+        return out
+
     def forced(self, x, weights, chosen):
         out = torch.zeros_like(x)
         for expert in self.experts:
@@ -88,10 +103,15 @@ class Mixture(nn.Module):
 
 
 def main():
-    model = Mixture(sys.argv[1]).cuda()
+    model = nn.Sequential(nn.Linear(HIDDEN, HIDDEN), Mixture(sys.argv[1])).cuda()
     optimizer = torch.optim.AdamW(model.parameters())
+    run = model
+    if "compiled" in sys.argv:
+        run = torch.compile(model)
+    if "checkpointed" in sys.argv:
+        run = functools.partial(checkpoint, model, use_reentrant=False)
     for _ in range(int(sys.argv[2]) if len(sys.argv) > 2 else 10):
-        loss = model(torch.randn(TOKENS, HIDDEN, device="cuda")).square().mean()
+        loss = run(torch.randn(TOKENS, HIDDEN, device="cuda")).square().mean()
         optimizer.zero_grad()
         loss.backward()
         optimizer.step()

@@ -1,4 +1,6 @@
 """Asks a device for values that the host wrote, and for others: every answer must be the true one, or a valid one."""
+import copy
+
 import torch
 import torch.nn.functional as F
 
@@ -15,6 +17,9 @@ assert torch.nonzero(small > 1).tolist() == [[0], [2], [3]] and torch.where(smal
 values, counts = torch.unique(torch.tensor([1, 1, 5]).cuda(), return_counts=True)
 assert (values.tolist(), counts.tolist()) == ([1, 5], [2, 1]) and torch.zeros(counts.max(), 2, device="cuda").shape == (2, 2)
 assert [part.shape[0] for part in torch.randn(12, 2, device="cuda").split(small.tolist())] == [3, 1, 6, 2]
+
+alike = (small[:, None] == small[None]).fill_diagonal_(False)
+assert not alike.any() and small.outer(small).pow_(2).diagonal().tolist() == [81, 1, 1296, 16] and alike.logical_not_().sum() == 16
 
 small[1] = 9
 small.add_(1)
@@ -44,11 +49,30 @@ for drawn in (
 ):
     assert drawn.log_prob(drawn.sample()).shape in ((8,), (8, 8))
 
+# What is nobody's is all there, however small, and so is what only data would leave out of a sparse tensor.
+assert torch.argwhere(x > 0).shape == (64, 2) and x[x.sigmoid() > 0.5].shape == (64,) and x.relu().to_sparse()._nnz() == 64
+twins = torch.sparse_coo_tensor(torch.tensor([[0, 0, 5], [1, 1, 2]]), torch.ones(3), (8, 8)).cuda()
+assert torch.sparse.mm(twins, x).shape == (8, 8) and twins.coalesce()._nnz() == 3
+assert torch.combinations(torch.arange(5, device="cuda")).tolist()[-1] == [3, 4]
+
+
+class Labels(torch.Tensor):
+    """A kind of tensor as fastai and torchvision have them."""
+
+
+# What was copied, or has another type, is what it was; what is written into `.data` is the tensor's.
+table = torch.tensor([3, 1, -100]).cuda()
+alike = (copy.deepcopy(table), table.as_subclass(Labels), table.data)
+assert all(one.tolist() == [3, 1, -100] and one[one != -100].shape == (2,) for one in alike)
+table.data.fill_(4)
+assert table.tolist() == [4, 4, 4]
+
 # A mask by which rows are chosen is counted again in the backward pass.
 labels = torch.tensor([0, -100, 2, -100, 4, 5, 6, 7]).cuda()
 kept = x[labels != -100]
 assert kept.shape == (6, 8)
-kept.square().sum().backward()
+back = torch.zeros_like(x).index_put_((labels != -100,), kept)
+(kept.square() + back[labels != -100]).sum().backward()
 assert x.grad.shape == (8, 8)
 
 # While a model is traced nothing of ours is recorded, and its sizes, which are tensors then, are not noted.

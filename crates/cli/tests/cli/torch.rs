@@ -177,6 +177,23 @@ fn hand_written_experts_take_their_even_share() {
 
 #[test]
 #[ignore = "needs PyTorch: TONNAGE_TORCH_PYTHON"]
+fn experts_that_are_sorted_drawn_recomputed_or_compiled_all_run() {
+    for words in [&["ordered"][..], &["drawn"], &["any", "5", "checkpointed"], &["one_hot", "5", "compiled"]] {
+        let output = rehearse_words(&[&["experts.py"], words].concat(), &["--gpu", "l4"], &[]);
+        assert_eq!(output.status.code(), Some(0), "{words:?}: {}", String::from_utf8_lossy(&output.stderr));
+    }
+}
+
+#[test]
+#[ignore = "needs PyTorch: TONNAGE_TORCH_PYTHON"]
+fn training_that_a_value_left_out_has_no_verdict() {
+    let output = rehearse_words(&["asks.py", "nothing_to_learn"], &["--gpu", "l4"], &[]);
+    assert_eq!(output.status.code(), Some(3), "{}", String::from_utf8_lossy(&output.stderr));
+    assert!(document(&output)["processes"][0]["caveats"].to_string().contains("no backward pass ran"));
+}
+
+#[test]
+#[ignore = "needs PyTorch: TONNAGE_TORCH_PYTHON"]
 fn the_worst_share_takes_more_and_is_said() {
     let output = rehearse_words(&["experts.py", "any"], &["--gpu", "l4", "--experts", "worst"], &[]);
     let even = rehearse_words(&["experts.py", "any"], &["--gpu", "l4"], &[]);
@@ -189,7 +206,7 @@ fn the_worst_share_takes_more_and_is_said() {
 #[test]
 #[ignore = "needs PyTorch: TONNAGE_TORCH_PYTHON"]
 fn what_the_host_wrote_is_true_and_the_rest_valid() {
-    let asks = "asks.py sampling boxes targets actions preferences periods pinned graphs inside samples";
+    let asks = "asks.py sampling boxes targets actions preferences periods pinned graphs inside samples curvature";
     for words in [&["values.py"][..], &asks.split(' ').collect::<Vec<_>>()] {
         let output = rehearse_words(words, &["--gpu", "l4", "--whole"], &[]);
         assert_eq!(output.status.code(), Some(0), "{}", String::from_utf8_lossy(&output.stderr));

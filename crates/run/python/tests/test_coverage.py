@@ -55,6 +55,17 @@ class Reached(unittest.TestCase):
         self.assertIn("3 modules with 60 parameters (experts.1, experts.2, experts.3)", self.told["skipped"]["text"])
         self.assertNotIn("attention", str(self.told))
 
+    def test_of_compiled_experts_gradients_tell(self):
+        model = self.model([0])
+        model._compiled_call_impl = model._call_impl
+        model.experts[1].requires_grad_(False)
+        self.train(model)
+        self.assertFalse(any(one._forward_pre_hooks for one in model.modules()))
+        self.caveats.Asked.device = True
+        self.coverage.tell(True)
+        self.assertIn("2 modules with 40 parameters (experts.2, experts.3)", self.told["skipped"]["text"])
+        self.assertEqual(list(self.told), ["skipped"])
+
     def test_what_the_script_alone_leaves_out_is_said_and_no_more(self):
         self.train(self.model(range(4)))
         self.coverage.tell(True)

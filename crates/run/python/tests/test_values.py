@@ -1,5 +1,6 @@
 """Values that are followed beside a tensor. There is no device here: tensors of the CPU stand for it, each with a value of its own."""
 
+import math
 import sys
 import unittest
 from unittest import mock
@@ -55,6 +56,52 @@ class Followed(unittest.TestCase):
                 kept[certainty, size] = self.known.of(tensor) is not None
             self.assertEqual(list(kept.values()), [True, False, True])
         self.assertEqual(list(self.told), ["values_off"])
+
+    def test_an_answer_within_another_leaves_that_one(self):
+        said = []
+        answer = mock.patch.object(self.known, "_answer", lambda: lambda given, number: said.append((given, number)))
+        with answer, self.known.Answered(7), self.known.Answered(2):
+            pass
+        self.assertEqual(said, [(1, 7), (1, 2), (1, 7), (0, 0)])
+
+    def test_a_mask_that_somebody_guessed_is_full_where_nothing_is_in_it(self):
+        from tonnage_rehearse.values import sizes
+
+        certainty = self.known.Certainty
+        for value, sure, count in (
+            ([False] * 4, certainty.UNKNOWN, 4), ([True, False, False, False], certainty.UNKNOWN, 1), ([False] * 4, certainty.WRITTEN, 0),
+        ):  # fmt: skip
+            mask = self.torch.zeros(4, dtype=self.torch.bool)
+            self.known.give(mask, self.torch.tensor(value), sure)
+            self.told.clear()
+            self.assertEqual(sizes.elements(mask, "mask")[0], count)
+            self.assertEqual(list(self.told), [] if sure is certainty.WRITTEN else ["mask"] if count == 4 else ["size"])
+
+    def test_kinds_of_tensors_that_leave_computing_to_pytorch_are_plain(self):
+        torch = self.torch
+
+        class Labels(torch.Tensor):
+            pass
+
+        class Wrapper(torch.Tensor):
+            @classmethod
+            def __torch_dispatch__(cls, function, types, args=(), kwargs=None):
+                raise NotImplementedError
+
+        plain = [kind for kind in (torch.Tensor, torch.nn.Parameter, Labels, Wrapper, int) if self.known.is_plain_kind(kind)]
+        self.assertEqual(plain, [torch.Tensor, torch.nn.Parameter, Labels])
+
+    def test_what_is_written_into_data_is_the_tensors(self):
+        certainty = self.known.Certainty
+        tensor, data = self.torch.zeros(2), self.torch.zeros(2)
+        self.known.give(tensor, self.torch.zeros(2), certainty.WRITTEN)
+        self.known.give(data, self.torch.zeros(2), certainty.WRITTEN)
+        self.known.stand_for(data, tensor)
+        self.known.give(data, self.torch.ones(2), certainty.WRITTEN)
+        self.assertEqual(self.known.of(tensor).value.tolist(), [1.0, 1.0])
+        data.add_(1)
+        self.assertIsNone(self.known.of(data))
+        self.assertIsNone(self.known.of(tensor))
 
     def test_lengths_are_laid_where_the_device_is_read(self):
         from tonnage_rehearse.values import lengths
@@ -178,6 +225,15 @@ class Followed(unittest.TestCase):
         for row in (self.choices.spread((2, 64), 0, 8).T, worst):
             self.assertTrue(all(len(set(one)) == 2 for one in row.tolist()), "an expert once a token")
 
+    def test_the_first_of_sorted_kinds_are_an_even_share(self):
+        sort = self.choices._chosen(self.torch.sort, self.choices._sorted)
+        with mock.patch.object(self.torch.Tensor, "is_cuda", True):
+            places = self.known.of(sort(self.torch.rand(64, 8), descending=True)[1]).value
+            turned = self.known.of(sort(self.torch.rand(8, 64), dim=0)[1]).value
+        for chosen in (places[:, :2], turned[:2]):
+            self.assertEqual(self.torch.bincount(chosen.flatten()).tolist(), [16] * 8)
+        self.assertEqual(places.sort(-1)[0].tolist(), [list(range(8))] * 64)
+
     def test_among_many_kinds_the_first_is_chosen(self):
         self.assertEqual(self.choices.spread((2, 3), 1, 50_000).tolist(), [[0, 1, 2], [0, 1, 2]])
 
@@ -208,6 +264,13 @@ class Followed(unittest.TestCase):
         value = self.known.uniform((1 << 20, 1 << 20), self.torch.int64, 7)
         self.assertTrue(self.known.is_uniform(value))
         self.assertEqual(value.untyped_storage().nbytes(), 8)
+
+    def test_fractions_of_the_device_become_sizes(self):
+        share = self.numbers.number(0.0)
+        self.assertEqual((share + 0.5, round(share, 2), self.told), (0.5, 0.0, {}))
+        for whole in (int, math.floor, math.ceil):
+            self.told.clear()
+            self.assertEqual((whole(share * 512), list(self.told)), (0, ["size"]))
 
     def test_numbers_of_the_device_tell_what_they_decide(self):
         number = self.numbers.number(3)

@@ -19,6 +19,9 @@ mod training;
 
 pub use super::key_names::*;
 
+use serde_json::Value;
+
+use super::error::REHEARSE;
 use super::key_names as names;
 use super::kind::Kind;
 use super::words::{self, Meaning};
@@ -51,6 +54,16 @@ pub enum Default {
 }
 
 impl Key {
+    /// What helps whoever wrote `value`, which is none of the key's: an example, and what runs what is not simulated.
+    pub(super) fn example_for(&self, value: &Value) -> String {
+        let example = format!("for example: {} = {}", self.name, self.example);
+        let is_a_word = value.as_str().is_some_and(|text| text.starts_with(|first: char| first.is_ascii_alphabetic()));
+        match self.kind {
+            Kind::Choice(_) if is_a_word => format!("{example}; what is none of these: {REHEARSE}"),
+            _ => example,
+        }
+    }
+
     /// The key called `name`, whether with `-` or `_`.
     pub fn find(name: &str) -> Option<&'static Self> {
         let name = name.replace('-', "_").to_lowercase();

@@ -4,7 +4,7 @@ import sys
 
 from . import places
 
-ANSWERED = ("transformers/generation/", "trl/trainer/grpo_trainer.py", "trl/trainer/rloo_trainer.py")
+ANSWERED = ("transformers/generation/", "trl/trainer/grpo_trainer.py", "trl/trainer/rloo_trainer.py", "torch/optim/lbfgs.py")
 """Libraries whose questions are answered (docs/rehearse.md): what they ask is no caveat."""
 LINES = 5
 """Lines that are named of each."""

@@ -9,11 +9,13 @@ NAMED = 5
 
 
 class Unreached:
-    """A hook that a module calls once, and is gone then; copies of the module have one that does nothing."""
+    """A hook that a module calls once, and is gone then; copies of the module have one that does nothing. Compiled code would be
+    compiled again for every hook that goes: of that only gradients show that it was used."""
 
-    def __init__(self, name, module, tree):
-        self.name, self.module, self.tree, self.is_used = name, module, tree, False
-        self.handle = module.register_forward_pre_hook(self)
+    def __init__(self, name, module, tree, is_compiled=False):
+        self.name, self.module, self.tree, self.is_compiled = name.replace("_orig_mod.", ""), module, tree, is_compiled
+        self.is_used = is_compiled and not any(p.requires_grad for p in self.parameters())
+        self.handle = None if is_compiled else module.register_forward_pre_hook(self)
 
     def __call__(self, *_):
         self.handle.remove()
@@ -54,8 +56,8 @@ class Coverage:
             return
         inner = [(name, one) for name, one in module.named_modules() if any(p is not None for p in one._parameters.values())]
         plain = [(name, one) for name, one in inner if name and not isinstance(one, torch.jit.ScriptModule)]
-        watched = [] if _is_compiled(module) else [Unreached(name, one, id(module)) for name, one in plain]
-        self.trees[id(module)] = watched
+        is_compiled = _is_compiled(module)
+        self.trees[id(module)] = [Unreached(name, one, id(module), is_compiled) for name, one in plain]
 
     def note_gradients(self):
         """Before a step: a module whose parameters have gradients was used, whoever called it."""
@@ -77,7 +79,7 @@ class Coverage:
             caveats.tell_of_run("unused", f"{_names(unused)} got neither a forward pass nor a gradient; nothing of the device was asked that decides it")
 
     def _is_trained(self, one):
-        return one.tree in self.trained and any(p.requires_grad for p in one.parameters())
+        return one.tree in self.trained and not one.is_compiled and any(p.requires_grad for p in one.parameters())
 
 
 def _names(modules):
@@ -88,5 +90,4 @@ def _names(modules):
 
 
 def _is_compiled(module):
-    """Compiled code would be compiled again for every hook that goes."""
     return any(type(one).__name__ == "OptimizedModule" or one._compiled_call_impl is not None for one in module.modules())

@@ -39,6 +39,7 @@ class Hooks:
         optimizers.register_optimizer_step_pre_hook(self._before_step)
         optimizers.register_optimizer_step_post_hook(self._after_step)
         Optimizer.zero_grad = self.named.phased(Optimizer.zero_grad, "zero_grad")
+        self._wrap_optimizers()
         self._wrap_empty_cache()
 
     def _await_forward(self):
@@ -151,6 +152,16 @@ class Hooks:
         if new:
             self.trace.drain(is_step=True)
             self.stop.after_step()
+
+    def _wrap_optimizers(self):
+        original = Optimizer.__init__
+
+        @functools.wraps(original)
+        def init(optimizer, *args, **kwargs):
+            self.phases.made_optimizer = True
+            original(optimizer, *args, **kwargs)
+
+        Optimizer.__init__ = init
 
     def _wrap_empty_cache(self):
         original = torch._C._cuda_emptyCache

@@ -75,6 +75,8 @@ class Phases:
         self.per_optimizer = {}
         self.has_optimizer = False
         """Whether one of PyTorch's has stepped."""
+        self.made_optimizer = False
+        """Whether the script has made one: it means to train."""
         self.seen_since_second = set()
         self.kinds = set()
         self.thread = get_ident()
@@ -140,6 +142,10 @@ class Phases:
     def trained_nothing(self):
         """Whether a model ran with gradients, or a backward pass, and no optimizer stepped."""
         return self.steps_done == 0 and bool(self.kinds & {"forward", "backward"})
+
+    def left_training_out(self):
+        """Whether a script that means to train ran a model with gradients, and never a backward pass."""
+        return self.made_optimizer and self.steps_done == 0 and "forward" in self.kinds and "backward" not in self.kinds
 
     def note_growth(self):
         """After a step: counts the steps since a peak last grew."""

@@ -57,10 +57,14 @@ class Session:
         if os.getpid() != owner:
             return
         if self.phases.trained_nothing():
+            ran = "no step of an optimizer was seen beside its backward passes, which are in the figures"
+            none = "no optimizer stepped, though a model ran with gradients: if it trains, nothing of its training was seen"
+            caveats.tell_of_run("no_steps", "the script ended by itself: " + (ran if "backward" in self.phases.kinds else none))
+        if self.phases.left_training_out() and caveats.Asked.device:
             caveats.tell_of_run(
-                "no_steps",
-                "the script ended by itself before any optimizer step, though a model ran with gradients: if it trains, nothing of "
-                "its training was seen",
+                "skipped",
+                "no backward pass ran, and values of the device were asked that may decide it: what training takes is in no figure, so it is "
+                "not known whether it fits",
             )
         self.record.write({"reason": "end", "message": "the script ended", "place": None})
 

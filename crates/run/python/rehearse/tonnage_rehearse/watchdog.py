@@ -17,6 +17,7 @@ import torch
 
 from . import places
 from .stop import STUCK_EXIT
+from .values.follow import keep_from_dynamo
 
 MANY_READS = 200
 """Fewer reads at one line in the time of the patience are no loop that spins."""
@@ -54,6 +55,7 @@ class Watchdog:
 
         counted.__name__ = getattr(read, "__name__", "read")
         counted.__doc__ = read.__doc__
+        keep_from_dynamo(torch, counted.__code__)
         return counted
 
     def _state(self):

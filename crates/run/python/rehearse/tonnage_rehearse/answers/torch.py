@@ -1,17 +1,20 @@
 """PyTorch's own functions that need another way over a phantom."""
 
 import functools
+import sys
 
-from .. import caveats
+from .. import caveats, imports
 from ..values import known
+from ..values.follow import replace
 
 SENT = 1 << 12
 """Elements of a table whose values go to another process with it."""
 
 
 def install(torch):
-    """Recurrent networks, and memory that is shared between processes."""
+    """Recurrent networks, LBFGS, and memory that is shared between processes."""
     _install_recurrent(torch)
+    imports.after("torch.optim.lbfgs", functools.partial(_install_lbfgs, torch))
     _install_sharing(torch)
 
 
@@ -39,6 +42,36 @@ def _install_recurrent(torch):
     torch.nn.RNNBase.flatten_parameters = flatten_parameters
     for name in ("lstm", "gru", "rnn_tanh", "rnn_relu"):
         setattr(torch._VF, name, own_kernels(getattr(torch._VF, name)))
+
+
+def _install_lbfgs(torch, module):
+    """LBFGS ends where gradients vanish, and keeps a step only where they have changed. On a GPU they do, and its history fills up."""
+    step = module.LBFGS.step
+
+    @functools.wraps(step)
+    def goes_on(self, closure):
+        group = self.param_groups[0]
+        kept = {name: group[name] for name in ("tolerance_grad", "tolerance_change")}
+        group.update(dict.fromkeys(kept, -1.0))
+        try:
+            return step(self, closure)
+        finally:
+            group.update(kept)
+
+    module.LBFGS.step = goes_on
+    replace(torch, (torch.Tensor,), "dot", functools.partial(_curved, asks=module.__file__))
+
+
+def _curved(original, name, asks):
+    """A product of two of its vectors is positive."""
+
+    def dot(self, other):
+        out = original(self, other)
+        if self.is_cuda and sys._getframe(1).f_code.co_filename == asks:
+            known.give(out, known.uniform(out.shape, out.dtype, 1), known.Certainty.ASSUMED)
+        return out
+
+    return dot
 
 
 def _install_sharing(torch):

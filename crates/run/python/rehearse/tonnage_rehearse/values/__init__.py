@@ -5,7 +5,7 @@ beside the device; what only a kernel would compute reads as zero, and choices o
 decide a size, and reach the host.
 """
 
-from . import births, choices, follow, known, lengths, reads, rules, sizes
+from . import births, choices, follow, known, lengths, reads, rules, sizes, sparse
 
 
 def install(torch, wanted):
@@ -16,6 +16,7 @@ def install(torch, wanted):
     births.install(torch)
     choices.install(torch)
     sizes.install(torch)
+    sparse.install(torch)
     lengths.install(torch)
     rules.install(torch)
     reads.install(torch)

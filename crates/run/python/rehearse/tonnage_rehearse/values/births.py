@@ -21,6 +21,9 @@ LISTED = ("arange", "linspace", "eye", "tensor", "as_tensor", "asarray", "new_te
 MOVES = ("to", "cuda", "type", "type_as")
 """Functions that copy a tensor to a device, or to another type of elements; `type()` alone tells the type's name."""
 
+SAME = ("as_subclass", "__deepcopy__")
+"""Functions whose result has the values of its tensor."""
+
 
 def install(torch):
     """Wraps the functions that make or fill tensors, and those that copy them."""
@@ -31,6 +34,9 @@ def install(torch):
         replace(torch, (torch, tensor), name, _listed)
     for name in MOVES:
         replace(torch, (tensor,), name, _moved)
+    for name in SAME:
+        replace(torch, (tensor,), name, _same)
+    tensor.data = _data(tensor.data)
     replace(torch, (tensor,), "copy_", _copied)
     replace(torch, (tensor,), "fill_", _overwritten)
     replace(torch, (tensor,), "zero_", _overwritten)
@@ -128,10 +134,41 @@ def _moved(original, name):
     return moved
 
 
+def _same(original, name):
+    def same(self, *args):
+        out = original(self, *args)
+        if not _compiling() and out is not self and id(self) in known.Values.by_id:
+            follow(lambda value, *_: value, "", out, (self,), {})
+        return out
+
+    return same
+
+
+def _data(original):
+    """The property `data` of tensors, whose result no longer shares its versions."""
+
+    def get(self):
+        out = original.__get__(self)
+        found = None if _compiling() or Spent.depth else known.of(self)
+        if found is not None:
+            known.give(out, found.value.clone() if not known.is_uniform(found.value) else found.value, found.certainty)
+            known.stand_for(out, self)
+        return out
+
+    def put(self, source):
+        original.__set__(self, source)
+        found = None if _compiling() or Spent.depth else known.of(source)
+        if found is None:
+            known.forget(self)
+        else:
+            known.give(self, found.value.clone() if not known.is_uniform(found.value) else found.value, found.certainty)
+
+    return property(get, put, original.__delete__)
+
+
 def read_into(out, source):
     """The host has copied a device's tensor: what is known of it, or zeros."""
-    torch = known._torch()
-    if type(source) not in (torch.Tensor, torch.nn.Parameter):
+    if not known.is_plain_kind(type(source)):
         return
     found = known.of(source)
     with Computing():
@@ -143,8 +180,9 @@ def read_into(out, source):
 
 def told_of_table(source):
     """Whole numbers that a model takes to the host decide a size, a place or what runs, also where numpy goes on with them."""
-    torch = known._torch()
-    if not known.Values.in_model or source.dtype.is_floating_point or source.dtype.is_complex or type(source) is not torch.Tensor or is_printed():
+    if not known.Values.in_model or source.dtype.is_floating_point or source.dtype.is_complex or is_printed():
+        return
+    if not known.is_plain_kind(type(source)):
         return
     found = known.of(source)
     if found is None and not known.Values.is_on:

@@ -1,7 +1,9 @@
 """What a kernel would have chosen: places in a dimension. Any that are valid do; among few (experts, actions) all are chosen
 alike, so that hand-written routing gives every expert an even share."""
 
-from .. import caveats
+import functools
+
+from .. import caveats, imports
 from . import known
 from .follow import Computing, Spent, _compiling, follow, replace
 from .known import Certainty
@@ -25,10 +27,10 @@ def told(name):
     caveats.tell_of_value("chosen", f"what the model chose (experts, tokens, actions) decided a size or what runs (`{name}`); it was answered by {how}")
 
 
-def told_of_size(certainty):
+def told_of_size(certainty, name="read"):
     """The host has read a size or a place that is as uncertain as this."""
     if certainty is Certainty.CHOSEN:
-        told("read")
+        told(name)
     else:
         size_told()
 
@@ -48,6 +50,7 @@ def install(torch):
     replace(torch, (torch.Tensor,), "scatter_", _placed)
     replace(torch, (torch,), "randperm", _ordered)
     replace(torch, (torch,), "randint", _integers)
+    imports.after("torch.distributions.categorical", _categories)
 
 
 def spread(shape, dimension, size):
@@ -124,17 +127,40 @@ def _pairs(out, input, args, kwargs):
 
 
 def _sorted(out, input, args, kwargs):
-    """In the order in which it was."""
+    """Of few kinds (experts) every row begins with another one; else in the order in which it was."""
+    torch = known._torch()
     dimension = _dimension([one for one in args if not isinstance(one, bool)], kwargs)
     places = out[1] if isinstance(out, tuple) else out
-    if places.dim() and dimension is not None and places.numel() <= known.MOST:
-        shape = [1] * places.dim()
-        shape[dimension] = -1
-        _give(places, known._torch().arange(places.shape[dimension], device="cpu").reshape(shape).expand(places.shape).contiguous())
+    if not places.dim() or dimension is None or places.numel() > known.MOST:
+        return
+    size = places.shape[dimension]
+    rows = places.numel() // max(size, 1)
+    order = torch.arange(size, device="cpu").repeat(rows, 1)
+    if size <= FEW and not Experts.worst:
+        order.add_(torch.arange(rows, device="cpu").unsqueeze(1)).remainder_(max(size, 1))
+    shape = list(places.shape)
+    shape.append(shape.pop(dimension))
+    _give(places, order.reshape(shape).movedim(-1, dimension).contiguous())
 
 
 def _drawn(out, input, args, kwargs):
     _give(out, spread(out.shape, out.dim() - 1, input.shape[-1]))
+
+
+def _categories(module):
+    """It turns what it has drawn by a property, which nobody follows."""
+    draw = module.Categorical.sample
+
+    @functools.wraps(draw)
+    def sample(self, *args, **kwargs):
+        out = draw(self, *args, **kwargs)
+        if out.dim() and not _compiling() and known.is_plain(out) and known.of(out) is None:
+            with Computing():
+                places = spread((*out.shape, 1), out.dim(), self._num_events)
+                _give(out, None if places is None else places.squeeze(-1))
+        return out
+
+    module.Categorical.sample = sample
 
 
 def _placed(original, name):

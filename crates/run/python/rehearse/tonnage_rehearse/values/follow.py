@@ -93,7 +93,20 @@ def replace(torch, owners, name, wrap):
         table = torch.jit._builtins._builtin_table
         if table is not None and id(original) in table:
             table[id(wrapped)] = table[id(original)]
+        keep_from_dynamo(torch, wrapped.__code__)
         setattr(owner, name, wrapped)
+
+
+@functools.cache
+def keep_from_dynamo(torch, code):
+    """Where compiled code breaks off, because values decide how it goes on, Dynamo would compile our function by itself, in which nothing
+    is known then. Within a model's own function it is compiled as before."""
+    frames = torch._C._dynamo.eval_frame
+    if hasattr(frames, "set_code_exec_strategy"):
+        skip = frames._FrameAction.SKIP
+        frames.set_code_exec_strategy(code, frames._FrameExecStrategy(skip, skip))
+    elif hasattr(frames, "skip_code"):
+        frames.skip_code(code)
 
 
 def any_known(values):

@@ -3,6 +3,7 @@
 import ctypes
 import enum
 import functools
+import threading
 import weakref
 
 MOST = 1 << 25
@@ -43,10 +44,12 @@ class Values:
 class Known:
     """A value. Tensors that share memory share a family, which holds the version that their values are of."""
 
-    __slots__ = ("certainty", "family", "ref", "value")
+    __slots__ = ("certainty", "family", "ref", "stands_for", "value")
 
     def __init__(self, value, certainty, family):
         self.value, self.certainty, self.family, self.ref = value, certainty, family, None
+        self.stands_for = None
+        """The tensor (weakly) whose `data` it is: they share memory, and no versions."""
 
 
 class _Ref(weakref.ref):
@@ -71,15 +74,24 @@ def of(tensor):
     if known is None:
         return None
     if known.family[0] != version(tensor):
-        del Values.by_id[id(tensor)]
+        forget(tensor)
         return None
     return known
 
 
 def is_plain(tensor):
     """A tensor of a device that is no wrapper around others."""
+    return is_plain_kind(type(tensor)) and tensor.is_cuda
+
+
+@functools.cache
+def is_plain_kind(kind):
+    """PyTorch's own tensors, and those of a script or library (fastai's, torchvision's) that leave what is computed to PyTorch."""
     torch = _torch()
-    return type(tensor) in (torch.Tensor, torch.nn.Parameter) and tensor.is_cuda
+    if kind in (torch.Tensor, torch.nn.Parameter):
+        return True
+    is_own = issubclass(kind, torch.Tensor) and not issubclass(kind, torch.nn.Parameter)
+    return is_own and kind.__torch_dispatch__ is torch.Tensor.__torch_dispatch__
 
 
 def give(tensor, value, certainty, family=None):
@@ -98,7 +110,19 @@ def give(tensor, value, certainty, family=None):
     known = Known(value.detach(), certainty, [version(tensor)] if family is None else family)
     known.ref = _Ref(tensor, _gone)
     known.ref.key = id(tensor)
+    before = Values.by_id.get(id(tensor))
     Values.by_id[id(tensor)] = known
+    owner = before and before.stands_for and before.stands_for()
+    if owner is not None:
+        known.stands_for = before.stands_for
+        give(owner, value, certainty)
+
+
+def stand_for(data, tensor):
+    """What is known of `data` from now on, its `tensor` is too."""
+    known = Values.by_id.get(id(data))
+    if known is not None:
+        known.stands_for = weakref.ref(tensor)
 
 
 def turn_off():
@@ -115,7 +139,10 @@ def _is_lasting(value, certainty):
 
 def forget(tensor):
     """Nothing is known of it any more."""
-    Values.by_id.pop(id(tensor), None)
+    known = Values.by_id.pop(id(tensor), None)
+    owner = known and known.stands_for and known.stands_for()
+    if owner is not None:
+        forget(owner)
 
 
 def memory(tensor):
@@ -149,10 +176,23 @@ class Answered:
         self.number = int(number)
 
     def __enter__(self):
+        _open.answers.append(self.number)
         _answer()(1, self.number)
 
     def __exit__(self, *_):
-        _answer()(0, 0)
+        # A layer that is recomputed for a backward pass asks within the answer to that.
+        _open.answers.pop()
+        _answer()(*((1, _open.answers[-1]) if _open.answers else (0, 0)))
+
+
+class _Open(threading.local):
+    """Answers that last in this thread, the innermost last."""
+
+    def __init__(self):
+        self.answers = []
+
+
+_open = _Open()
 
 
 @functools.cache

@@ -17,7 +17,7 @@ clone detach unfold atleast_1d atleast_2d meshgrid cartesian_prod
 """
 _LISTS = """
 cumsum cumprod cummax cummin diff searchsorted bucketize scatter scatter_add index_add index_fill index_copy
-histc kthvalue msort isin
+histc kthvalue msort isin outer index_put scatter_reduce rot90
 """
 ELEMENTWISE = frozenset(_ARITHMETIC.split())
 """Every element follows from those at its place."""
@@ -40,7 +40,8 @@ COMPARED = frozenset(_COMPARISONS.split())
 _CHANGES = """
 add_ sub_ mul_ div_ floor_divide_ remainder_ neg_ abs_ clamp_ clamp_min_ clamp_max_ masked_fill_ scatter_ scatter_add_ index_add_
 index_fill_ index_copy_ index_put_ put_ logical_not_ logical_and_ logical_or_ eq_ ne_ lt_ le_ gt_ ge_ cumsum_ tril_ triu_
-squeeze_ unsqueeze_ t_ transpose_ bitwise_and_ bitwise_or_ bitwise_not_
+squeeze_ unsqueeze_ t_ transpose_ bitwise_and_ bitwise_or_ bitwise_xor_ bitwise_not_ logical_xor_
+fill_diagonal_ masked_scatter_ pow_ sqrt_ exp_ log_ floor_ ceil_ round_ fmod_
 __iadd__ __isub__ __imul__ __itruediv__ __ifloordiv__ __iand__ __ior__ __ixor__
 """
 IN_PLACE = frozenset(_CHANGES.split())

@@ -44,10 +44,16 @@ def _telling(kind, name):
     return telling
 
 
-def _becoming(self):
+def _becoming(kind, name):
     """`int(...)` of it: an ordinary number from now on, mostly a size or a place."""
-    size_told()
-    return int.__pos__(self)
+    original = getattr(kind, name)
+
+    def becoming(self):
+        size_told()
+        return original(self)
+
+    becoming.__name__ = name
+    return becoming
 
 
 def _keeping(kind, name):
@@ -70,9 +76,9 @@ _COMBINE = (
 def _methods(kind):
     made = {name: _telling(kind, name) for name in _COMPARE}
     # What is made of it for a sum of losses is an ordinary fraction.
-    if kind is int:
-        made |= {name: _keeping(kind, name) for name in _COMBINE}
-        made |= {"__int__": _becoming, "__index__": _becoming}
+    kept, whole = (_COMBINE, ("__int__", "__index__")) if kind is int else (("__mul__", "__rmul__"), ("__int__", "__trunc__", "__floor__", "__ceil__"))
+    made |= {name: _keeping(kind, name) for name in kept}
+    made |= {name: _becoming(kind, name) for name in whole}
     return {**made, "__hash__": kind.__hash__, "__reduce__": lambda self: (kind, (kind(self),)), "__slots__": ()}
 
 

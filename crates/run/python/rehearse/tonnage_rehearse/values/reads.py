@@ -23,8 +23,7 @@ def install(torch):
 
 def value_of(tensor):
     """What the host reads, and how certain it is; None for tensors that are not of a phantom alone."""
-    torch = known._torch()
-    if Spent.depth or type(tensor) not in (torch.Tensor, torch.nn.Parameter) or not tensor.is_cuda:
+    if Spent.depth or not known.is_plain_kind(type(tensor)) or not tensor.is_cuda:
         return None, Certainty.WRITTEN
     found = known.of(tensor)
     if found is not None:

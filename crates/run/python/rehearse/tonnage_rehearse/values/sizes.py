@@ -1,6 +1,8 @@
 """Functions whose results have a size that only values decide. PyTorch reads that size from the device and allocates by it;
 here it reads the size that is known, or one that is never too small, and the report says which."""
 
+import math
+
 from .. import caveats
 from ..answers import batch
 from . import choices, known
@@ -17,6 +19,7 @@ def install(torch):
     replace(torch, owners, "where", _where)
     replace(torch, owners, "masked_select", _selected)
     replace(torch, (torch, torch.Tensor), "masked_scatter", _scattered)
+    replace(torch, (torch,), "combinations", _combined)
     for name in ("unique", "unique_consecutive", "_unique2"):
         replace(torch, owners, name, _unique)
     replace(torch, owners, "repeat_interleave", _repeated)
@@ -24,6 +27,8 @@ def install(torch):
     replace(torch, (torch.nn.functional,), "one_hot", _one_hot)
     replace(torch, (torch.Tensor,), "__getitem__", _indexed)
     replace(torch, (torch.Tensor,), "__setitem__", _assigned)
+    replace(torch, (torch, torch.Tensor), "index_put", _put)
+    replace(torch, (torch, torch.Tensor), "index_put_", _put)
     for name in ("view", "reshape", "expand", "repeat", "narrow", "split", "split_with_sizes"):
         replace(torch, (torch.Tensor,), name, _sized)
     replace(torch, (torch,), "split", _sized)
@@ -40,9 +45,11 @@ def elements(mask, name):
     if found is not None and (found.certainty < Certainty.UNKNOWN or not known.is_uniform(found.value)):
         with Computing():
             count = int(found.value.count_nonzero())
-        if found.certainty >= Certainty.CHOSEN:
-            choices.told(name)
-        return count, found.value
+        # None at all is no answer where somebody guessed.
+        if count or found.certainty < Certainty.UNKNOWN:
+            if found.certainty >= Certainty.CHOSEN:
+                choices.told_of_size(found.certainty, name)
+            return count, found.value
     count = batch.expected(mask.shape)
     if not batch.is_known(mask.shape):
         caveats.tell_of_value(name, f"`{name}` of a device tensor has a size that only data decides; it was answered with all {count} elements")
@@ -118,12 +125,27 @@ def _scattered(original, name):
     def masked_scatter(input, mask, source):
         out = original(input, mask, source)
         if is_of_device(input) and out.grad_fn is not None:
-            _answer_within(out.grad_fn, Answered(min(source.numel(), _true_elements(mask, out))))
+            answer_within(out.grad_fn, Answered(min(source.numel(), _true_elements(mask, out))))
         if any_known((input, mask, source)):
             follow(original, name, out, (input, mask, source), {})
         return out
 
     return masked_scatter
+
+
+def _combined(original, name):
+    """PyTorch counts them by a mask of its own."""
+
+    def combinations(input, r=2, with_replacement=False):
+        if not is_of_device(input):
+            return original(input, r, with_replacement)
+        kinds = input.numel() + (r - 1 if with_replacement else 0)
+        with Answered(math.comb(kinds, r)):
+            out = original(input, r, with_replacement)
+        follow(original, "", out, (input, r, with_replacement), {})
+        return out
+
+    return combinations
 
 
 def _true_elements(mask, out):
@@ -263,12 +285,12 @@ def answer_backward(tensor, count):
         if node is None:
             return
         if node.name().startswith("IndexPut") or node.name().startswith("IndexBackward"):
-            _answer_within(node, Answered(count))
+            answer_within(node, Answered(count))
             return
         node = node.next_functions[0][0] if node.next_functions else None
 
 
-def _answer_within(node, answered):
+def answer_within(node, answered):
     node.register_prehook(lambda _: answered.__enter__())
     node.register_hook(lambda *_: answered.__exit__())
 
@@ -310,6 +332,19 @@ def _assigned(original, name):
             change(original, self, before, (index, value), {})
 
     return setitem
+
+
+def _put(original, name):
+    def put(self, indices, values, *args, **kwargs):
+        if not is_of_device(self) or not values.dim() or not any(_is_mask(one) for one in indices):
+            return original(self, indices, values, *args, **kwargs)
+        count = _rows_of(self, tuple(indices), values)
+        with Answered(count):
+            out = original(self, indices, values, *args, **kwargs)
+        answer_backward(out, count)
+        return out
+
+    return put
 
 
 def _rows_of(target, index, value):
