@@ -9,7 +9,8 @@ returns until the next pass), use_cache, world (ranks of DDP as torchrun starts 
 measure_parallel.py), quantization {weights (nf4 | fp4 | int8), double, compute, prepared, experts} (a causal model loaded by from_pretrained from
 a folder, as bitsandbytes quantizes it; prepared: by peft's prepare_model_for_kbit_training; experts: stacks of experts are packed as they load, as Axolotl's
 quantize_moe_experts does it; SFTTrainer loads it itself; needs
-bitsandbytes 0.50), padded (masks are made as for rows of unequal length; sizes are as without), padding_free (SFTTrainer's), fsdp1 (null, or fields of the Trainer's fsdp_config for version 1: the model is loaded on the host). Phases: load, between, forward, loss, forward_tail, backward, clip, optimizer.
+bitsandbytes 0.50), padded (masks are made as for rows of unequal length; sizes are as without), padding_free (SFTTrainer's), fsdp1 (null, or fields of the Trainer's fsdp_config for version 1: the model is loaded on the host, but a quantized one on the GPU, which is
+stored in the weights' dtype). Phases: load, between, forward, loss, forward_tail, backward, clip, optimizer.
 
     measure_trainer.py --stub --lib libtonnage_phantom.so --cases trainer_cases.json --out truth.json
 """
@@ -113,8 +114,9 @@ def quantization_config(case):
     asked = {"double": False, "compute": "float32", **case["quantization"]}
     if asked["weights"] == "int8":
         return BitsAndBytesConfig(load_in_8bit=True)
+    storage = {"bnb_4bit_quant_storage": getattr(torch, PRECISIONS[case["precision"]][0])} if case["fsdp1"] is not None else {}
     return BitsAndBytesConfig(
-        load_in_4bit=True, bnb_4bit_quant_type=asked["weights"], bnb_4bit_use_double_quant=asked["double"],
+        load_in_4bit=True, **storage, bnb_4bit_quant_type=asked["weights"], bnb_4bit_use_double_quant=asked["double"],
         bnb_4bit_compute_dtype=getattr(torch, asked["compute"]))
 
 

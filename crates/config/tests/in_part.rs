@@ -123,7 +123,7 @@ fn optimizers_that_are_not_known_on_shards_are_stood_in_for() {
 }
 
 #[test]
-fn fsdp_of_the_first_version_is_the_second_where_its_flat_parameters_are_not_simulated() {
+fn fsdp_of_the_first_version_has_flat_parameters_with_adapters_too() {
     let flat = "fsdp_version: 1\nfsdp_config:\n  use_orig_params: true\n  backward_prefetch: BACKWARD_POST\n";
     let on_ranks = |text: &str| {
         let ranks = JobSource::new().set("gpu", "h100").set("world_size", 4);
@@ -137,8 +137,8 @@ fn fsdp_of_the_first_version_is_the_second_where_its_flat_parameters_are_not_sim
     assert!(!stands_in(&all), "{:?}", all.job.left_open);
     let lora = "adapter: lora\nlora_r: 8\nlora_target_linear: true\n";
     let adapted = on_ranks(&format!("{AXOLOTL}bf16: true\n{flat}{lora}"));
-    assert_eq!(said(&adapted, "parallel"), "\"fsdp2\"");
-    assert!(stands_in(&adapted), "{:?}", adapted.job.left_open);
+    assert_eq!(said(&adapted, "parallel"), "\"fsdp1\"");
+    assert!(!stands_in(&adapted), "{:?}", adapted.job.left_open);
 }
 
 #[test]

@@ -44,7 +44,7 @@ fn the_host_holds_what_was_measured_under_fsdp2() {
 
 #[test]
 fn the_host_holds_what_was_measured_under_fsdp1() {
-    compare_hosts("fsdp1");
+    ["fsdp1", "fsdp1_lora", "fsdp1_qlora"].into_iter().for_each(compare_hosts);
 }
 
 #[test]

@@ -39,7 +39,7 @@ fn packed_shards_are_loaded_in_full_and_not_prepared() {
 fn what_shards_cannot_hold_is_refused() {
     for (keys, word) in [
         (&["quantization=int8"][..], "int8"),
-        (&["fsdp2.init=meta"], "before FSDP2 shards"),
+        (&["fsdp2.init=meta"], "before FSDP shards"),
         (&["prepare_for_kbit_training=true"], "preparation"),
         (&["precision=fp32"], "a cast would break"),
         (&["fsdp2.param_dtype=fp16"], "a cast would break"),

@@ -25,6 +25,7 @@ Case fields (defaults below):
               dtype (bnb_4bit_quant_storage), as FSDP wants it; with fsdp2 init must be "full"; needs bitsandbytes
   ddp: bucket_cap_mb (25 = default), gradient_as_bucket_view, static_graph
   zero1: parameters_as_bucket_view
+  fsdp1, fsdp2: replicate (1: none; HSDP of so many groups of ranks, over a mesh of (replicate, world / replicate))
   fsdp2: reshard_after_forward (true/false, for the layers; the root group is false, PyTorch's choice for a root),
          shard_root_only (true: one group for the whole model), init: "meta" (sharded before it is materialised) | "full" (sharded after),
          cpu_offload: null | {"pin_memory": true or false}, a CPUOffloadPolicy; with init "meta" the shards are materialised on the host and
@@ -49,7 +50,7 @@ import measure_rl as R
 DEFAULTS = dict(id="case", kind="parallel", model={"family": "gpt2"}, micro_batch=4, seq_len=1024, steps=3, grad_accum=1, world=4, strategy="ddp",
                 precision="fp32", reduce_dtype="float32", gradient_checkpointing=False, optimizer="adamw", clip_grad_norm=None,
                 bucket_cap_mb=25, gradient_as_bucket_view=False, static_graph=False, parameters_as_bucket_view=False,
-                reshard_after_forward=True, shard_root_only=False, init="meta", cpu_offload=None, lora=None, quantization=None,
+                reshard_after_forward=True, replicate=1, shard_root_only=False, init="meta", cpu_offload=None, lora=None, quantization=None,
                 use_orig_params=False, backward_prefetch="pre", forward_prefetch=False, limit_all_gathers=True)
 
 
@@ -106,6 +107,12 @@ def with_adapters(c, base):
     return whole
 
 
+def mesh_of(c):
+    from torch.distributed.device_mesh import init_device_mesh
+    if c["replicate"] == 1: return init_device_mesh("cuda", (c["world"],))
+    return init_device_mesh("cuda", (c["replicate"], c["world"] // c["replicate"]), mesh_dim_names=("replicate", "shard"))
+
+
 def flat_sharded(c, base, whole):
     """The model in FullyShardedDataParallel, as accelerate wraps it."""
     import functools, torch
@@ -114,6 +121,9 @@ def flat_sharded(c, base, whole):
     asked = dict(sharding_strategy=ShardingStrategy.FULL_SHARD if c["reshard_after_forward"] else ShardingStrategy.SHARD_GRAD_OP,
                  backward_prefetch={"pre": BackwardPrefetch.BACKWARD_PRE, "post": BackwardPrefetch.BACKWARD_POST, None: None}[c["backward_prefetch"]],
                  use_orig_params=c["use_orig_params"], forward_prefetch=c["forward_prefetch"], limit_all_gathers=c["limit_all_gathers"])
+    if c["replicate"] > 1:
+        asked["sharding_strategy"] = ShardingStrategy.HYBRID_SHARD if c["reshard_after_forward"] else ShardingStrategy._HYBRID_SHARD_ZERO2
+        asked["device_mesh"] = mesh_of(c)
     if c["cpu_offload"]: asked["cpu_offload"] = CPUOffload(offload_params=True)
     if c["precision"] in ("mp_bf16", "bf16_mp"):
         asked["mixed_precision"] = MixedPrecision(param_dtype=torch.bfloat16, reduce_dtype=getattr(torch, c["reduce_dtype"]), buffer_dtype=torch.bfloat16)
@@ -204,9 +214,7 @@ def run_parallel(c, ph, stub):
         model = flat_sharded(c, base, whole)
     elif fs:
         from torch.distributed.fsdp import fully_shard, MixedPrecisionPolicy
-        from torch.distributed.device_mesh import init_device_mesh
-        mesh = init_device_mesh("cuda", (c["world"],))
-        kw = dict(mesh=mesh)
+        kw = dict(mesh=mesh_of(c))
         if c["cpu_offload"]:
             from torch.distributed.fsdp import CPUOffloadPolicy
             kw["offload_policy"] = CPUOffloadPolicy(**c["cpu_offload"])

@@ -72,9 +72,10 @@ fn sharding_strategy(facts: &mut Facts, said: &Said<'_>) -> Became {
             Became::Used(keys::FSDP2_RESHARD_AFTER_FORWARD)
         }
         "no_shard" | "3" => Became::Refused("FSDP that shards nothing is not simulated: it is DDP's memory".to_owned()),
-        _ => {
-            Became::Noted("shards within a node were not measured: a rank may hold more".to_owned(), Allowance::Unknown)
-        }
+        _ => Became::Noted(
+            "a node holds a whole model in shards: say how many nodes there are, as replicate_size".to_owned(),
+            Allowance::Unknown,
+        ),
     }
 }
 

@@ -4,6 +4,7 @@ use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::rc::Rc;
 
+use crate::dtype::DType;
 use crate::tensor::{Context, Scope, Tensor};
 
 /// Which of the modules that share a place in the trace: peft's stand in that of the layer they adapt.
@@ -36,26 +37,31 @@ pub(crate) trait EveryModule {
     fn post_backward(&self, module: ModuleKey);
 }
 
-/// What runs before and after a layer (`register_forward_pre_hook`, `register_forward_hook`).
+/// What runs before and after a layer, or an adapter's module (`register_forward_pre_hook`, `register_forward_hook`).
 pub(crate) trait ForwardHooks {
     /// Before; the layer gets what it returns in place of the hidden states.
     fn pre_forward(self: Rc<Self>, hidden_states: &Tensor) -> Tensor;
 
     /// After, with the layer's output.
     fn post_forward(self: Rc<Self>, output: &Tensor);
+
+    /// The dtype of its weight as others see it before it runs.
+    fn weight_dtype(&self, weight: &Tensor) -> DType {
+        weight.dtype()
+    }
 }
 
-/// The hooks of a model's modules, by their index in the trace.
+/// The hooks of a model's modules.
 #[derive(Default)]
 pub(crate) struct ModuleHooks {
-    layers: RefCell<BTreeMap<u32, Rc<dyn ForwardHooks>>>,
+    hooked: RefCell<BTreeMap<ModuleKey, Rc<dyn ForwardHooks>>>,
     every: RefCell<Option<Rc<dyn EveryModule>>>,
 }
 
 impl ModuleHooks {
     /// Puts hooks round the forward calls of a module.
-    pub(crate) fn register(&self, module: u32, hooks: Rc<dyn ForwardHooks>) {
-        self.layers.borrow_mut().insert(module, hooks);
+    pub(crate) fn register(&self, module: ModuleKey, hooks: Rc<dyn ForwardHooks>) {
+        self.hooked.borrow_mut().insert(module, hooks);
     }
 
     /// Puts hooks round the forward calls of all modules.
@@ -65,12 +71,12 @@ impl ModuleHooks {
 
     /// Takes all hooks away: they hold the model's tensors.
     pub(crate) fn remove_all(&self) {
-        let hooks = (self.layers.take(), self.every.take());
+        let hooks = (self.hooked.take(), self.every.take());
         drop(hooks);
     }
 
-    fn of(&self, module: u32) -> Option<Rc<dyn ForwardHooks>> {
-        self.layers.borrow().get(&module).cloned()
+    fn of(&self, module: ModuleKey) -> Option<Rc<dyn ForwardHooks>> {
+        self.hooked.borrow().get(&module).cloned()
     }
 }
 
@@ -131,9 +137,24 @@ impl Module {
         input.with_backward_hook("PreBackwardFunctionForModuleBackward", move || hooks.pre_backward(key))
     }
 
+    /// The dtype of the weight of one of the modules here, which does not run yet.
+    pub(crate) fn weight_dtype(&self, part: Part, weight: &Tensor) -> DType {
+        self.hooks.of((self.id, part)).map_or(weight.dtype(), |hooks| hooks.weight_dtype(weight))
+    }
+
     /// `module(hidden_states)`: `forward` between the hooks that are registered on the module.
     pub(crate) fn call(&self, hidden_states: &Tensor, forward: impl FnOnce(&Tensor) -> Tensor) -> Tensor {
-        let Some(hooks) = self.hooks.of(self.id) else { return forward(hidden_states) };
+        self.call_part(Part::Itself, hidden_states, forward)
+    }
+
+    /// The same of one of the modules here.
+    pub(crate) fn call_part(
+        &self,
+        part: Part,
+        hidden_states: &Tensor,
+        forward: impl FnOnce(&Tensor) -> Tensor,
+    ) -> Tensor {
+        let Some(hooks) = self.hooks.of((self.id, part)) else { return forward(hidden_states) };
         let hidden_states = Rc::clone(&hooks).pre_forward(hidden_states);
         let output = forward(&hidden_states);
         hooks.post_forward(&output);

@@ -27,6 +27,21 @@ impl Parallel {
 }
 
 impl Parallel {
+    /// Ranks that FSDP shards a model over, all but with HSDP, and the place of this one among them.
+    pub const fn sharding_group(&self) -> (u64, u64) {
+        let replicate_size = match self.strategy {
+            Strategy::Fsdp1(Fsdp1 { replicate_size, .. }) | Strategy::Fsdp2(Fsdp2 { replicate_size, .. }) => {
+                replicate_size
+            }
+            _ => 1,
+        };
+        let shards = match self.world_size.checked_div(replicate_size) {
+            Some(shards) if shards > 0 => shards,
+            _ => 1,
+        };
+        (shards, self.rank % shards)
+    }
+
     /// Whether the optimizer's step is taken on the host.
     pub const fn steps_on_host(&self) -> bool {
         match self.strategy {
@@ -188,6 +203,8 @@ pub struct Fsdp1 {
     pub buffer_dtype: Option<DType>,
     /// `FULL_SHARD`, whose layers give their gathered parameters back after forward; else `SHARD_GRAD_OP`.
     pub reshard_after_forward: bool,
+    /// `HYBRID_SHARD`: groups of ranks that hold a sharded model each, whose gradients are all-reduced; 1 without.
+    pub replicate_size: u64,
     /// Whether the optimizer steps the model's own parameters, as far as they lie in the rank's shard.
     pub use_orig_params: bool,
     /// When backward gathers the parameters of the layer that it comes to next.
@@ -242,6 +259,8 @@ pub struct Fsdp2 {
     pub reduce_dtype: Option<DType>,
     /// Whether layers give their gathered parameters back after forward.
     pub reshard_after_forward: bool,
+    /// The first dimension of a 2-D mesh: groups of ranks that hold a sharded model each, whose gradients are all-reduced; 1 without.
+    pub replicate_size: u64,
     /// One group for the whole model instead of one a layer.
     pub shard_root_only: bool,
     /// When the parameters get memory.

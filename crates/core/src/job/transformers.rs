@@ -231,6 +231,12 @@ impl TransformersVersion {
         !self.before(4, 50)
     }
 
+    /// Whether what is wrapped round a recomputed layer runs again with it (`decoder_layer.__call__` is what is recomputed, by an
+    /// `autograd.Function`: `use_reentrant=True`).
+    pub fn recomputes_wrappers(self) -> bool {
+        self.before(4, 52)
+    }
+
     /// Whether it is a transformers 4.
     pub fn is_before_5(self) -> bool {
         self.before(5, 0)

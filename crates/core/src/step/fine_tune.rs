@@ -59,11 +59,9 @@ pub(crate) fn training_loop(job: &JobSpec) -> TrainingLoop {
         return TrainingLoop::PlainFor("a Trainer always sets gradients to none");
     }
     match job.parallel.strategy {
-        Strategy::None | Strategy::Ddp(_) | Strategy::TensorParallel { .. } => TrainingLoop::Own,
-        Strategy::Fsdp1(_) | Strategy::Fsdp2(_) | Strategy::Zero1 { .. } | Strategy::DeepSpeed(_) if !is_trl => {
-            TrainingLoop::Own
-        }
-        Strategy::Fsdp1(_) | Strategy::Fsdp2(_) | Strategy::Zero1 { .. } | Strategy::DeepSpeed(_) => {
+        Strategy::None | Strategy::Ddp(_) | Strategy::Fsdp1(_) | Strategy::TensorParallel { .. } => TrainingLoop::Own,
+        Strategy::Fsdp2(_) | Strategy::Zero1 { .. } | Strategy::DeepSpeed(_) if !is_trl => TrainingLoop::Own,
+        Strategy::Fsdp2(_) | Strategy::Zero1 { .. } | Strategy::DeepSpeed(_) => {
             TrainingLoop::PlainFor("SFTTrainer's fused head is not simulated with a model that is sharded")
         }
         Strategy::DataParallel | Strategy::AllReduce | Strategy::PipelineParallel { .. } => {

@@ -6,7 +6,7 @@ use crate::building::{Builder, Mode};
 use crate::dtype::DType;
 use crate::family::{self, Build, Family};
 use crate::gpu::Device;
-use crate::job::{CheckpointPolicy, JobSpec, Task, check};
+use crate::job::{CheckpointPolicy, JobSpec, ShardInit, Task, check};
 use crate::model::family::{Model, RunOptions};
 use crate::parallel::{self, Rebuild};
 use crate::tensor::{Context, Tensor};
@@ -113,7 +113,8 @@ fn language_model(job: &JobSpec, context: &Rc<Context>, family: Family) -> Resul
     }
     builder.materialize_buffers();
     builder.load_by_name();
-    if loading::is_by_device_map(job) {
+    let is_sharded_after = parallel::sharding_of(job).is_some_and(|sharding| sharding.init == ShardInit::Full);
+    if loading::is_by_device_map(job) || is_sharded_after {
         builder.load_adapters_last();
     }
     let rebuild: Rebuild = Box::new(move |builder| family.build_language_model(&spec, builder, &options));

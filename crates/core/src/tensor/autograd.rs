@@ -322,12 +322,17 @@ impl Tensor {
     /// The result of an `autograd.Function` that returns its input: a view, whose backward runs `hook` and hands the
     /// gradient on. Itself where no gradient is asked for.
     pub(crate) fn with_backward_hook(&self, name: &'static str, hook: impl Fn() + 'static) -> Tensor {
+        self.with_gradient_hook(name, move |_| hook())
+    }
+
+    /// The same, whose hook gets the gradient.
+    pub(crate) fn with_gradient_hook(&self, name: &'static str, hook: impl Fn(&Tensor) + 'static) -> Tensor {
         let node = NodeBuilder::new(name, [self]);
         if !node.active {
             return self.clone();
         }
         node.finish(self.alias(self.layout().clone()), move |gradient| {
-            hook();
+            hook(gradient);
             gradients![gradient.clone()]
         })
     }

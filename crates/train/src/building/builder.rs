@@ -7,7 +7,7 @@ use thiserror::Error;
 
 use super::init::Init;
 use super::mode::Mode;
-use super::module::Module;
+use super::module::{Module, Part};
 use crate::dtype::DType;
 use crate::job::{FieldError, LoraSpec};
 use crate::op::empty;
@@ -244,7 +244,7 @@ impl Builder {
     }
 
     /// A trained adapter weight, fp32 whatever the model's dtype (peft's `autocast_adapter_dtype`).
-    pub(crate) fn adapter_parameter(&self, name: &str, sizes: &[u64], init: Init) -> Tensor {
+    pub(crate) fn adapter_parameter(&self, (_, name): (Part, &str), sizes: &[u64], init: Init) -> Tensor {
         let tensor = empty(&self.context, sizes, DType::Float32).into_parameter();
         self.list(&format!("{name}.weight"), tensor, init, true)
     }

@@ -2,6 +2,8 @@
 
 use std::rc::Rc;
 
+use tonnage_core::dtype::DType;
+
 use crate::tensor::{Context, Scope, Tensor};
 
 /// Which of the modules that share a place: peft's stand in that of the layer they adapt.
@@ -56,5 +58,17 @@ impl Module {
     #[expect(clippy::unused_self, reason = "the simulation runs hooks round it")]
     pub(crate) fn call(&self, hidden_states: &Tensor, forward: impl FnOnce(&Tensor) -> Tensor) -> Tensor {
         forward(hidden_states)
+    }
+
+    /// The same of one of the modules that share its place.
+    #[expect(clippy::unused_self, reason = "the simulation runs hooks round it")]
+    pub(crate) fn call_part(&self, _part: Part, input: &Tensor, forward: impl FnOnce(&Tensor) -> Tensor) -> Tensor {
+        forward(input)
+    }
+
+    /// The dtype of the weight of one of the modules here.
+    #[expect(clippy::unused_self, reason = "the simulation knows shards")]
+    pub(crate) fn weight_dtype(&self, _part: Part, weight: &Tensor) -> DType {
+        weight.dtype()
     }
 }

@@ -8,6 +8,7 @@ use crate::job::{JobError, JobErrorKind, LoraSpec};
 use crate::tensor::{Shape, Tensor};
 use crate::trace::Category;
 
+use super::super::module::Part;
 use super::{Builder, Init, Quantization};
 
 impl Builder {
@@ -101,14 +102,14 @@ impl Builder {
     }
 
     /// A trained adapter weight, fp32 whatever the model's dtype (peft's `autocast_adapter_dtype`).
-    pub(crate) fn adapter_parameter(&self, _name: &str, sizes: &[u64], _init: Init) -> Tensor {
+    pub(crate) fn adapter_parameter(&self, (part, _name): (Part, &str), sizes: &[u64], _init: Init) -> Tensor {
         if let Some(tensor) = self.replicated_parameter() {
             return tensor;
         }
         self.begin_adapter();
         let dtype = if self.made_in_fp32 { self.dtype } else { DType::Float32 };
         if let Some(sharding) = self.sharding {
-            return self.sharded_parameter(sizes, dtype, sharding, |tensor| self.count_adapter(tensor));
+            return self.sharded_parameter((part, sizes), dtype, sharding, |tensor| self.count_adapter(tensor));
         }
         let mut tensor = self.load(sizes, dtype, Category::Parameter);
         if let Some(dtype) = self.adapter_dtype {

@@ -20,7 +20,7 @@ use crate::trace::{AllocationId, Category};
 
 use super::init::Init;
 use super::mode::Mode;
-use super::module::{Module, ModuleHooks};
+use super::module::{Module, ModuleHooks, Part};
 use super::quantization::Quantization;
 
 use head::HeadPlace;
@@ -233,7 +233,9 @@ impl Builder {
         }
         self.begin_load(name);
         match self.sharding {
-            Some(sharding) => self.sharded_parameter(sizes, self.dtype, sharding, |tensor| self.count(tensor)),
+            Some(sharding) => {
+                self.sharded_parameter((Part::Itself, sizes), self.dtype, sharding, |tensor| self.count(tensor))
+            }
             None => self.count(self.note_name(name, self.load_weight(sizes))),
         }
     }

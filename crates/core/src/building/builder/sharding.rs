@@ -5,6 +5,7 @@ use crate::job::ShardInit;
 use crate::tensor::{Shape, Tensor};
 use crate::trace::{AllocationId, Category};
 
+use super::super::module::{ModuleKey, Part};
 use super::Builder;
 
 /// How parameters come to the device where a rank holds but a shard of each: the model computes with tensors that have
@@ -25,6 +26,8 @@ pub(crate) struct Placed {
     pub tensor: Tensor,
     /// The element of the model's list of layers that it belongs to, as a place in the trace.
     pub unit: Option<u32>,
+    /// Its module: the adapted layer's, where it belongs to an adapter or to what that adapts.
+    pub module: ModuleKey,
     /// How far its module is below the model.
     pub depth: usize,
     pub kind: PlacedKind,
@@ -55,7 +58,7 @@ impl Builder {
     /// A weight without memory, loaded in full beside it where the shards are cut from that.
     pub(super) fn sharded_parameter(
         &self,
-        sizes: &[u64],
+        (part, sizes): (Part, &[u64]),
         dtype: DType,
         sharding: Sharding,
         list: impl FnOnce(Tensor) -> Tensor,
@@ -64,7 +67,7 @@ impl Builder {
         let original = full.then(|| self.load(sizes, dtype, Category::Parameter));
         let gathered = sharding.param_dtype.unwrap_or(dtype);
         let parameter = list(Tensor::nowhere(&self.context, Shape::new(sizes), gathered));
-        self.note(&parameter, PlacedKind::Parameter { dtype, original });
+        self.note_part(part, &parameter, PlacedKind::Parameter { dtype, original });
         parameter
     }
 
@@ -117,8 +120,13 @@ impl Builder {
     }
 
     pub(super) fn note(&self, tensor: &Tensor, kind: PlacedKind) {
+        self.note_part(Part::Itself, tensor, kind);
+    }
+
+    fn note_part(&self, part: Part, tensor: &Tensor, kind: PlacedKind) {
         let depth = self.path.split('.').count();
-        let placed = Placed { tensor: tensor.clone(), unit: self.unit, depth, kind };
+        let module = (self.module_id(), part);
+        let placed = Placed { tensor: tensor.clone(), unit: self.unit, module, depth, kind };
         self.built.borrow_mut().placed.push(placed);
     }
 

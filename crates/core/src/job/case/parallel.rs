@@ -40,6 +40,7 @@ pub(super) struct Case {
     static_graph: bool,
     parameters_as_bucket_view: bool,
     reshard_after_forward: bool,
+    replicate: u64,
     shard_root_only: bool,
     init: CaseInit,
     cpu_offload: Option<CaseOffload>,
@@ -103,6 +104,7 @@ impl Default for Case {
             static_graph: ddp.static_graph,
             parameters_as_bucket_view: false,
             reshard_after_forward: true,
+            replicate: 1,
             shard_root_only: false,
             init: CaseInit::Meta,
             cpu_offload: None,
@@ -154,6 +156,7 @@ impl Case {
             reduce_dtype,
             buffer_dtype: param_dtype,
             reshard_after_forward: self.reshard_after_forward,
+            replicate_size: self.replicate,
             use_orig_params: self.use_orig_params,
             backward_prefetch: match self.backward_prefetch {
                 Some(prefetch) => prefetch,
@@ -175,6 +178,7 @@ impl Case {
             param_dtype,
             reduce_dtype,
             reshard_after_forward: self.reshard_after_forward,
+            replicate_size: self.replicate,
             shard_root_only: self.shard_root_only,
             init: match self.init {
                 CaseInit::Full => ShardInit::Full,

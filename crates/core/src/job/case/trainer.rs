@@ -83,14 +83,15 @@ impl Default for CaseFsdp1 {
 }
 
 impl CaseFsdp1 {
-    /// As accelerate calls it under this precision.
-    fn strategy(&self, precision: Precision) -> Strategy {
+    /// As accelerate calls it under this precision; weights that are packed are on the device before.
+    fn strategy(&self, precision: Precision, is_quantized: bool) -> Strategy {
         let mixed = precision.autocast_dtype();
         Strategy::Fsdp1(Fsdp1 {
             param_dtype: mixed,
             reduce_dtype: mixed,
             buffer_dtype: mixed,
             reshard_after_forward: true,
+            replicate_size: 1,
             use_orig_params: self.use_orig_params,
             backward_prefetch: match self.backward_prefetch {
                 CasePrefetch::BackwardPre => BackwardPrefetch::Pre,
@@ -99,7 +100,7 @@ impl CaseFsdp1 {
             },
             shard_root_only: false,
             sync_module_states: self.sync_module_states,
-            init: FlatInit::Host,
+            init: if is_quantized { FlatInit::Device } else { FlatInit::Host },
             cpu_offload: false,
         })
     }
@@ -185,7 +186,7 @@ pub(super) fn job_of_case(case: TrainerCase) -> Result<JobSpec, JobError> {
     let ranks = ranks_of_trainer(case.world, is_peft, case.gradient_checkpointing);
     let precision = case.precision.precision();
     let parallel = match &case.fsdp1 {
-        Some(fsdp1) => Parallel { strategy: fsdp1.strategy(precision), ..ranks },
+        Some(fsdp1) => Parallel { strategy: fsdp1.strategy(precision, case.quantization.is_some()), ..ranks },
         None => ranks,
     };
     Ok(JobSpec {

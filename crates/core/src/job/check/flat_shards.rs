@@ -17,9 +17,14 @@ pub(super) fn fits_flat_shards(job: &JobSpec, options: Fsdp1) -> Result<(), JobE
         return refused("of tasks causal_lm is simulated", &[keys::TASK, keys::PARALLEL])
             .map_err(|error| error.hint("set parallel = \"fsdp2\"").or_rehearse());
     }
-    if job.lora.is_some() {
-        return refused("adapters are not simulated in flat parameters", &[keys::LORA_R, keys::PARALLEL])
-            .map_err(|error| error.hint("set parallel = \"fsdp2\"").or_rehearse());
+    if job.lora.is_some() && options.shard_root_only {
+        return refused(
+            "one flat parameter holds no adapters beside what is frozen",
+            &[keys::FSDP1_SHARD_ROOT_ONLY, keys::LORA_R],
+        )
+        .map_err(|error| {
+            error.hint("leave fsdp1.shard_root_only out: peft's policy wraps each adapter").or_rehearse()
+        });
     }
     if job.precision.scales_loss() {
         return refused("its gradient scaler is not simulated", &[keys::PRECISION])

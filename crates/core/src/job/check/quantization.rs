@@ -1,7 +1,7 @@
 //! What a quantized base can be trained with, as far as it is simulated.
 
 use crate::dtype::DType;
-use crate::job::{Fsdp2, JobError, JobSpec, QuantizedBase, ShardInit, Strategy, keys};
+use crate::job::{FlatInit, JobError, JobSpec, QuantizedBase, ShardInit, Strategy, keys};
 
 /// Refuses what transformers refuses, and what of quantized training is not simulated.
 pub(super) fn check_quantization(job: &JobSpec) -> Result<(), JobError> {
@@ -34,43 +34,73 @@ pub(super) fn check_quantization(job: &JobSpec) -> Result<(), JobError> {
             .about(&[keys::QUANTIZE_MOE_EXPERTS, keys::PREPARE_FOR_KBIT_TRAINING])
             .hint("set prepare_for_kbit_training = false, or leave it out"));
     }
-    match job.parallel.strategy {
-        Strategy::None | Strategy::Ddp(_) => Ok(()),
-        Strategy::Fsdp2(policy) => fits_packed_shards(job, policy),
-        _ => Err(refused("of several ranks only DDP and FSDP2 are simulated with quantized bases").or_rehearse()),
+    match PackedShards::of_strategy(job.parallel.strategy) {
+        Some(shards) => shards.check(job),
+        None if matches!(job.parallel.strategy, Strategy::None | Strategy::Ddp(_)) => Ok(()),
+        None => Err(refused("of several ranks only DDP and FSDP are simulated with quantized bases").or_rehearse()),
     }
 }
 
-/// Refuses what keeps FSDP2 from sharding packed weights: it casts and gathers floating dtypes, of which
-/// `bnb_4bit_quant_storage` must be the one that all others have.
-fn fits_packed_shards(job: &JobSpec, policy: Fsdp2) -> Result<(), JobError> {
-    let refused = |problem: &str| JobError::new(format!("`quantization`: {problem}")).about(&[keys::QUANTIZATION]);
-    if job.quantization.is_some_and(|quantization| quantization.experts) {
-        return Err(refused("experts in 4 or 8 bits are not simulated under FSDP2, which shards no bytes")
-            .about(&[keys::QUANTIZE_MOE_EXPERTS])
-            .hint("set parallel = \"ddp\"")
-            .or_rehearse());
+/// How FSDP shards packed weights: it casts and gathers floating dtypes, of which `bnb_4bit_quant_storage` must be the one that
+/// all others have.
+struct PackedShards {
+    /// Whether weights are on the device when they are sharded, where they are packed.
+    loads_whole: bool,
+    param_dtype: Option<DType>,
+    init: [&'static str; 2],
+    cast: &'static str,
+}
+
+impl PackedShards {
+    fn of_strategy(strategy: Strategy) -> Option<Self> {
+        match strategy {
+            Strategy::Fsdp1(options) => Some(Self {
+                loads_whole: options.init == FlatInit::Device,
+                param_dtype: options.param_dtype,
+                init: [keys::FSDP1_INIT, "set fsdp1.init = \"device\", or leave it out"],
+                cast: keys::FSDP1_PARAM_DTYPE,
+            }),
+            Strategy::Fsdp2(policy) => Some(Self {
+                loads_whole: policy.init == ShardInit::Full,
+                param_dtype: policy.param_dtype,
+                init: [keys::FSDP2_INIT, "set fsdp2.init = \"full\", or leave it out"],
+                cast: keys::FSDP2_PARAM_DTYPE,
+            }),
+            _ => None,
+        }
     }
-    if job.quantization.is_some_and(|quantization| !quantization.weights.is_four_bit()) {
-        return Err(refused("FSDP shards weights in 4 bits alone: those in int8 are no floating dtype")
-            .hint("set quantization = \"nf4\", or parallel = \"ddp\"")
-            .or_rehearse());
+
+    fn check(&self, job: &JobSpec) -> Result<(), JobError> {
+        let refused = |problem: &str| JobError::new(format!("`quantization`: {problem}")).about(&[keys::QUANTIZATION]);
+        let Some(quantization) = job.quantization else { return Ok(()) };
+        if quantization.experts {
+            return Err(refused("experts in 4 or 8 bits are not simulated under FSDP, which shards no bytes")
+                .about(&[keys::QUANTIZE_MOE_EXPERTS])
+                .hint("set parallel = \"ddp\"")
+                .or_rehearse());
+        }
+        if !quantization.weights.is_four_bit() {
+            return Err(refused("FSDP shards weights in 4 bits alone: those in int8 are no floating dtype")
+                .hint("set quantization = \"nf4\", or parallel = \"ddp\"")
+                .or_rehearse());
+        }
+        let [init, hint] = self.init;
+        if !self.loads_whole {
+            return Err(refused("weights are packed on each device before FSDP shards them").about(&[init]).hint(hint));
+        }
+        if quantization.prepared {
+            return Err(refused("peft's preparation leaves FSDP's groups with several dtypes")
+                .about(&[keys::PREPARE_FOR_KBIT_TRAINING])
+                .hint("set prepare_for_kbit_training = false, or leave it out"));
+        }
+        let stored = job.precision.weight_dtype();
+        if stored == DType::Float32 || self.param_dtype.is_some_and(|dtype| dtype != stored) {
+            return Err(refused(
+                "packed weights are stored in the weights' dtype, and a cast would break what they hold",
+            )
+            .about(&[keys::PRECISION, self.cast])
+            .hint(format!("set precision = \"bf16\", with {} = \"bf16\"", self.cast)));
+        }
+        Ok(())
     }
-    if policy.init != ShardInit::Full {
-        return Err(refused("weights are packed on each device before FSDP2 shards them")
-            .about(&[keys::FSDP2_INIT])
-            .hint("set fsdp2.init = \"full\", or leave it out"));
-    }
-    if job.quantization.is_some_and(|quantization| quantization.prepared) {
-        return Err(refused("peft's preparation leaves FSDP2's groups with several dtypes")
-            .about(&[keys::PREPARE_FOR_KBIT_TRAINING])
-            .hint("set prepare_for_kbit_training = false, or leave it out"));
-    }
-    let stored = job.precision.weight_dtype();
-    if stored == DType::Float32 || policy.param_dtype.is_some_and(|dtype| dtype != stored) {
-        return Err(refused("packed weights are stored in the weights' dtype, and a cast would break what they hold")
-            .about(&[keys::PRECISION, keys::FSDP2_PARAM_DTYPE])
-            .hint("set precision = \"bf16\", with fsdp2.param_dtype = \"bf16\""));
-    }
-    Ok(())
 }

@@ -1,7 +1,7 @@
 //! What FSDP2's shards, which are DTensors, do not go with, in PyTorch or here.
 
 use crate::job::keys;
-use crate::job::{JobError, JobSpec, OptimizerKind};
+use crate::job::{JobError, JobSpec, OptimizerKind, Strategy};
 
 /// Refuses a scaled loss and optimizers that look beyond a single element.
 pub(super) fn fits_shards(job: &JobSpec) -> Result<(), JobError> {
@@ -29,6 +29,21 @@ pub(super) fn fits_shards(job: &JobSpec) -> Result<(), JobError> {
     Ok(())
 }
 
+/// Refuses groups of ranks, each of which shards a model, that are not as large or are one rank.
+pub(super) fn fits_hybrid_shards(job: &JobSpec) -> Result<(), JobError> {
+    let (replicate_size, key) = match job.parallel.strategy {
+        Strategy::Fsdp1(options) => (options.replicate_size, keys::FSDP1_REPLICATE_SIZE),
+        Strategy::Fsdp2(policy) => (policy.replicate_size, keys::FSDP2_REPLICATE_SIZE),
+        _ => return Ok(()),
+    };
+    let world_size = job.parallel.world_size;
+    if replicate_size == 1 || (world_size.is_multiple_of(replicate_size) && world_size > replicate_size) {
+        return Ok(());
+    }
+    let problem = format!("`{key}`: {world_size} ranks are no {replicate_size} groups of two or more ranks");
+    Err(JobError::new(problem).about(&[key, keys::WORLD_SIZE]).hint("parallel = \"ddp\" replicates without shards"))
+}
+
 /// What PyTorch 2.11 says of a step over DTensors, measured by `testdata/rehearse/reference/measure_parallel.py`.
 const fn fails_on_dtensors(optimizer: OptimizerKind) -> Option<&'static str> {
     match optimizer {
@@ -39,5 +54,26 @@ const fn fails_on_dtensors(optimizer: OptimizerKind) -> Option<&'static str> {
             Some("norms of rows and columns change how a DTensor lies, which it refuses in place")
         }
         _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::job::{JobSource, keys};
+
+    #[test]
+    fn groups_of_ranks_divide_them_and_shard() {
+        let error = |strategy: &str, ranks: u64, replicate_size: u64| {
+            let key = format!("{strategy}.replicate_size");
+            let source = JobSource::model("gpt2").set("world_size", ranks).set("parallel", strategy).set("seq_len", 64);
+            source.set(&key, replicate_size).resolve(&[]).err()
+        };
+        for strategy in ["fsdp1", "fsdp2"] {
+            assert!(error(strategy, 8, 2).is_none());
+            for (ranks, replicate_size) in [(8, 3), (4, 4)] {
+                let error = error(strategy, ranks, replicate_size).unwrap();
+                assert!(error.keys.iter().any(|key| key == keys::WORLD_SIZE), "{error}");
+            }
+        }
     }
 }

@@ -244,6 +244,7 @@ pub(super) fn fits_ranks(job: &JobSpec) -> Result<(), JobError> {
         let problem = format!("`world_size` must be at most {MAX_GATHERED_RANKS}, whose rows are gathered");
         return Err(JobError::new(problem).about(&[keys::WORLD_SIZE]));
     }
+    shards::fits_hybrid_shards(job)?;
     match job.parallel.strategy {
         Strategy::Fsdp1(options) => flat_shards::fits_flat_shards(job, options)?,
         Strategy::Fsdp2(_) => shards::fits_shards(job)?,

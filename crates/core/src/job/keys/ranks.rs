@@ -39,7 +39,7 @@ const FLAT_INITS: Kind = Kind::Choice(&[
     ("device", "on the GPU, in full"),
 ]);
 
-pub(super) const KEYS: [Key; 36] = [
+pub(super) const KEYS: [Key; 38] = [
     Key {
         name: names::WORLD_SIZE,
         kind: Kind::Size { min: 1, max: 1 << 20 },
@@ -127,6 +127,13 @@ pub(super) const KEYS: [Key; 36] = [
         example: "\"shard_grad_op\"",
     },
     Key {
+        name: names::FSDP1_REPLICATE_SIZE,
+        kind: Kind::Size { min: 1, max: 1 << 20 },
+        default: Default::Fixed("1", "PyTorch's default: every rank holds another shard"),
+        doc: "HYBRID_SHARD: groups of ranks, often nodes, that each shard a model of their own; gradients are all-reduced between them",
+        example: "2",
+    },
+    Key {
         name: names::FSDP1_USE_ORIG_PARAMS,
         kind: Kind::Switch,
         default: Default::Fixed("false", "PyTorch's default"),
@@ -157,7 +164,7 @@ pub(super) const KEYS: [Key; 36] = [
     Key {
         name: names::FSDP1_INIT,
         kind: FLAT_INITS,
-        default: Default::Fixed("\"host\"", "what accelerate does"),
+        default: Default::Rule("host, what accelerate does; device with quantization, which packs weights there"),
         doc: "where the model is before it is wrapped",
         example: "\"device\"",
     },
@@ -188,6 +195,13 @@ pub(super) const KEYS: [Key; 36] = [
         default: Default::Fixed("true", "PyTorch's default"),
         doc: "layers give their gathered parameters back after forward",
         example: "false",
+    },
+    Key {
+        name: names::FSDP2_REPLICATE_SIZE,
+        kind: Kind::Size { min: 1, max: 1 << 20 },
+        default: Default::Fixed("1", "a mesh of one dimension: every rank holds another shard"),
+        doc: "HSDP, a mesh of (replicate, shard): groups of ranks that each shard a model of their own; gradients are all-reduced between them",
+        example: "2",
     },
     Key {
         name: names::FSDP2_SHARD_ROOT_ONLY,

@@ -19,12 +19,12 @@ pub(super) fn resolve_quantization(
         _ => ("fp32", "the weights' dtype, as TRL's get_quantization_config has it"),
     };
     let is_four_bit = weights.is_four_bit();
-    let is_sharded = ranks::is_fsdp2(choose);
+    let is_sharded = ranks::is_fsdp(choose);
     let is_trainers = job.task.facts().quantized_base() == QuantizedBase::Prepared;
     let why_prepared = match (is_trl, is_sharded) {
         _ if is_trainers => "the trainer does it itself",
         (true, _) => "SFTTrainer does not",
-        (_, true) => "FSDP2 wants one dtype",
+        (_, true) => "FSDP wants one dtype",
         _ => "as peft's guide does it",
     };
     let experts = choose.take_switch(keys::QUANTIZE_MOE_EXPERTS);

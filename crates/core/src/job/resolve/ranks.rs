@@ -99,12 +99,12 @@ pub(super) fn resolve_parallel(
     Ok(Parallel { world_size, strategy, ..Parallel::default() })
 }
 
-/// Whether the job's parameters are FSDP2's shards, before the turn of its keys comes.
-pub(super) fn is_fsdp2(choose: &Chooser<'_>) -> bool {
-    match choose.settings.get(keys::PARALLEL) {
-        Some(setting) => setting.value.as_str() == Some("fsdp2"),
-        None => choose.settings.has_table("fsdp2"),
-    }
+/// Whether the job's parameters are FSDP's shards, before the turn of its keys comes.
+pub(super) fn is_fsdp(choose: &Chooser<'_>) -> bool {
+    ["fsdp1", "fsdp2"].into_iter().any(|name| match choose.settings.get(keys::PARALLEL) {
+        Some(setting) => setting.value.as_str() == Some(name),
+        None => choose.settings.has_table(name),
+    })
 }
 
 fn resolve_ddp(choose: &mut Chooser<'_>, trainer_looks: bool) -> Ddp {
@@ -153,20 +153,26 @@ fn resolve_deepspeed(choose: &mut Chooser<'_>, hidden_size: Option<u64>) -> Deep
     }
 }
 
+const PACKED: &str = "weights are packed on the device before they are sharded";
+
 fn resolve_fsdp1(choose: &mut Chooser<'_>) -> Result<Fsdp1, JobError> {
     let param_dtype = resolve_dtype(choose, keys::FSDP1_PARAM_DTYPE, "the weights' own");
     let reduce_dtype = resolve_dtype(choose, keys::FSDP1_REDUCE_DTYPE, "that of gathered parameters");
     let sharding_strategy: String = choose.take_word(keys::FSDP1_SHARDING_STRATEGY)?;
+    let (init, why) =
+        if choose.is_said(keys::QUANTIZATION) { ("device", PACKED) } else { ("host", "what accelerate does") };
+    let init = choose.word_or(keys::FSDP1_INIT, init, why)?;
     Ok(Fsdp1 {
         param_dtype,
         reduce_dtype,
         buffer_dtype: param_dtype,
         reshard_after_forward: sharding_strategy == "full_shard",
+        replicate_size: choose.take_size(keys::FSDP1_REPLICATE_SIZE),
         use_orig_params: choose.take_switch(keys::FSDP1_USE_ORIG_PARAMS),
         backward_prefetch: choose.take_word(keys::FSDP1_BACKWARD_PREFETCH)?,
         shard_root_only: choose.take_switch(keys::FSDP1_SHARD_ROOT_ONLY),
         sync_module_states: choose.take_switch(keys::FSDP1_SYNC_MODULE_STATES),
-        init: choose.take_word(keys::FSDP1_INIT)?,
+        init,
         cpu_offload: choose.take_switch(keys::FSDP1_CPU_OFFLOAD),
     })
 }
@@ -175,17 +181,15 @@ fn resolve_fsdp2(choose: &mut Chooser<'_>) -> Result<Fsdp2, JobError> {
     let param_dtype = resolve_dtype(choose, keys::FSDP2_PARAM_DTYPE, "the weights' own");
     let reduce_dtype = resolve_dtype(choose, keys::FSDP2_REDUCE_DTYPE, "the gradients' own");
     let reshard_after_forward = choose.take_switch(keys::FSDP2_RESHARD_AFTER_FORWARD);
+    let replicate_size = choose.take_size(keys::FSDP2_REPLICATE_SIZE);
     let shard_root_only = choose.take_switch(keys::FSDP2_SHARD_ROOT_ONLY);
-    let (init, why) = if choose.is_said(keys::QUANTIZATION) {
-        ("full", "weights are packed on the device before they are sharded")
-    } else {
-        ("meta", "what large models need")
-    };
+    let (init, why) =
+        if choose.is_said(keys::QUANTIZATION) { ("full", PACKED) } else { ("meta", "what large models need") };
     let init = choose.word_or(keys::FSDP2_INIT, init, why)?;
     let cpu_offload = choose.take_switch(keys::FSDP2_CPU_OFFLOAD);
     let pin_memory = cpu_offload && choose.take_switch(keys::FSDP2_CPU_OFFLOAD_PIN_MEMORY);
     let cpu_offload = cpu_offload.then(|| HostKind::pinned(pin_memory));
-    Ok(Fsdp2 { param_dtype, reduce_dtype, reshard_after_forward, shard_root_only, init, cpu_offload })
+    Ok(Fsdp2 { param_dtype, reduce_dtype, reshard_after_forward, replicate_size, shard_root_only, init, cpu_offload })
 }
 
 fn resolve_dtype(choose: &mut Chooser<'_>, key: &str, rule: &str) -> Option<DType> {

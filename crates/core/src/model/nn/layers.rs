@@ -134,8 +134,8 @@ impl Weight {
 impl Adapter {
     fn new(at: &Builder, lora: Option<Rc<LoraSpec>>, inputs: u64, outputs: u64) -> Option<Self> {
         lora.map(|lora| Self {
-            down: at.adapter_parameter("lora_A", &[lora.r, inputs], Init::KaimingUniform),
-            up: at.adapter_parameter("lora_B", &[outputs, lora.r], Init::Zeros),
+            down: at.adapter_parameter((Part::Down, "lora_A"), &[lora.r, inputs], Init::KaimingUniform),
+            up: at.adapter_parameter((Part::Up, "lora_B"), &[outputs, lora.r], Init::Zeros),
             dropout: lora.dropout,
             scaling: lora.alpha / lora.r as f64,
             mode: at.mode(),
@@ -150,7 +150,8 @@ impl Adapter {
         match weight {
             Weight::Plain(_) => self.forward(module, result, input),
             Weight::Quantized(quantized) => {
-                quantized.add_adapter(result, input, self.down.dtype(), |x| self.update(module, x))
+                let dtype = module.weight_dtype(Part::Down, &self.down);
+                quantized.add_adapter(result, input, dtype, |x| self.update(module, x))
             }
         }
     }
@@ -159,7 +160,7 @@ impl Adapter {
     fn forward(&self, module: &Module, mut result: Tensor, input: &Tensor) -> Tensor {
         let dtype = result.dtype();
         module.read(&self.down);
-        let x = input.to(self.down.dtype());
+        let x = input.to(module.weight_dtype(Part::Down, &self.down));
         result = self.add_to(module, &result, &x);
         result.to(dtype)
     }
@@ -177,8 +178,10 @@ impl Adapter {
 
     fn up_projection(&self, module: &Module, x: &Tensor) -> Tensor {
         let project = |part, x: &Tensor, weight: &Tensor| {
-            let _module = module.enter_part(part, &[weight]);
-            module.hook_input(part, x).linear(weight, None)
+            module.call_part(part, x, |x| {
+                let _module = module.enter_part(part, &[weight]);
+                module.hook_input(part, x).linear(weight, None)
+            })
         };
         let low_rank = {
             let dropped = self.drop_out(module, x);

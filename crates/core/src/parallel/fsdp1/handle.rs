@@ -11,6 +11,7 @@ use crate::tensor::{Gradients, Layout, NodeBuilder, Shape, Tensor, gradients};
 use crate::trace::Category;
 
 use super::Shared;
+use super::init::Unit;
 
 /// `HandleTrainingState`
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -50,10 +51,11 @@ impl Piece {
 
 pub(super) struct Handle {
     pub shared: Rc<Shared>,
-    /// The module in the trace; `None` is the model.
-    pub module: Option<u32>,
+    pub unit: Unit,
     pub pieces: Vec<Piece>,
     pub orig_dtype: DType,
+    /// The dtype of what the modules have as their parameters at the moment.
+    pub seen_dtype: Cell<DType>,
     /// `flat_param` while it is whole; it lies in `full`.
     pub flat: Tensor,
     /// `_full_param_padded`
@@ -88,7 +90,7 @@ pub(super) struct Extent {
 impl Handle {
     pub(super) fn new(
         shared: &Rc<Shared>,
-        module: Option<u32>,
+        unit: Unit,
         (pieces, extent): (Vec<Piece>, Extent),
         (local_shard, lie_in, trains): (Tensor, Option<Tensor>, bool),
     ) -> Self {
@@ -104,9 +106,10 @@ impl Handle {
         let (flat, local_shard) = (trained(flat), trained(local_shard));
         Self {
             shared: Rc::clone(shared),
-            module,
+            unit,
             pieces,
             orig_dtype,
+            seen_dtype: Cell::new(orig_dtype),
             flat,
             full,
             local_shard,
@@ -143,7 +146,7 @@ impl Handle {
     }
 
     pub(super) const fn is_root(&self) -> bool {
-        self.module.is_none()
+        self.unit.is_none()
     }
 
     fn casts(&self) -> bool {
@@ -171,7 +174,7 @@ impl Handle {
 
     pub(super) fn unshard(&self) {
         let context = &self.shared.context;
-        let _module = context.enter_module(self.module.unwrap_or(0));
+        let _module = context.enter_module(self.unit.map_or(0, |(module, _)| module));
         let _category = context.enter_category(Category::Communication);
         let needs_unshard = self.full.allocation().is_none();
         let before = (needs_unshard || self.shared.options.cpu_offload).then(|| self.pre_unshard());
@@ -181,8 +184,12 @@ impl Handle {
         }
         self.is_whole.set(true);
         drop(before);
-        if self.training_state.get() == TrainingState::Forward {
+        let in_forward = self.training_state.get() == TrainingState::Forward;
+        if in_forward {
             self.use_unsharded_views();
+        }
+        if in_forward || self.shared.options.use_orig_params {
+            self.seen_dtype.set(self.flat.dtype());
         }
     }
 
@@ -235,6 +242,9 @@ impl Handle {
         self.is_whole.set(false);
         if self.training_state.get() != TrainingState::Forward || self.shared.options.reshard_after_forward {
             drop(self.lie_in.take());
+            if self.shared.options.use_orig_params {
+                self.seen_dtype.set(self.orig_dtype);
+            }
         }
         if frees {
             self.full.free_storage();

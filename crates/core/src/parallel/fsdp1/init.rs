@@ -1,9 +1,10 @@
-//! The flat parameters are made, layer by layer and then the model's own: its parameters come to the device, lie end to end, and a
+//! The flat parameters are made, layer by layer and then the model's own, an adapter's before its layer's: its parameters come to the device, lie end to end, and a
 //! rank's shard of them is copied (_init_utils.py, `_init_param_handle_from_module`).
 
+use std::collections::BTreeSet;
 use std::rc::Rc;
 
-use crate::building::{Placed, PlacedKind};
+use crate::building::{ModuleKey, Part, Placed, PlacedKind};
 use crate::dtype::DType;
 use crate::host::HostKind;
 use crate::op::{UNTOLD, full};
@@ -17,34 +18,63 @@ use super::handle::{Extent, Handle, Piece};
 /// Addresses of parameters are multiples of so many bytes where the optimizer steps the model's own.
 const ALIGNMENT: u64 = 16;
 
-/// The flat parameters, the root's first, and the buffers.
+/// What is wrapped: a layer, an adapter's module, or the model, which is `None`. In their order a layer comes before its
+/// adapters, as `model.modules()` has it.
+pub(super) type Unit = Option<ModuleKey>;
+
+fn unit_of(placed: &Placed) -> Unit {
+    match placed.module {
+        (_, Part::Itself) => placed.unit.map(|layer| (layer, Part::Itself)),
+        adapter => Some(adapter),
+    }
+}
+
+/// Units in the order that they are wrapped: adapters before their layer, the model last.
+fn wrapped_units(placed: &[Placed]) -> Vec<Unit> {
+    let mut units = Vec::new();
+    for of_layer in placed.chunk_by(|one, next| one.unit == next.unit) {
+        let is_adapter = |placed: &&Placed| placed.module.1 != Part::Itself;
+        units.extend(of_layer.iter().filter(is_adapter).map(unit_of));
+        units.extend(of_layer.iter().find(|placed| !is_adapter(placed)).map(unit_of).filter(Option::is_some));
+    }
+    units.push(None);
+    units
+}
+
+/// What is adapted lies a module deeper: it is the `base_layer` of peft's.
+fn deepen_adapted(placed: &mut [Placed]) {
+    let is_adapter = |placed: &&Placed| placed.module.1 != Part::Itself;
+    let adapted: BTreeSet<u32> = placed.iter().filter(is_adapter).map(|placed| placed.module.0).collect();
+    placed.iter_mut().filter(|placed| adapted.contains(&placed.module.0)).for_each(|placed| placed.depth += 1);
+}
+
+/// The flat parameters as `model.modules()` has their units, and the buffers.
 pub(super) fn flatten_units(shared: &Rc<Shared>, mut placed: Vec<Placed>) -> (Vec<Rc<Handle>>, Vec<Tensor>) {
-    let root_only = shared.options.shard_root_only;
-    let unit_of = |placed: &Placed| placed.unit.filter(|_| !root_only);
-    let mut modules: Vec<Option<u32>> = placed.iter().map(unit_of).collect();
-    modules.retain(Option::is_some);
-    modules.dedup();
-    modules.push(None);
+    if shared.options.shard_root_only {
+        placed.iter_mut().for_each(|placed| placed.unit = None);
+    }
+    deepen_adapted(&mut placed);
     let mut buffers = Vec::new();
-    let flatten = |module: Option<u32>| {
-        let unit: Vec<Placed> = placed.extract_if(.., |placed| unit_of(placed) == module).collect();
-        let (unit, of_unit): (Vec<Placed>, Vec<Placed>) =
-            unit.into_iter().partition(|placed| matches!(placed.kind, PlacedKind::Parameter { .. }));
+    let units = wrapped_units(&placed);
+    let flatten = |unit: Unit| {
+        let of_unit: Vec<Placed> = placed.extract_if(.., |placed| unit_of(placed) == unit).collect();
+        let (parameters, others): (Vec<Placed>, Vec<Placed>) =
+            of_unit.into_iter().partition(|placed| matches!(placed.kind, PlacedKind::Parameter { .. }));
         let of_unit: Vec<Placed> =
-            of_unit.into_iter().filter(|placed| matches!(placed.kind, PlacedKind::Buffer { .. })).collect();
-        let flat = flatten_unit(shared, module, unit, &of_unit);
+            others.into_iter().filter(|placed| matches!(placed.kind, PlacedKind::Buffer { .. })).collect();
+        let flat = flatten_unit(shared, unit, parameters, &of_unit);
         buffers.extend(of_unit.into_iter().map(|placed| placed.tensor));
         flat
     };
-    let mut flattened: Vec<Flattened> = modules.into_iter().filter_map(flatten).collect();
-    flattened.rotate_right(1);
+    let mut flattened: Vec<Flattened> = units.into_iter().filter_map(flatten).collect();
+    flattened.sort_by_key(|flat| flat.unit);
     let handles = flattened.into_iter().map(|flat| Rc::new(flat.into_handle(shared))).collect();
     (handles, buffers)
 }
 
 /// What a module's parameters have become.
 struct Flattened {
-    module: Option<u32>,
+    unit: Unit,
     pieces: Vec<Piece>,
     extent: Extent,
     local_shard: Tensor,
@@ -53,13 +83,13 @@ struct Flattened {
 
 impl Flattened {
     fn into_handle(self, shared: &Rc<Shared>) -> Handle {
-        let Self { module, pieces, extent, local_shard, trains } = self;
+        let Self { unit, pieces, extent, local_shard, trains } = self;
         let loaded = local_shard;
         let local_shard = if shared.upcasts && trains { upcast_shard(shared, &loaded) } else { loaded.clone() };
         let cuts = shared.options.use_orig_params;
         let pieces = if cuts { cut_parts(shared, pieces, extent.chunk, &local_shard) } else { pieces };
         let lie_in = (cuts && !local_shard.is_same(&loaded)).then_some(loaded);
-        Handle::new(shared, module, (pieces, extent), (local_shard, lie_in, trains))
+        Handle::new(shared, unit, (pieces, extent), (local_shard, lie_in, trains))
     }
 }
 
@@ -77,19 +107,19 @@ fn upcast_shard(shared: &Shared, shard: &Tensor) -> Tensor {
 }
 
 /// `_init_param_handle_from_params`, then `FlatParamHandle.shard`.
-fn flatten_unit(shared: &Rc<Shared>, module: Option<u32>, unit: Vec<Placed>, buffers: &[Placed]) -> Option<Flattened> {
+fn flatten_unit(shared: &Rc<Shared>, unit: Unit, parameters: Vec<Placed>, buffers: &[Placed]) -> Option<Flattened> {
     let context = &shared.context;
-    let _module = context.enter_module(module.unwrap_or(0));
-    let moved = move_to_device(shared, &unit, buffers);
+    let _module = context.enter_module(unit.map_or(0, |(module, _)| module));
+    let moved = move_to_device(shared, &parameters, buffers);
     if shared.options.sync_module_states {
-        sync_module_states(&unit, &moved, buffers);
+        sync_module_states(&parameters, &moved, buffers);
     }
-    let dtype = unit.iter().find_map(|placed| match placed.kind {
+    let dtype = parameters.iter().find_map(|placed| match placed.kind {
         PlacedKind::Parameter { dtype, .. } => Some(dtype),
         _ => None,
     })?;
-    let trains = unit.iter().any(|placed| placed.tensor.requires_grad());
-    let pieces = align(shared, dtype, unit.iter().map(|placed| placed.tensor.clone()).collect());
+    let trains = parameters.iter().any(|placed| placed.tensor.requires_grad());
+    let pieces = align(shared, dtype, parameters.iter().map(|placed| placed.tensor.clone()).collect());
     let numel: u64 = pieces.iter().map(Piece::numel).sum();
     let chunk = numel.div_ceil(shared.world_size);
     let paddings = make_paddings(shared, &pieces, dtype);
@@ -101,9 +131,9 @@ fn flatten_unit(shared: &Rc<Shared>, module: Option<u32>, unit: Vec<Placed>, buf
         let shard = full(context, "clone.default", &[local], dtype);
         if local < chunk { full(context, "constant_pad_nd.default", &[chunk], dtype) } else { shard }
     };
-    drop((moved, unit));
+    drop((moved, parameters));
     let local_shard = if shared.options.cpu_offload { Handle::shard_on_host(&local_shard) } else { local_shard };
-    Some(Flattened { module, pieces, extent: Extent { numel, chunk }, local_shard, trains })
+    Some(Flattened { unit, pieces, extent: Extent { numel, chunk }, local_shard, trains })
 }
 
 /// `_sync_module_params_and_buffers`: buffers, then parameters.

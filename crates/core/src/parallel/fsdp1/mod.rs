@@ -14,7 +14,7 @@ use std::rc::Rc;
 
 use crate::building::ModuleHooks;
 use crate::dtype::DType;
-use crate::job::{Framework, Fsdp1, JobSpec};
+use crate::job::{CheckpointPolicy, Framework, Fsdp1, JobSpec};
 use crate::model::family::{ForwardCall, Model, ModelOutput};
 use crate::model::nn::KvCache;
 use crate::op::full;
@@ -30,10 +30,15 @@ use state::{State, Tree};
 struct Shared {
     context: Rc<Context>,
     options: Fsdp1,
+    /// Ranks that a model is sharded over, and the place of this one among them.
     world_size: u64,
     rank: u64,
     /// Whether accelerate makes trained shards fp32.
     upcasts: bool,
+    /// Whether frozen layers hold their inputs and the gradients of those until backward is over: the hook that waits for them
+    /// is on a leaf, that the recomputation makes, and holds what accumulates into it (torch/autograd/graph.py,
+    /// `register_multi_grad_hook`), which is let go when FSDP takes the hook away.
+    holds_inputs: bool,
 }
 
 impl Shared {
@@ -53,6 +58,11 @@ impl Shared {
 
     fn post_backward_stream(&self) -> u8 {
         unshard_stream(&self.options) + 1
+    }
+
+    /// `_all_reduce_stream`, on which sharded gradients are cast with HSDP.
+    fn all_reduce_stream(&self) -> u8 {
+        self.post_backward_stream() + u8::from(self.options.replicate_size > 1)
     }
 }
 
@@ -94,13 +104,15 @@ impl Drop for FlatSharded {
 pub(super) fn wrap_fsdp1(options: &Fsdp1, job: &JobSpec, context: &Rc<Context>, loaded: Loaded) -> Box<dyn Wrapper> {
     let Loaded { model, parameters, placed, builder, .. } = loaded;
     let hooks = builder.module_hooks();
+    let (world_size, rank) = job.parallel.sharding_group();
     let shared = Rc::new(Shared {
         context: Rc::clone(context),
         options: *options,
-        world_size: job.parallel.world_size,
-        rank: job.parallel.rank,
+        world_size,
+        rank,
         upcasts: matches!(job.framework, Framework::Trl | Framework::Trainer | Framework::Accelerate)
             && job.precision.autocast_dtype().is_some(),
+        holds_inputs: job.gradient_checkpointing != CheckpointPolicy::Off && job.transformers.recomputes_wrappers(),
     });
     let (handles, buffers) = init::flatten_units(&shared, placed);
     let in_trainer = matches!(job.framework, Framework::Trl | Framework::Trainer);
@@ -138,6 +150,15 @@ impl Wrapper for FlatSharded {
         let outputs: Vec<&Tensor> = [&output.loss, &output.logits].into_iter().flatten().collect();
         State::after_forward(root, &outputs);
         output
+    }
+
+    fn around(&self, forward: &mut dyn FnMut(&dyn Model) -> Vec<Tensor>) -> Option<Vec<Tensor>> {
+        let root = self.tree.root()?;
+        self.tree.root_pre_forward();
+        root.pre_forward_of_root();
+        let outputs = forward(self.model.as_ref());
+        State::after_forward(root, &outputs.iter().collect::<Vec<&Tensor>>());
+        Some(outputs)
     }
 
     fn new_cache(&self) -> Rc<KvCache> {

@@ -45,6 +45,7 @@ impl Handle {
         let _padded = pads.then(|| full(context, "constant_pad_nd.default", &[numel], dtype));
         let _category = context.enter_category(Category::Gradient);
         let reduced = full(context, "empty_like.default", &[chunk], dtype);
+        let _stream = context.enter_stream(self.shared.all_reduce_stream());
         reduced.to(self.orig_dtype)
     }
 

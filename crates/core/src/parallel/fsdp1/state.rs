@@ -4,6 +4,7 @@ use std::cell::{Cell, RefCell};
 use std::rc::{Rc, Weak};
 
 use crate::building::{ForwardHooks, ModuleHooks};
+use crate::dtype::DType;
 use crate::job::BackwardPrefetch;
 use crate::tensor::Tensor;
 use crate::trace::Category;
@@ -18,6 +19,8 @@ pub(super) struct Tree {
     buffers: RefCell<Vec<Tensor>>,
     /// `_exec_order_data.handles_post_forward_order`
     post_forward_order: RefCell<Vec<Rc<Handle>>>,
+    /// Inputs of frozen layers and their gradients, where hooks hold them.
+    held: RefCell<Vec<Tensor>>,
     is_initialized: Cell<bool>,
     post_backward_callback_queued: Cell<bool>,
 }
@@ -42,12 +45,13 @@ impl Tree {
                 states: states.collect(),
                 buffers: RefCell::new(buffers),
                 post_forward_order: RefCell::default(),
+                held: RefCell::default(),
                 is_initialized: Cell::new(false),
                 post_backward_callback_queued: Cell::new(false),
             }
         });
         for state in &tree.states {
-            if let Some(module) = state.handle.module {
+            if let Some(module) = state.handle.unit {
                 hooks.register(module, Rc::<State>::clone(state));
             }
             let weak = Rc::downgrade(state);
@@ -93,10 +97,9 @@ impl Tree {
     fn record_post_forward(&self, handle: &Rc<Handle>) {
         let mut order = self.post_forward_order.borrow_mut();
         // An index of 0 counts as none there.
-        if handle.post_forward_index.get().is_some_and(|index| index > 0) {
-            return;
+        if handle.post_forward_index.get().is_none_or(|index| index == 0) {
+            handle.post_forward_index.set(Some(order.len()));
         }
-        handle.post_forward_index.set(Some(order.len()));
         order.push(Rc::clone(handle));
     }
 
@@ -128,6 +131,7 @@ impl Tree {
 
     fn post_backward_final_callback(&self) {
         self.post_forward_order.borrow_mut().clear();
+        drop(self.held.take());
         for handle in self.handles() {
             handle.catch_all_reshard();
             handle.prepare_gradient_for_optim();
@@ -183,6 +187,28 @@ impl State {
         self.handle.ran_pre_backward_hook.set(true);
     }
 
+    /// `_register_post_backward_reshard_only_hook`: a frozen layer is resharded when the gradient of its input is there.
+    fn reshard_after_input(self: Rc<Self>, hidden_states: &Tensor) -> Tensor {
+        let hook = |state: Rc<Self>| move || state.reshard_in_backward();
+        hidden_states.register_hook(hook(Rc::clone(&self)));
+        // Of a leaf, which the first layer gets where its input is made to ask for a gradient.
+        hidden_states.register_post_accumulate_grad_hook(hook(Rc::clone(&self)));
+        if !self.handle.shared.holds_inputs {
+            return hidden_states.clone();
+        }
+        let input = hidden_states.detach();
+        hidden_states.with_gradient_hook("MultiGradHook", move |gradient| {
+            if let Some(tree) = self.tree.upgrade() {
+                tree.held.borrow_mut().extend([input.clone(), gradient.clone()]);
+            }
+        })
+    }
+
+    /// Whether its forward runs for its backward, or not at all: the recomputation has all that it needs.
+    fn skips_forward(&self) -> bool {
+        self.handle.training_state.get() == TrainingState::BackwardPre || self.handle.shared.context.has_stopped()
+    }
+
     /// `_post_backward_hook`
     fn post_backward(&self) {
         if self.handle.flat.has_grad() {
@@ -203,21 +229,24 @@ impl State {
 
 impl ForwardHooks for State {
     fn pre_forward(self: Rc<Self>, hidden_states: &Tensor) -> Tensor {
-        // A checkpointed layer runs again: the checkpoint is inside of the wrapper.
-        if self.handle.training_state.get() == TrainingState::BackwardPre {
+        // A checkpointed layer runs again: the checkpoint is inside of the wrapper, and round those of adapters.
+        if self.skips_forward() {
             return hidden_states.clone();
         }
         self.pre_forward_of_root();
-        if !self.handle.trains() && hidden_states.requires_grad() {
-            let state = Rc::clone(&self);
-            hidden_states.register_hook(move || state.reshard_in_backward());
+        if self.handle.trains() || !hidden_states.requires_grad() {
+            return hidden_states.clone();
         }
-        hidden_states.clone()
+        self.reshard_after_input(hidden_states)
     }
 
     fn post_forward(self: Rc<Self>, output: &Tensor) {
-        if self.handle.training_state.get() != TrainingState::BackwardPre {
+        if !self.skips_forward() {
             Self::after_forward(&self, &[output]);
         }
+    }
+
+    fn weight_dtype(&self, _weight: &Tensor) -> DType {
+        self.handle.seen_dtype.get()
     }
 }

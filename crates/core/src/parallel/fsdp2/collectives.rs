@@ -51,12 +51,18 @@ pub(super) fn foreach_all_gather_copy_out(group: &ParamGroup) {
     let _table = Tensor::scratch(context, "_to_copy.default", table);
 }
 
-/// Reduces the gradients, if there are any; they are views of one tensor after that. Returns the reduce-scatter input.
+/// `all_reduce_stream`
+const fn all_reduce_stream(world_size: u64) -> u8 {
+    reduce_scatter_stream(world_size) + 1
+}
+
+/// Reduces the gradients, if there are any; they are views of one tensor after that. Returns the reduce-scatter input and, with
+/// HSDP, what is all-reduced.
 pub(super) fn foreach_reduce(
     group: &ParamGroup,
     params: &[&FsdpParam],
     unsharded_grads: Vec<Tensor>,
-) -> Option<Tensor> {
+) -> Option<(Tensor, Option<Tensor>)> {
     let context = &group.comm.context;
     let world_size = group.mesh.world_size;
     // The variable of a loop over the gradients keeps the last one; on one rank there is no loop.
@@ -76,9 +82,11 @@ pub(super) fn foreach_reduce(
     let _stream = context.enter_stream(reduce_scatter_stream(world_size));
     let _category = context.enter_category(Category::Gradient);
     let mut reduce_output = flat(numel / world_size);
+    let all_reduce_input = group.mesh.replicates.then(|| reduce_output.clone());
+    let _stream = group.mesh.replicates.then(|| context.enter_stream(all_reduce_stream(world_size)));
     reduce_output = reduce_output.to(precision.orig_dtype);
     params.iter().for_each(|param| param.accumulate_sharded_grad(&reduce_output));
-    Some(reduce_scatter_input)
+    Some((reduce_scatter_input, all_reduce_input))
 }
 
 /// `_chunk_cat` of the gradients into the reduce-scatter input. A kernel with a table does it for equal dtypes and from

@@ -55,6 +55,8 @@ pub(super) struct ParamGroup {
     pub reduce_grads: Cell<bool>,
     reshard_after_forward: bool,
     is_unsharded: Cell<bool>,
+    /// `_all_reduce_state`: what HSDP all-reduces lives until backward is over.
+    all_reduce_state: RefCell<Option<Tensor>>,
     all_gather_result: RefCell<Option<AllGatherResult>>,
     post_forward_indices: RefCell<Vec<usize>>,
 }
@@ -69,6 +71,7 @@ impl ParamGroup {
             reduce_grads: Cell::new(true),
             reshard_after_forward,
             is_unsharded: Cell::new(false),
+            all_reduce_state: RefCell::default(),
             all_gather_result: RefCell::default(),
             post_forward_indices: RefCell::default(),
         }
@@ -171,11 +174,14 @@ impl ParamGroup {
             return;
         }
         drop(self.comm.reduce_scatter_state.take());
-        let reduce_scatter_input = foreach_reduce(self, &params, unsharded_grads);
+        drop(self.all_reduce_state.take());
+        let (reduce_scatter_input, all_reduce_input) = foreach_reduce(self, &params, unsharded_grads).unzip();
         self.comm.reduce_scatter_state.replace(reduce_scatter_input);
+        self.all_reduce_state.replace(all_reduce_input.flatten());
     }
 
     pub(super) fn finalize_backward(&self) {
+        drop(self.all_reduce_state.take());
         drop(self.all_gather_result.take());
         self.post_forward_indices.borrow_mut().clear();
     }

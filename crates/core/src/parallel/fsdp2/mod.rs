@@ -14,7 +14,7 @@ use std::rc::Rc;
 
 use crate::building::ModuleHooks;
 use crate::dtype::DType;
-use crate::job::{Fsdp2, JobSpec, Parallel, keys};
+use crate::job::{Fsdp2, JobSpec, keys};
 use crate::model::family::{ForwardCall, Model, ModelOutput};
 use crate::model::nn::KvCache;
 use crate::optimizer;
@@ -28,8 +28,11 @@ use state::{State, Tree};
 /// What holds for all groups.
 #[derive(Clone, Copy)]
 struct Mesh {
+    /// Ranks that a model is sharded over, and the place of this one among them.
     world_size: u64,
     rank: u64,
+    /// Whether there are other groups of such ranks.
+    replicates: bool,
 }
 
 /// A parameter's dtypes by a `MixedPrecisionPolicy`, without those that ask for no cast.
@@ -71,8 +74,8 @@ impl Drop for FullyShardedModel {
 pub(super) fn wrap_fsdp2(policy: &Fsdp2, job: &JobSpec, context: &Rc<Context>, loaded: Loaded) -> Box<dyn Wrapper> {
     let Loaded { model, parameters, placed, builder, .. } = loaded;
     let hooks = builder.module_hooks();
-    let Parallel { world_size, rank, .. } = job.parallel;
-    let mesh = Mesh { world_size, rank };
+    let (world_size, rank) = job.parallel.sharding_group();
+    let mesh = Mesh { world_size, rank, replicates: policy.replicate_size > 1 };
     let units = init::shard_units(policy, context, mesh, placed);
     units.iter().for_each(|unit| check_trained_dtypes(context, unit));
     let sharded: Vec<(Tensor, Tensor)> = units.iter().flat_map(Unit::parameters).collect();

@@ -3,7 +3,7 @@
 use std::cell::Cell;
 use std::rc::{Rc, Weak};
 
-use crate::building::{ForwardHooks, ModuleHooks};
+use crate::building::{ForwardHooks, ModuleHooks, Part};
 use crate::dtype::DType;
 use crate::tensor::{Context, Scope, Tensor};
 
@@ -46,7 +46,7 @@ impl Tree {
         });
         for state in &tree.states {
             if let Some(module) = state.module {
-                hooks.register(module, Rc::<State>::clone(state));
+                hooks.register((module, Part::Itself), Rc::<State>::clone(state));
             }
         }
         tree

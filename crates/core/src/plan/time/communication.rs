@@ -46,7 +46,16 @@ pub fn communication_of(job: &JobSpec, parameter_count: u64, trainable_count: u6
         Strategy::DeepSpeed(_) => all_reduce(sizes.gradient_bytes()),
         Strategy::TensorParallel { .. } | Strategy::PipelineParallel { .. } => return None,
     };
-    Some(Communication { bytes_per_step: share_of_others(whole, world_size) })
+    let (shards, _) = job.parallel.sharding_group();
+    let replicate_size = world_size / shards.max(1);
+    let bytes_per_step = match job.parallel.strategy {
+        Strategy::Fsdp1(_) | Strategy::Fsdp2(_) => {
+            let reduced = all_reduce(sizes.gradient_bytes() / shards.max(1));
+            share_of_others(whole, shards).saturating_add(share_of_others(reduced, replicate_size))
+        }
+        _ => share_of_others(whole, world_size),
+    };
+    Some(Communication { bytes_per_step })
 }
 
 impl Sizes {
@@ -107,6 +116,15 @@ mod tests {
         assert_eq!(sent(&job), Some((5 * 2 * 400 + 320) * 3 / 4));
         job.parallel.strategy = Strategy::TensorParallel { size: 4 };
         assert_eq!(sent(&job), None);
+    }
+
+    #[test]
+    fn groups_of_shards_gather_within_and_reduce_between() {
+        let case = json!({"kind": "parallel", "strategy": "fsdp1", "world": 8, "replicate": 2, "grad_accum": 1});
+        let job = job::from_case(&case).unwrap();
+        let sent = communication_of(&job, 100, 80).map(|communication| communication.bytes_per_step);
+        let (within, between) = ((2 * 400 + 320) * 3 / 4, 2 * (320 / 4) / 2);
+        assert_eq!(sent, Some(within + between));
     }
 
     #[test]
