@@ -38,6 +38,10 @@ pub fn simulate_with_other_devices(job: &JobSpec, others: &[Device]) -> Result<S
     check::check_possible(job)?;
     let job = &parallel::as_run(job);
     let context = Context::with_other_devices(job.gpu.device(), others);
+    if job.simulated_offload().is_some() {
+        // What moves depends on where the allocator places it.
+        (0..others.len()).for_each(|at| context.diverges(at));
+    }
     context.install_transformers(job.transformers);
     context.find_places_first(job.places_first);
     let _device = context.enter_device(parallel::holds_model(job.parallel));
