@@ -4,7 +4,8 @@ its GRPOTrainer, whose harness this imports: put that script's folder on PYTHONP
 Fields of a case (kind `trl_dpo`): id, model, precision (fp32 | amp_bf16 | bf16 | bf16_amp), batch (pairs:
 per_device_train_batch_size), prompt_len, completion_len (tokens of every answer, its end token included), steps,
 grad_accum, gradient_checkpointing, optim, lora {r, alpha, dropout, targets}, precompute (precompute_ref_log_probs), liger (use_liger_kernel),
-max_grad_norm, world (ranks of DDP as torchrun starts them, in one process), quantization (as measure_trainer.py has it; DPOTrainer loads the model itself, from a folder), padded (masks are made as for rows of unequal length; sizes are as without). Phases: load (with the precomputation of the reference's log-probabilities as `logps`), between, forward,
+max_grad_norm, world (ranks of DDP as torchrun starts them, in one process), quantization (as measure_trainer.py has it; DPOTrainer loads the model itself, from a folder), padded (masks are made as for rows of unequal length; sizes are as without), activation_offloading
+(DPOConfig's). Phases: load (with the precomputation of the reference's log-probabilities as `logps`), between, forward,
 logps (the reference's pass inside forward), backward, clip, optimizer.
 
     measure_dpo.py --stub --lib libtonnage_phantom.so --cases dpo_cases.json --out truth.json
@@ -20,7 +21,7 @@ from fake_ranks import start_ranks
 DEFAULTS = dict(
     id="case", kind="trl_dpo", model={"family": "qwen2"}, precision="amp_bf16", batch=4, prompt_len=64, completion_len=64, steps=2,
     grad_accum=1, gradient_checkpointing=True, optim=None, lora=None, precompute=False, liger=False,
-    max_grad_norm=1.0, world=1, quantization=None, padded=False)
+    max_grad_norm=1.0, world=1, quantization=None, padded=False, activation_offloading=False)
 
 
 def full_case(case):
@@ -84,7 +85,7 @@ def run_dpo(case, phases, stub):
         output_dir=folder, per_device_train_batch_size=rows, max_length=None, max_steps=case["steps"],
         gradient_accumulation_steps=case["grad_accum"], gradient_checkpointing=case["gradient_checkpointing"],
         bf16=case["precision"] in ("amp_bf16", "bf16_amp"), precompute_ref_log_probs=case["precompute"], report_to=[],
-        logging_steps=1, save_strategy="no", use_liger_kernel=case["liger"], max_grad_norm=case["max_grad_norm"], disable_tqdm=True, **optim)
+        logging_steps=1, save_strategy="no", use_liger_kernel=case["liger"], activation_offloading=case["activation_offloading"], max_grad_norm=case["max_grad_norm"], disable_tqdm=True, **optim)
     if case["quantization"]:
         config.model_init_kwargs = {"dtype": dtype, "attn_implementation": "sdpa"}
 
@@ -114,6 +115,8 @@ def run_steps(trainer, phases, info, folder):
     trainer.train()
     phases.set("end", phases.step)
     phases.close()
+    if getattr(trainer.args, "activation_offloading", False):
+        info["host_pinned_bytes"] = torch.cuda.host_memory_stats()["allocated_bytes.current"]
     shutil.rmtree(folder, ignore_errors=True)
     return info
 

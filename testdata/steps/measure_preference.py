@@ -5,7 +5,7 @@ Fields of a case (kind `trl_kto`, `trl_orpo` or `trl_cpo`): id, model, precision
 (per_device_train_batch_size: pairs, or answers for KTO), prompt_len, completion_len (tokens of every answer, its end token included), steps,
 grad_accum, gradient_checkpointing, optim, lora {r, alpha, dropout, targets}, liger (use_liger_kernel), max_grad_norm, padded
 (masks are made as for rows of unequal length; sizes are as without), quantization (as measure_trainer.py has it; the trainer loads the model
-itself, from a folder). KTO: precompute (precompute_ref_log_probs), loss_type (kto |
+itself, from a folder). KTO: precompute (precompute_ref_log_probs), activation_offloading, loss_type (kto |
 apo_zero_unpaired), desirable (rows of a batch that are; null = half). CPO: loss_type (sigmoid | hinge | ipo | simpo), cpo_alpha. Phases: load (with
 the precomputation as `logps`), between, forward, logps (KTO's passes of the reference inside forward), backward, clip, optimizer.
 
@@ -24,7 +24,7 @@ DEFAULTS = dict(
     id="case", kind="trl_kto", model={"family": "qwen2"}, precision="amp_bf16", batch=4, prompt_len=64, completion_len=64, steps=2,
     grad_accum=1, gradient_checkpointing=True, optim=None, lora=None, liger=False, max_grad_norm=1.0, padded=False,
     quantization=None)
-OWN = {"trl_kto": dict(precompute=False, loss_type="kto", desirable=None), "trl_orpo": {},
+OWN = {"trl_kto": dict(precompute=False, activation_offloading=False, loss_type="kto", desirable=None), "trl_orpo": {},
        "trl_cpo": dict(loss_type="sigmoid", cpo_alpha=1.0)}
 
 
@@ -99,7 +99,9 @@ def trainer_of(case, phases, stub):
         from trl import KTOConfig, KTOTrainer
         if not case["quantization"]:
             module.create_model_from_path = make_reference(case, phases, stub)
-        return KTOTrainer, KTOConfig, dict(precompute_ref_log_probs=case["precompute"], loss_type=case["loss_type"])
+        return KTOTrainer, KTOConfig, dict(
+            precompute_ref_log_probs=case["precompute"], loss_type=case["loss_type"],
+            activation_offloading=case["activation_offloading"])
     if case["kind"] == "trl_orpo":
         from trl.experimental.orpo import ORPOConfig, ORPOTrainer
         return ORPOTrainer, ORPOConfig, {}

@@ -9,8 +9,9 @@ returns until the next pass), use_cache, world (ranks of DDP as torchrun starts 
 measure_parallel.py), quantization {weights (nf4 | fp4 | int8), double, compute, prepared, experts} (a causal model loaded by from_pretrained from
 a folder, as bitsandbytes quantizes it; prepared: by peft's prepare_model_for_kbit_training; experts: stacks of experts are packed as they load, as Axolotl's
 quantize_moe_experts does it; SFTTrainer loads it itself; needs
-bitsandbytes 0.50), padded (masks are made as for rows of unequal length; sizes are as without), padding_free (SFTTrainer's), fsdp1 (null, or fields of the Trainer's fsdp_config for version 1: the model is loaded on the host, but a quantized one on the GPU, which is
-stored in the weights' dtype). Phases: load, between, forward, loss, forward_tail, backward, clip, optimizer.
+ bitsandbytes 0.50), padded (masks are made as for rows of unequal length; sizes are as without), padding_free (SFTTrainer's), activation_offloading
+ (null, or {hooks (save_on_cpu: compute_loss runs under it | streams: SFTConfig's activation_offloading, or its context round a Trainer's step, as Axolotl has it), pin_memory}), fsdp1 (null, or fields of the Trainer's fsdp_config for version 1: the model is loaded on the host, but a quantized one on the GPU, which is
+ stored in the weights' dtype). Phases: load, between, forward, loss, forward_tail, backward, clip, optimizer.
 
     measure_trainer.py --stub --lib libtonnage_phantom.so --cases trainer_cases.json --out truth.json
 """
@@ -26,7 +27,7 @@ DEFAULTS = dict(
     id="case", kind="trainer", framework="trainer", model={"family": "qwen2"}, task="causal_lm", precision="fp32", micro_batch=4,
     seq_len=128, steps=3, grad_accum=1, gradient_checkpointing=False, optimizer=None, lora=None, clip_grad_norm=1.0,
     attn="sdpa", use_liger_kernel=False, loss="full", keep_outputs=False, use_cache=False, world=1,
-    quantization=None, padded=False, padding_free=False, fsdp1=None)
+    quantization=None, padded=False, padding_free=False, activation_offloading=None, fsdp1=None)
 PRECISIONS = {"fp32": ("float32", {}), "amp_bf16": ("float32", {"bf16": True}), "amp_fp16": ("float32", {"fp16": True}),
               "bf16": ("bfloat16", {}), "bf16_amp": ("bfloat16", {"bf16": True})}
 
@@ -203,7 +204,7 @@ def quantized(case, dtype, folder):
 
 
 def build(case, dtype, stub):
-    if case["fsdp1"] is not None:
+    if case.get("fsdp1") is not None:
         import torch
         from transformers import AutoConfig, AutoModelForCausalLM
         fields = dict(case["model"])
@@ -237,6 +238,18 @@ def liger_options(case):
     return {"use_liger_kernel": case["use_liger_kernel"]}
 
 
+def hooks_of(offloading):
+    return offloading["hooks"] if offloading else None
+
+
+def saving(offloading):
+    """What a loss is computed under."""
+    from contextlib import nullcontext
+
+    from torch.autograd.graph import save_on_cpu
+    return save_on_cpu(offloading["pin_memory"]) if hooks_of(offloading) == "save_on_cpu" else nullcontext()
+
+
 def made(case, phases, model, folder):
     """The trainer, which notes where its loss is computed."""
     options = dict(
@@ -245,7 +258,7 @@ def made(case, phases, model, folder):
         gradient_checkpointing_kwargs={"use_reentrant": False}, report_to=[], logging_steps=1, save_strategy="no",
         max_grad_norm=case["clip_grad_norm"] or 0.0, disable_tqdm=True, use_cache=case["use_cache"], **liger_options(case),
         **PRECISIONS[case["precision"]][1])
-    if case["fsdp1"] is not None:
+    if case.get("fsdp1") is not None:
         options |= dict(fsdp=True, fsdp_config={"version": 1, **case["fsdp1"]})
     if case["optimizer"]:
         options["optim"] = case["optimizer"]
@@ -253,8 +266,17 @@ def made(case, phases, model, folder):
 
     def noted(base):
         class Trainer(base):
+            def training_step(self, *args, **options):
+                if case["framework"] == "trl" or hooks_of(case["activation_offloading"]) != "streams":
+                    return super().training_step(*args, **options)
+                if not hasattr(self, "offloads"):
+                    from trl.models import get_act_offloading_ctx_manager
+                    self.offloads = get_act_offloading_ctx_manager(self.model)
+                with self.offloads:
+                    return super().training_step(*args, **options)
+
             def compute_loss(self, model, inputs, return_outputs=False, **options):
-                with phases.within("forward"):
+                with phases.within("forward"), saving(case["activation_offloading"]):
                     if not case["keep_outputs"]:
                         return super().compute_loss(model, inputs, return_outputs, **options)
                     loss, outputs = super().compute_loss(model, inputs, return_outputs=True, **options)
@@ -263,7 +285,8 @@ def made(case, phases, model, folder):
         return Trainer
     if case["framework"] == "trl":
         from trl import SFTConfig, SFTTrainer
-        config = SFTConfig(max_length=None, padding_free=case["padding_free"], **{"bf16": False, **options})
+        streams = hooks_of(case["activation_offloading"]) == "streams"
+        config = SFTConfig(max_length=None, padding_free=case["padding_free"], activation_offloading=streams, **{"bf16": False, **options})
         if case["quantization"]:
             config.model_init_kwargs = {"dtype": PRECISIONS[case["precision"]][0], "attn_implementation": case["attn"]}
             return noted(SFTTrainer)(model=model, args=config, train_dataset=rows(case), peft_config=lora_config(case),

@@ -122,6 +122,7 @@ fn jobs() -> impl Strategy<Value = JobSpec> {
             own_labels: trains && on[3],
             padded: on[1].then_some(on[2]),
             padding_free: false,
+            activation_offload: None,
             row_growth: None,
             lora,
             logits: LogitsPath {

@@ -11,6 +11,8 @@ use tonnage_core::trace::Category;
 
 /// Tables of kernels over many tensors are pinned for the moment in which they are copied: at most so many bytes of them stay cached.
 const TABLES: u64 = 1 << 15;
+/// Batches of the measured jobs, which a data loader pins: at most so many bytes of blocks.
+const BATCHES: u64 = 1 << 16;
 /// Counters of steps, four bytes a tensor.
 const COUNTERS: u64 = 256;
 
@@ -19,13 +21,13 @@ fn read(name: &str) -> Value {
     serde_json::from_str(&std::fs::read_to_string(path).unwrap()).unwrap()
 }
 
-fn compare_hosts(set: &str) {
+fn compare_hosts(set: &str, beside_pinned: u64) {
     let truth = read(&format!("{set}_truth.json"));
     for case in read(&format!("{set}_cases.json")).as_array().unwrap() {
         let measured = &truth["cases"][case["id"].as_str().unwrap()];
         let host = estimate(&from_case(case).unwrap()).unwrap().host;
         for (kind, bytes, beside) in
-            [("pinned", host.pinned_bytes, TABLES), ("pageable", host.pageable_bytes, COUNTERS)]
+            [("pinned", host.pinned_bytes, beside_pinned), ("pageable", host.pageable_bytes, COUNTERS)]
         {
             let Some(measured) = measured[format!("host_{kind}_bytes")].as_u64() else { continue };
             assert!(
@@ -39,17 +41,22 @@ fn compare_hosts(set: &str) {
 
 #[test]
 fn the_host_holds_what_was_measured_under_fsdp2() {
-    compare_hosts("fsdp_offload");
+    compare_hosts("fsdp_offload", TABLES);
 }
 
 #[test]
 fn the_host_holds_what_was_measured_under_fsdp1() {
-    ["fsdp1", "fsdp1_lora", "fsdp1_qlora"].into_iter().for_each(compare_hosts);
+    ["fsdp1", "fsdp1_lora", "fsdp1_qlora"].into_iter().for_each(|name| compare_hosts(name, TABLES));
 }
 
 #[test]
 fn the_host_holds_what_was_measured_under_deepspeed() {
-    compare_hosts("deepspeed_offload");
+    compare_hosts("deepspeed_offload", TABLES);
+}
+
+#[test]
+fn the_host_holds_what_was_measured_of_activations() {
+    compare_hosts("activation_offload", BATCHES);
 }
 
 #[test]

@@ -128,7 +128,7 @@ const ROWS_ROWS: &[Row] = &[
         "selective_checkpointing",
         Notes("checkpointing of some ops alone keeps more, which is not simulated", Allowance::Unknown),
     ),
-    ("activation_offloading", Notes(OFFLOAD, Allowance::Less)),
+    ("activation_offloading", Reads(trainer::offloaded_activations)),
     ("layer_offloading", Notes(OFFLOAD, Allowance::Less)),
     ("adapter", Reads(adapter_kind)),
     ("lora_r", Reads(|facts, said| of_adapter(facts, said, keys::LORA_R))),

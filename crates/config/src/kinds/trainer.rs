@@ -216,6 +216,20 @@ pub(super) fn max_steps(facts: &mut Facts, said: &Said<'_>) -> Became {
     }
 }
 
+/// TRL's `activation_offloading`, which Axolotl has too: of its words only the switch is TRL's.
+pub fn offloaded_activations(facts: &mut Facts, said: &Said<'_>) -> Became {
+    if !is_on(said.value) {
+        return Became::NoMemory(OFF);
+    }
+    match said.word().as_str() {
+        "legacy" | "disk" | "hidden_states" => Became::Noted(super::words::OFFLOAD.to_owned(), Allowance::Less),
+        _ => {
+            facts.set_text(keys::ACTIVATION_OFFLOADING, "streams", said.place);
+            Became::Used(keys::ACTIVATION_OFFLOADING)
+        }
+    }
+}
+
 /// Recomputing: a switch, or a word.
 pub fn checkpointing(facts: &mut Facts, said: &Said<'_>) -> Became {
     match said.word().as_str() {

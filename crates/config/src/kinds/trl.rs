@@ -6,8 +6,8 @@ use tonnage_core::job::{Allowance, LeftOpen, keys};
 use super::peft::{self, ONLY_QUANTIZED};
 use super::preference::is_kto;
 use super::quantized;
-use super::trainer::{attention, dtype};
-use super::words::{CODE, DATA, HUB, LOGS, LOSS, NAME, OFFLOAD, PACKING, QUANTIZED, SCALAR, TOKENS};
+use super::trainer::{attention, dtype, offloaded_activations};
+use super::words::{CODE, DATA, HUB, LOGS, LOSS, NAME, PACKING, QUANTIZED, SCALAR, TOKENS};
 use crate::facts::{Dtype, Facts, Weights};
 use crate::rule::Rule::{Inside, Notes, Reads, Refuses, Sets};
 use crate::rule::{Became, Free, OFF, Row, Rule, Said, Table};
@@ -146,7 +146,7 @@ const SHARED_ROWS: &[Row] = &[
     ("model_init_kwargs", Inside(MODEL_INIT)),
     ("pad_to_multiple_of", Reads(padding_free)),
     ("disable_dropout", Reads(no_dropout)),
-    ("activation_offloading", Notes(OFFLOAD, Allowance::Less)),
+    ("activation_offloading", Reads(offloaded_activations)),
     (
         "sync_ref_model",
         Notes("a reference that follows the policy is a model beside it; the range allows a fifth", Allowance::Fifth),

@@ -135,6 +135,11 @@ impl CachingAllocator {
         self.arena.get(id.index()).filter(|b| b.generation == id.generation()).map_or(0, |b| b.size)
     }
 
+    /// Where a live block lies, 0 for any other handle.
+    pub(super) fn block_address(&self, id: BlockId) -> u64 {
+        self.arena.get(id.index()).filter(|b| b.generation == id.generation()).map_or(0, |b| b.addr)
+    }
+
     /// The best cached block for `size` (`get_free_block`), or [`NIL`].
     fn find_free(&mut self, kind: PoolKind, stream: u8, size: u64) -> u32 {
         if self.collects_garbage {

@@ -6,7 +6,7 @@ use super::caching::{CachingAllocator, OutOfMemory};
 use super::config::AllocatorConfig;
 use super::growing;
 use super::stats::Stats;
-use crate::trace::{Event, Repeat, Trace};
+use crate::trace::{AllocationId, Event, Repeat, Trace};
 
 /// One step of a replay. Ids and phases are dense numbers from 0 on: the replay keeps a table of each.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -101,6 +101,19 @@ impl Follower {
     /// # Errors
     /// More is needed than any device has.
     pub(crate) fn follow_trace(&mut self, trace: &Trace) -> Result<Option<Arrangement>, ReplayOom> {
+        self.catch_up(trace)?;
+        Ok(self.allocator.arrangement())
+    }
+
+    /// Where an allocation lies that is alive at the end of what was recorded; 0 where more is needed than any device has.
+    pub(crate) fn address_of(&mut self, trace: &Trace, id: AllocationId) -> u64 {
+        match self.catch_up(trace) {
+            Ok(()) => self.blocks.get(id as usize).map_or(0, |block| self.allocator.block_address(*block)),
+            Err(_) => 0,
+        }
+    }
+
+    fn catch_up(&mut self, trace: &Trace) -> Result<(), ReplayOom> {
         let blocks = std::mem::take(&mut self.blocks);
         let mut run = Run { allocator: &mut self.allocator, blocks, peaks: Peaks::default() };
         let mut index = self.next;
@@ -111,7 +124,7 @@ impl Follower {
             };
         }
         (self.blocks, self.next) = (run.blocks, index);
-        Ok(self.allocator.arrangement())
+        Ok(())
     }
 }
 

@@ -116,6 +116,7 @@ impl Default for JobSpec {
             precision: Precision::Fp32,
             attention: Attention::Sdpa,
             gradient_checkpointing: CheckpointPolicy::Off,
+            activation_offload: None,
             optimizer: OptimizerKind::Adamw,
             clip_grad_norm: None::<ClipSpec>,
             zero_grad_set_to_none: true,

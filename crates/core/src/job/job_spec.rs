@@ -4,8 +4,8 @@
 use serde::{Deserialize, Serialize};
 
 use super::{
-    FieldError, Fields, Framework, Image, LeftOpen, Parallel, QuantizationSpec, RowGrowth, RunSpec, Task,
-    TransformersVersion, Vision,
+    ActivationOffload, FieldError, Fields, Framework, Image, LeftOpen, Parallel, QuantizationSpec, RowGrowth, RunSpec,
+    Task, TransformersVersion, Vision,
 };
 use crate::alloc::AllocatorConfig;
 use crate::dtype::DType;
@@ -349,6 +349,8 @@ pub struct JobSpec {
     pub attention: Attention,
     /// What is recomputed in backward.
     pub gradient_checkpointing: CheckpointPolicy,
+    /// Where activations lie, `None` for on the GPU.
+    pub activation_offload: Option<ActivationOffload>,
     /// Not used where the task trains nothing.
     pub optimizer: OptimizerKind,
     /// Gradient clipping, `None` for none.

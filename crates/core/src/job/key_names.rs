@@ -25,6 +25,8 @@ names! {
     PRECISION = "precision",
     ATTENTION = "attention",
     GRADIENT_CHECKPOINTING = "gradient_checkpointing",
+    ACTIVATION_OFFLOADING = "activation_offloading",
+    ACTIVATION_OFFLOADING_PIN_MEMORY = "activation_offloading_pin_memory",
     OPTIMIZER = "optimizer",
     CLIP_GRAD_NORM = "clip_grad_norm",
     ZERO_GRAD_SET_TO_NONE = "zero_grad_set_to_none",

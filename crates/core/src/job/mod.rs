@@ -1,5 +1,6 @@
 //! What to train, on what: the job as plain values, before anything is simulated.
 
+mod activations;
 mod aliases;
 mod allocator;
 mod architecture;
@@ -42,6 +43,7 @@ mod transformers;
 mod vision;
 pub mod words;
 
+pub use activations::{ActivationOffload, OffloadHooks};
 pub use architecture::{Architecture, Refused, find_architecture, generic_model_types};
 #[cfg(any(test, feature = "cases"))]
 pub use case::from_case;

@@ -104,7 +104,6 @@ const NAMES: &[(&str, Meaning)] = &[
     ("use_gradient_checkpointing", Key(keys::GRADIENT_CHECKPOINTING)),
     ("activation_checkpointing", Key(keys::GRADIENT_CHECKPOINTING)),
     ("gradient_checkpointing_kwargs", Sentence(REENTRANT)),
-    ("activation_offloading", Sentence(OFFLOAD)),
     ("torch_compile", Sentence(COMPILE)),
     ("compile", Sentence(COMPILE)),
     ("unsloth", Sentence(UNSLOTH)),

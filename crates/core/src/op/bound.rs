@@ -23,10 +23,10 @@ impl Tensor {
     pub fn minimum(&self, other: &Tensor) -> Tensor {
         let node = NodeBuilder::new("MinimumBackward0", [self, other]);
         let needs = [node.needs(0), node.needs(1)];
-        let saved = [node.save(self), node.save(other)];
+        let saved = [node.save(other), node.save(self)];
         let out = self.binary("minimum.default", other, self.dtype());
         node.finish(out, move |grad| {
-            let [this, other] = saved.each_ref().map(Saved::unpack);
+            let [other, this] = saved.each_ref().map(Saved::unpack);
             let other_grad = needs[1].then(|| half_where_equal(grad, &this, &other, "lt.Tensor"));
             let this_grad = needs[0].then(|| half_where_equal(grad, &this, &other, "gt.Tensor"));
             gradients![this_grad, other_grad]

@@ -11,11 +11,11 @@ impl Tensor {
     /// `self / other`; the divisor is saved for both gradients, the dividend for the divisor's.
     pub fn div(&self, other: &Tensor) -> Tensor {
         let node = NodeBuilder::new("DivBackward0", [self, other]);
-        let (needs_this, saved_this) = (node.needs(0), node.save_for(1, self));
         let saved_other = node.save(other);
+        let (needs_this, saved_this) = (node.needs(0), node.save_for(1, self));
         let out = self.binary(DIV, other, promote(self, other));
         node.finish(out, move |grad| {
-            let (this, other) = (saved_this.as_ref().map(Saved::unpack), saved_other.unpack());
+            let (other, this) = (saved_other.unpack(), saved_this.as_ref().map(Saved::unpack));
             let other_grad = this.as_ref().map(|this| divisor_gradient(grad, this, &other));
             let this_grad = needs_this.then(|| grad.div(&other));
             gradients![this_grad, other_grad]

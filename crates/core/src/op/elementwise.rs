@@ -76,7 +76,7 @@ impl Tensor {
         let saved_self = node.save_for(1, self);
         let out = self.binary("mul.Tensor", other, promote(self, other));
         node.finish(out, move |grad| {
-            let (this, other) = (saved_self.as_ref().map(Saved::unpack), saved_other.as_ref().map(Saved::unpack));
+            let (other, this) = (saved_other.as_ref().map(Saved::unpack), saved_self.as_ref().map(Saved::unpack));
             let other_grad = this.as_ref().map(|this| grad.mul(this));
             let this_grad = other.as_ref().map(|other| grad.mul(other));
             gradients![this_grad, other_grad]

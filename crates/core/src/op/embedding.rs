@@ -28,10 +28,10 @@ impl Tensor {
     /// `gather(self, -1, indices)`; the gradient is scattered into zeros of the full size.
     pub(crate) fn gather(&self, indices: &Tensor) -> Tensor {
         let node = NodeBuilder::new("GatherBackward0", [self]);
-        let saved = [node.save(self), node.save(indices)];
+        let saved = [node.save(indices), node.save(self)];
         let out = Tensor::empty(self.context(), "gather.default", *indices.sizes(), self.dtype());
         node.finish(out, move |grad| {
-            let [from, _indices] = [saved[0].unpack(), saved[1].unpack()];
+            let [_indices, from] = [saved[0].unpack(), saved[1].unpack()];
             gradients![Tensor::empty(grad.context(), "new_zeros.default", *from.sizes(), grad.dtype())]
         })
     }

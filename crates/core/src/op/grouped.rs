@@ -11,14 +11,15 @@ impl Tensor {
     /// `grouped_mm(self, matrices, offs=ends)`: rows [rows, inputs] whose run ends where `ends` says, matrices [groups, inputs, outputs].
     pub(crate) fn grouped_mm(&self, matrices: &Tensor, ends: &Tensor) -> Tensor {
         let node = NodeBuilder::new("GroupedMmBackward0", [self, matrices]);
-        let saved_ends = node.save(ends);
         let saved_matrices = node.save_for(0, matrices);
+        let saved_ends = node.save(ends);
         let saved_rows = node.save_for(1, self);
         let is_transposed = is_column_major(matrices);
         let out = multiply_runs(self, matrices);
         node.finish(out, move |grad| {
+            let matrices = saved_matrices.as_ref().map(Saved::unpack);
             let groups = saved_ends.unpack().numel();
-            let (rows, matrices) = (saved_rows.as_ref().map(Saved::unpack), saved_matrices.as_ref().map(Saved::unpack));
+            let rows = saved_rows.as_ref().map(Saved::unpack);
             let matrices_grad = rows.as_ref().map(|rows| {
                 if is_transposed {
                     multiply_to_groups(grad, rows, groups).transpose(1, 2)

@@ -8,7 +8,7 @@ use super::scratch::indexing::{
 };
 use super::scratch::{DeviceSteps, contiguous, run_steps};
 use crate::dtype::DType;
-use crate::tensor::{NodeBuilder, Saved, Shape, Tensor, gradients};
+use crate::tensor::{Layout, NodeBuilder, Saved, Shape, Tensor, gradients};
 
 impl Tensor {
     /// `self[mask]`, where `count` elements of the mask are true: [count, ...].
@@ -37,18 +37,20 @@ impl Tensor {
     fn rows_at_places(&self, mask: &Tensor, count: u64) -> Tensor {
         let indices = positions_of(mask, count);
         let node = NodeBuilder::new("IndexBackward0", [self]);
-        let saved_indices = node.save(&indices);
-        drop(indices);
         let dims = mask.sizes().len();
+        // `nonzero_static` writes one dimension's places behind the other's.
+        let places = |at: u64| indices.alias_behind(Layout::contiguous(Shape::new(&[count])), at.saturating_mul(count));
+        let saved: Vec<Saved> = (0..dims as u64).map(|at| node.save(&places(at))).collect();
+        drop(indices);
         let rest = &self.sizes()[dims..];
         let out_sizes = Shape::new(&[&[count], rest].concat());
         let out = Tensor::empty(self.context(), "index.Tensor", out_sizes, self.dtype());
         let from = *self.sizes();
         node.finish(out, move |grad| {
-            let indices = saved_indices.unpack();
+            let _indices: Vec<Tensor> = saved.iter().map(Saved::unpack).collect();
             let rows = from[..dims].iter().product();
             let into = full(grad.context(), "new_zeros.default", &from, grad.dtype());
-            let on = |device| index_put_accumulate(indices.size(0), dims as u64, rows, device);
+            let on = |device| index_put_accumulate(count, dims as u64, rows, device);
             let steps = DeviceSteps::new(grad.context(), on);
             steps.run(grad.context(), "_index_put_impl_.default", |_| contiguous(from, grad.dtype()));
             gradients![into]
@@ -57,13 +59,16 @@ impl Tensor {
 
     /// `masked_scatter(self, mask, source)`: a copy in which the source takes the mask's places, one after another. Its
     /// gradient for the source is a copy of that many elements.
-    pub(crate) fn masked_scatter(&self, source: &Tensor) -> Tensor {
+    pub(crate) fn masked_scatter(&self, mask: &Tensor, source: &Tensor) -> Tensor {
         let node = NodeBuilder::new("MaskedScatterBackward0", [source]);
+        // The reference measurements run a function of their own in its place, which needs no mask.
+        let saved_mask = (!self.context().finds_places_first()).then(|| node.save(mask));
         let steps = masked_scatter(self.numel(), self.dtype().size());
         let describe = |_| contiguous(*self.sizes(), self.dtype());
         let out = run_steps(self.context(), "masked_scatter.default", &steps, describe).take(0);
         let from = *source.sizes();
         node.finish(out, move |grad| {
+            let _mask = saved_mask.as_ref().map(Saved::unpack);
             let flat = grad.reshape(&[grad.numel()]);
             gradients![flat.narrow_any(0, from.numel()).clone_contiguous().reshape(&from)]
         })
@@ -161,10 +166,10 @@ impl Tensor {
     /// `gather(self, -1, index.unsqueeze(-1)).squeeze(-1)`: one value of each row.
     pub(crate) fn gather_one(&self, index: &Tensor) -> Tensor {
         let node = NodeBuilder::new("GatherBackward0", [self]);
-        let saved = [node.save(self), node.save(index)];
+        let saved = [node.save(index), node.save(self)];
         let out = Tensor::empty(self.context(), "gather.default", *index.sizes(), self.dtype());
         node.finish(out, move |grad| {
-            let [this, _index] = saved.each_ref().map(Saved::unpack);
+            let [_index, this] = saved.each_ref().map(Saved::unpack);
             gradients![full(grad.context(), "new_zeros.default", this.sizes(), grad.dtype())]
         })
     }

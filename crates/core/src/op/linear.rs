@@ -80,12 +80,13 @@ impl Tensor {
     fn multiply(&self, chain: Chain, weight: &Tensor) -> Tensor {
         let node = NodeBuilder::new(chain.product, [self, weight]);
         let mut product = Product::new(chain, weight);
-        product.weight = node.save_for(0, weight);
+        product.weight = node.save_for(0, &product.saved_weight(weight));
         product.input = node.save_for(1, self);
         let out = product.forward(self, weight);
         node.finish_chain(out, chain.deliver, move |grad| {
             let Some(grad) = product.fold(grad) else { return Gradients::new() };
-            let (input, weight) = product.unpack();
+            let weight = product.weight.as_ref().map(Saved::unpack);
+            let input = product.input.as_ref().map(Saved::unpack);
             let weight_grad = input.as_ref().map(|input| product.weight_gradient(grad, input));
             let input_grad = weight.as_ref().map(|weight| product.input_gradient(grad, weight));
             gradients![input_grad, weight_grad]
@@ -95,14 +96,15 @@ impl Tensor {
     fn multiply_and_add(&self, chain: Chain, weight: &Tensor, bias: &Tensor) -> Tensor {
         let node = NodeBuilder::new(chain.product, [bias, weight, self]);
         let mut product = Product::new(chain, weight);
-        product.weight = node.save_for(2, weight);
         product.input = node.save_for(1, self);
+        product.weight = node.save_for(2, &product.saved_weight(weight));
         let needs_bias = node.needs(0);
         let out = product.forward(self, weight);
         self.context().need_cublaslt_workspace(chain.op);
         node.finish_chain(out, chain.deliver, move |grad| {
             let Some(grad) = product.fold(grad) else { return Gradients::new() };
-            let (input, weight) = product.unpack();
+            let input = product.input.as_ref().map(Saved::unpack);
+            let weight = product.weight.as_ref().map(Saved::unpack);
             let input_grad = weight.as_ref().map(|weight| product.input_gradient(grad, weight));
             let weight_grad = input.as_ref().map(|input| product.weight_gradient(grad, input));
             let bias_grad = needs_bias.then(|| grad.reshape(&product.folded(grad)));
@@ -128,6 +130,12 @@ impl Product {
         Self { chain, inputs, outputs, input: None, weight: None }
     }
 
+    /// The weight as `mm` saves it: where copies are kept it matters that it is a transpose.
+    fn saved_weight(&self, weight: &Tensor) -> Tensor {
+        let is_copied = self.chain.transposes_weight && weight.context().copies_saved_tensors();
+        if is_copied { weight.alias(weight.layout().transposed(0, 1)) } else { weight.clone() }
+    }
+
     fn forward(&self, input: &Tensor, weight: &Tensor) -> Tensor {
         let sizes = input.sizes().with(input.sizes().len() - 1, self.outputs);
         let out = Tensor::empty(input.context(), self.chain.op, sizes, input.dtype());
@@ -149,11 +157,6 @@ impl Product {
 
     fn folded(&self, grad: &Tensor) -> [u64; 2] {
         [grad.numel() / self.outputs, self.outputs]
-    }
-
-    /// Both saved factors: a node unpacks all it saved before it computes, and holds it to its end.
-    fn unpack(&self) -> (Option<Tensor>, Option<Tensor>) {
-        (self.input.as_ref().map(Saved::unpack), self.weight.as_ref().map(Saved::unpack))
     }
 
     /// A view of `grad @ weight`.

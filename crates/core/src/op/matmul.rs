@@ -19,9 +19,9 @@ fn right_gradient(grad: &Tensor, left: &Tensor, right_is_column_major: bool) -> 
     if right_is_column_major { grad.t().mm(left).t() } else { left.t().mm(grad) }
 }
 
-/// Both saved factors: a node unpacks all it saved before it computes, and holds it to its end.
-fn unpack_both(left: &Option<Saved>, right: &Option<Saved>) -> (Option<Tensor>, Option<Tensor>) {
-    (left.as_ref().map(Saved::unpack), right.as_ref().map(Saved::unpack))
+/// Both saved factors in the order in which they were saved: a node unpacks all it saved before it computes, and holds it to its end.
+fn unpack_both(first: &Option<Saved>, second: &Option<Saved>) -> (Option<Tensor>, Option<Tensor>) {
+    (first.as_ref().map(Saved::unpack), second.as_ref().map(Saved::unpack))
 }
 
 impl Tensor {
@@ -34,7 +34,7 @@ impl Tensor {
         let (left_columns, right_columns) = (is_column_major(&left), is_column_major(&right));
         let out = product("mm.default", &left, &right);
         node.finish(out, move |grad| {
-            let (left, right) = unpack_both(&saved_left, &saved_right);
+            let (right, left) = unpack_both(&saved_right, &saved_left);
             let right_grad = left.as_ref().map(|left| right_gradient(grad, left, right_columns));
             let left_grad = right.as_ref().map(|right| left_gradient(grad, right, left_columns));
             gradients![left_grad, right_grad]
@@ -45,8 +45,8 @@ impl Tensor {
     pub fn addmm(&self, left: &Tensor, right: &Tensor) -> Tensor {
         let [bias, left, right] = cast_arguments([self, left, right]);
         let node = NodeBuilder::new("AddmmBackward0", [&bias, &left, &right]);
-        let saved_right = node.save_for(1, &right);
         let saved_left = node.save_for(2, &left);
+        let saved_right = node.save_for(1, &right);
         let needs_bias = node.needs(0);
         let (left_columns, right_columns) = (is_column_major(&left), is_column_major(&right));
         let out = product("addmm.default", &left, &right);
@@ -79,7 +79,7 @@ impl Tensor {
         left.context().need_cublas_workspace("bmm.default");
         count_product(&left, &right, &out);
         node.finish(out, move |grad| {
-            let (left, right) = unpack_both(&saved_left, &saved_right);
+            let (right, left) = unpack_both(&saved_right, &saved_left);
             let right_grad = left.as_ref().map(|left| left.transpose(1, 2).bmm(grad));
             let left_grad = right.as_ref().map(|right| grad.bmm(&right.transpose(1, 2)));
             gradients![left_grad, right_grad]
@@ -89,8 +89,8 @@ impl Tensor {
     /// `baddbmm(self, left, right, beta=0, alpha)`: what it is added to is not read, and needs no gradient.
     pub fn baddbmm(&self, left: &Tensor, right: &Tensor, alpha: f64) -> Tensor {
         let node = NodeBuilder::new("BaddbmmBackward0", [left, right]);
-        let saved_right = node.save_for(0, right);
         let saved_left = node.save_for(1, left);
+        let saved_right = node.save_for(0, right);
         let sizes = [left.size(0), left.size(1), right.size(2)];
         let out = Tensor::empty(self.context(), "baddbmm.default", Shape::new(&sizes), left.dtype());
         self.context().need_cublas_workspace("baddbmm.default");

@@ -29,9 +29,9 @@ impl Tensor {
 fn normalize<const N: usize>(inputs: [&Tensor; N]) -> Tensor {
     let (input, weight) = (inputs[0], inputs.get(1).copied());
     let node = NodeBuilder::new("NativeLayerNormBackward0", inputs);
-    let (saved_input, saved_weight) = (node.save(input), weight.map(|weight| node.save(weight)));
     // The bias is handed to the backward, though no gradient needs it (derivatives.yaml).
     let saved_bias = inputs.get(2).map(|bias| node.save(bias));
+    let (saved_input, saved_weight) = (node.save(input), weight.map(|weight| node.save(weight)));
     let op = "native_layer_norm.default";
     let norm = Norm {
         rows: input.numel() / input.size(-1),
@@ -50,9 +50,9 @@ fn normalize<const N: usize>(inputs: [&Tensor; N]) -> Tensor {
     let saved_statistics = [node.save(&outputs.take(1)), node.save(&outputs.take(2))];
     let needs = [0, 1, 2].map(|at| at < N && node.needs(at));
     node.finish(out, move |grad| {
+        let _bias = saved_bias.as_ref().map(Saved::unpack);
         let input = saved_input.unpack();
         let weight = saved_weight.as_ref().map(Saved::unpack);
-        let _bias = saved_bias.as_ref().map(Saved::unpack);
         let _statistics = [saved_statistics[0].unpack(), saved_statistics[1].unpack()];
         layer_norm_backward(grad, &input, weight.as_ref().unwrap_or(&input), &norm, needs).into_iter().take(N).collect()
     })

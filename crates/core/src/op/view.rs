@@ -88,35 +88,40 @@ impl Tensor {
 
     /// `self[..., range]` along dimension `at`; the gradient is written into zeros of the full size.
     pub fn slice(&self, at: usize, range: Range<u64>) -> Tensor {
-        self.slice_any(at, range.end.saturating_sub(range.start))
+        self.slice_from(at, range.start, range.end.saturating_sub(range.start))
     }
 
     /// So many positions along dimension `at`, wherever they begin: for loops that are simulated only.
     pub(crate) fn slice_any(&self, at: usize, length: u64) -> Tensor {
+        self.slice_from(at, 0, length)
+    }
+
+    fn slice_from(&self, at: usize, start: u64, length: u64) -> Tensor {
         let node = NodeBuilder::new("SliceBackward0", [self]);
         let from = *self.sizes();
-        let out = self.narrow_any(at, length);
+        let out = self.narrow_from(at, start, length);
         node.finish(out, move |grad| {
             gradients![Tensor::empty(grad.context(), "slice_backward.default", from, grad.dtype())]
         })
     }
 
     /// `self[..., first::2]`: every second number of the last dimension.
-    pub(crate) fn every_other(&self, _first: u64) -> Tensor {
+    pub(crate) fn every_other(&self, first: u64) -> Tensor {
         let node = NodeBuilder::new("SliceBackward0", [self]);
         let (from, strides) = (*self.sizes(), self.strides());
         let last = from.len() - 1;
         let layout = Layout::strided(from.with(last, from[last] / 2), strides.with(last, strides[last] * 2));
-        node.finish(self.alias(layout), move |grad| {
+        node.finish(self.alias_behind(layout, first), move |grad| {
             gradients![Tensor::empty(grad.context(), "slice_backward.default", from, grad.dtype())]
         })
     }
 
     /// `self.select(at, index)`: one position of dimension `at`, which goes; the gradient is written into zeros.
-    pub(crate) fn select(&self, at: usize, _index: u64) -> Tensor {
+    pub(crate) fn select(&self, at: usize, index: u64) -> Tensor {
         let node = NodeBuilder::new("SelectBackward0", [self]);
         let from = *self.sizes();
-        let out = self.alias(Layout::strided(self.sizes().removed(at), self.strides().removed(at)));
+        let layout = Layout::strided(self.sizes().removed(at), self.strides().removed(at));
+        let out = self.alias_behind(layout, index.saturating_mul(self.strides()[at]));
         node.finish(out, move |grad| {
             gradients![Tensor::empty(grad.context(), "select_backward.default", from, grad.dtype())]
         })
@@ -130,12 +135,18 @@ impl Tensor {
 
     /// A part of a tensor along dimension `at`, outside autograd.
     pub(crate) fn narrow(&self, at: usize, range: Range<u64>) -> Tensor {
-        self.narrow_any(at, range.end.saturating_sub(range.start))
+        self.narrow_from(at, range.start, range.end.saturating_sub(range.start))
     }
 
     /// So many positions along dimension `at`, wherever they begin, outside autograd.
     pub(crate) fn narrow_any(&self, at: usize, length: u64) -> Tensor {
-        self.alias(Layout::strided(self.sizes().with(at, length), self.strides()))
+        self.narrow_from(at, 0, length)
+    }
+
+    fn narrow_from(&self, at: usize, start: u64, length: u64) -> Tensor {
+        let strides = self.strides();
+        let behind = start.saturating_mul(strides.get(at).copied().unwrap_or(0));
+        self.alias_behind(Layout::strided(self.sizes().with(at, length), strides), behind)
     }
 
     /// `self.split([first, rest], dim=-1)`; their gradients are joined by `cat`, zeros where there is none.
@@ -147,7 +158,12 @@ impl Tensor {
     pub(crate) fn split_widths<const N: usize>(&self, widths: [u64; N]) -> [Tensor; N] {
         let node = NodeBuilder::new("SplitWithSizesBackward0", [self]);
         let (from, at, dtype) = (*self.sizes(), self.sizes().len() - 1, self.dtype());
-        let parts = widths.map(|width| self.narrow_any(at, width));
+        let mut start: u64 = 0;
+        let parts = widths.map(|width| {
+            let part = self.narrow_from(at, start, width);
+            start = start.saturating_add(width);
+            part
+        });
         node.finish_many(parts, move |grads| {
             let Some(some) = grads.iter().flatten().next() else { return gradients![None::<Tensor>] };
             let context = some.context();
@@ -169,7 +185,13 @@ impl Tensor {
     pub(crate) fn split_lengths(&self, at: usize, lengths: &[u64]) -> Vec<Tensor> {
         let node = NodeBuilder::new("SplitWithSizesBackward0", [self]);
         let (from, dtype) = (*self.sizes(), self.dtype());
-        let parts = lengths.iter().map(|length| self.narrow_any(at, *length)).collect();
+        let mut start: u64 = 0;
+        let part = |length: &u64| {
+            let part = self.narrow_from(at, start, *length);
+            start = start.saturating_add(*length);
+            part
+        };
+        let parts = lengths.iter().map(part).collect();
         node.finish_list(parts, move |grads| {
             let some = grads.iter().flatten().next();
             gradients![some.map(|grad| Tensor::empty(grad.context(), "cat.default", from, dtype))]
@@ -186,7 +208,7 @@ impl Tensor {
         let node = NodeBuilder::new("SplitBackward0", [self]);
         let part = self.size(at as isize) / (N as u64);
         let from = *self.sizes();
-        let parts = std::array::from_fn(|_| self.narrow_any(at, part));
+        let parts = std::array::from_fn(|index| self.narrow_from(at, part.saturating_mul(index as u64), part));
         let dtype = self.dtype();
         node.finish_many(parts, move |grads| {
             let Some(some) = grads.iter().flatten().next() else { return gradients![None::<Tensor>] };

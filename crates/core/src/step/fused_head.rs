@@ -46,8 +46,6 @@ pub(super) struct FusedCausalLmOutput {
     pub mean_logits: Option<Tensor>,
     pub is_top1: Option<Tensor>,
     loss: Tensor,
-    /// What the loss's node has saved.
-    _label_count: Option<Tensor>,
     pub label_mask: Tensor,
     /// Of a mixture of experts that was asked for it.
     pub aux_loss: Option<Tensor>,
@@ -104,31 +102,21 @@ pub(super) fn fused_forward(model: &Prepared, call: &FusedCall) -> FusedCausalLm
     };
     let spread = |values: &Tensor| {
         let zeros = full(context, "new_zeros.default", &[rows, tokens], values.dtype());
-        zeros.masked_scatter(values)
+        zeros.masked_scatter(&mask, values)
     };
     let log_probs = spread(&per_token.log_probs);
     let entropy = per_token.entropy.as_ref().map(spread);
     let mean_logits = per_token.mean_logits.as_ref().map(spread);
     let is_top1 = per_token.is_top1.as_ref().map(spread);
     drop(per_token);
-    let (mut loss, label_count) = mean_loss(&log_probs, &mask);
-    let label_count = context.is_grad_enabled().then_some(label_count);
+    let mut loss = mean_loss(&log_probs, &mask);
     let aux_loss = router.zip(router_logits.as_ref());
     let aux_loss = aux_loss.and_then(|(router, logits)| router.loss(logits, call.attention_mask));
     if let Some(aux_loss) = &aux_loss {
         loss = &loss + &aux_loss.mul_scalar(UNTOLD);
     }
     drop(router_logits);
-    FusedCausalLmOutput {
-        log_probs,
-        entropy,
-        mean_logits,
-        is_top1,
-        loss,
-        _label_count: label_count,
-        label_mask: mask,
-        aux_loss,
-    }
+    FusedCausalLmOutput { log_probs, entropy, mean_logits, is_top1, loss, label_mask: mask, aux_loss }
 }
 
 /// `accelerator.gather_for_metrics(aux_loss).mean()`
@@ -137,16 +125,15 @@ pub(super) fn log_router_loss(aux_loss: &Tensor, processes: Processes) {
     aux_loss.reduce_all("mean.default", ReduceKind::Mean, aux_loss.dtype());
 }
 
-/// `-log_probs.sum() / mask.sum().clamp(min=1)`, and the divisor.
-fn mean_loss(log_probs: &Tensor, mask: &Tensor) -> (Tensor, Tensor) {
+/// `-log_probs.sum() / mask.sum().clamp(min=1)`
+fn mean_loss(log_probs: &Tensor, mask: &Tensor) -> Tensor {
     let sum = {
-        let total = log_probs.reduce_all("sum.default", ReduceKind::Sum, DType::Float32);
-        total.unary("neg.default", DType::Float32)
+        let total = log_probs.sum();
+        total.neg()
     };
     let label_count = {
         let count = mask.reduce_all("sum.default", ReduceKind::Sum, DType::Int64);
         count.unary("clamp.default", DType::Int64)
     };
-    let loss = sum.binary("div.Tensor", &label_count, DType::Float32);
-    (loss, label_count)
+    sum.div_by(&label_count)
 }

@@ -20,6 +20,7 @@ mod kto;
 mod liger;
 mod loading;
 mod models;
+mod offload;
 mod pairs;
 mod prepared;
 mod repeat;

@@ -16,6 +16,7 @@ use crate::trace::AllocationId;
 pub(super) struct Passes<'a> {
     context: &'a Rc<Context>,
     wrapper: &'a dyn Wrapper,
+    runs_all: bool,
     recorded: Vec<Rc<Recorded>>,
 }
 
@@ -88,13 +89,13 @@ struct Recording {
 
 impl<'a> Passes<'a> {
     /// No pass has run yet.
-    pub(super) fn new(context: &'a Rc<Context>, wrapper: &'a dyn Wrapper) -> Self {
-        Self { context, wrapper, recorded: Vec::new() }
+    pub(super) fn new(context: &'a Rc<Context>, wrapper: &'a dyn Wrapper, runs_all: bool) -> Self {
+        Self { context, wrapper, runs_all, recorded: Vec::new() }
     }
 
     /// Begins a pass.
     pub(super) fn begin_pass(&self) -> Pass<'a> {
-        if self.wrapper.remembers_passes() {
+        if self.runs_all || self.wrapper.remembers_passes() {
             return Pass::unrecorded(self.context);
         }
         let had_gradients: Vec<bool> = self.wrapper.parameters().iter().map(Tensor::has_grad).collect();

@@ -44,6 +44,10 @@ pub fn simulate_with_other_devices(
     let job = &parallel::as_run(job);
     let context = Context::with_other_devices(job.gpu.device(), others);
     context.serve_replays(replays);
+    if job.simulated_offload().is_some() {
+        // What moves depends on where the allocator places it.
+        (0..others.len()).for_each(|at| context.diverges(at));
+    }
     context.install_transformers(job.transformers);
     context.find_places_first(job.places_first);
     let _device = context.enter_device(parallel::holds_model(job.parallel));

@@ -12,6 +12,7 @@ use crate::tensor::{Context, Tensor};
 use crate::trace::PhaseKind;
 
 use super::inputs::{attention_mask, labels, main_input, renew_images};
+use super::offload::Offload;
 use super::repeat::{Pass, Passes};
 use super::repetition::Repetition;
 use super::settled::{Piece, Settled};
@@ -41,7 +42,8 @@ pub(super) fn train_loop(job: &JobSpec, context: &Rc<Context>, wrapper: &dyn Wra
     let mut optimizer = wrapper.optimizer(job);
     let mut scaler = job.precision.scales_loss().then(|| GradScaler::new(context));
     let mut variables = Variables::default();
-    let mut passes = Passes::new(context, wrapper);
+    let mut passes = Passes::new(context, wrapper, job.simulated_offload().is_some());
+    let offload = Offload::of(job, context);
     let mut settled = Settled::new(job, context);
     for step in 1..=job.steps {
         if settled.is_enough(Piece::Step, u64::from(job.steps - step + 1)) && step > STEPS_RUN {
@@ -58,7 +60,7 @@ pub(super) fn train_loop(job: &JobSpec, context: &Rc<Context>, wrapper: &dyn Wra
             wrapper.set_gradient_sync(is_last);
             begun = [begun[1], context.phases()];
             let mut running = passes.begin_pass();
-            micro_step(job, &mut running, wrapper, scaler.as_mut(), &mut variables);
+            micro_step((job, &offload), &mut running, wrapper, scaler.as_mut(), &mut variables);
             passes.end_pass(running);
             if is_last {
                 run.passes = run.passes.min(pass);
@@ -95,13 +97,14 @@ pub(super) fn train_loop(job: &JobSpec, context: &Rc<Context>, wrapper: &dyn Wra
 }
 
 fn micro_step(
-    job: &JobSpec,
+    (job, offload): (&JobSpec, &Offload),
     running: &mut Pass,
     wrapper: &dyn Wrapper,
     scaler: Option<&mut GradScaler>,
     variables: &mut Variables,
 ) {
     let context = running.context();
+    let _offload = offload.enter_pass();
     context.phase(PhaseKind::Input);
     let ids = main_input(job, context, wrapper.rows(job.micro_batch_size));
     variables.ids = Some(ids.clone());
@@ -115,6 +118,7 @@ fn micro_step(
     let labels = variables.labels.clone().unwrap_or_else(|| ids.clone());
     context.phase(PhaseKind::Forward);
     {
+        let _offload = offload.enter_forward();
         let autocast = context.autocast(job.precision.autocast_dtype());
         let mut output = running.forward(|| {
             wrapper.forward(&ForwardCall {

@@ -11,6 +11,7 @@ use crate::parallel::Wrapper;
 use crate::tensor::{Context, Tensor};
 use crate::trace::PhaseKind;
 
+use super::offload::Offload;
 use super::repetition::Repetition;
 use super::schedule::{Passes, Schedule, Skip};
 use super::settled::{Piece, Settled};
@@ -79,6 +80,7 @@ pub(super) fn run_trainer(
         wrapper,
         ranks: wrapper.map_or(1, |_| job.parallel.world_size),
     };
+    let offload = Offload::of(job, context);
     let tr_loss = full(context, "_to_copy.default", &[], DType::Float32);
     let mut variables = Variables::default();
     let passes = Passes { of_step: job.gradient_accumulation_steps, generate_every: recipe.generate_every() };
@@ -91,7 +93,7 @@ pub(super) fn run_trainer(
         let begun = context.phases();
         recipe.get_batch_samples();
         let whens = (&mut schedule, &mut settled);
-        let ran = run_passes(context, recipe, (whens, &mut state), (passes, step), &mut variables);
+        let ran = run_passes((context, &offload), recipe, (whens, &mut state), (passes, step), &mut variables);
         run.passes = run.passes.min(ran);
         variables.grad_norm = None;
         state.update_parameters(context, &mut variables);
@@ -113,7 +115,7 @@ pub(super) fn run_trainer(
 
 /// The passes of an optimizer step; how many were run.
 fn run_passes(
-    context: &Rc<Context>,
+    (context, offload): (&Rc<Context>, &Offload),
     recipe: &dyn Recipe,
     ((schedule, settled), state): ((&mut Schedule, &mut Settled), &mut State),
     (passes, step): (Passes, u64),
@@ -133,7 +135,7 @@ fn run_passes(
         if let Some(wrapper) = state.wrapper {
             wrapper.set_gradient_sync(at + 1 == passes.of_step);
         }
-        training_step(context, recipe, pass, (state.scaler.as_mut(), &mut *variables));
+        training_step((context, offload), recipe, pass, (state.scaler.as_mut(), &mut *variables));
         ran += 1;
         at += 1;
         let is_enough = settled.is_enough(Piece::Pass, passes.of_step.saturating_sub(at + 1));
@@ -175,14 +177,18 @@ fn create_optimizers(job: &JobSpec, parameters: &[Tensor], wrapper: Option<&dyn 
 
 /// `training_step(model, inputs)` and what the loop makes of its loss.
 fn training_step(
-    context: &Rc<Context>,
+    (context, offload): (&Rc<Context>, &Offload),
     recipe: &dyn Recipe,
     pass: u64,
     (scaler, variables): (Option<&mut GradScaler>, &mut Variables),
 ) {
+    let _offload = offload.enter_pass();
     recipe.prepare_inputs(pass);
     context.phase(PhaseKind::Forward);
-    let loss = recipe.compute_loss(pass);
+    let loss = {
+        let _offload = offload.enter_forward();
+        recipe.compute_loss(pass)
+    };
     context.phase(PhaseKind::Between);
     let Some(mut loss) = loss else { return };
     if recipe.divides_loss() {

@@ -8,11 +8,11 @@ use std::rc::{Rc, Weak};
 
 use smallvec::SmallVec;
 
-use super::checkpoint::Saved;
 use super::context::Context;
 use super::handle::{History, Leaf, Tensor};
 use super::node::{AT_ONCE, Backward, Edge, Edges, Gradients, Node, NodeHead, Output};
 use super::object::Detached;
+use super::saved::Saved;
 use crate::trace::Category;
 
 /// [`Gradients`] from a list of tensors and options.

@@ -6,48 +6,23 @@ use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 
 use super::context::Context;
-use super::handle::Tensor;
+use super::handle::{History, Tensor};
 use super::object::Detached;
+use super::saved::{EnteredHooks, Hooks, Keeper, Packed, Saved};
 use super::shape::Shape;
 use crate::dtype::DType;
 use crate::trace::Category;
-
-/// A tensor that a node keeps for its backward, as itself or through checkpointing's hooks.
-pub(crate) enum Saved {
-    Tensor(Detached),
-    Packed(Holder),
-}
-
-impl Saved {
-    /// The tensor as the current hooks keep it.
-    pub(super) fn packed(tensor: &Tensor) -> Self {
-        Holder::pack(tensor).unwrap_or_else(|| Self::Tensor(tensor.detached()))
-    }
-
-    /// The tensor; recomputes the checkpointed region when that is where it comes from.
-    pub(crate) fn unpack(&self) -> Tensor {
-        match self {
-            Self::Tensor(tensor) => Tensor::from(tensor.clone()),
-            Self::Packed(holder) => holder.unpack(),
-        }
-    }
-}
-
-/// What happens to a tensor that a node saves.
-enum SavedTensorHooks {
-    /// First run: keep a placeholder.
-    Forward(Rc<Frame>),
-    /// Second run: fill the placeholders.
-    Recompute(Rc<Frame>),
-}
 
 /// Room for so many saved tensors is made in advance: those of a decoder layer.
 const EXPECTED_SLOTS: usize = 48;
 
 /// One checkpointed region.
-pub(super) struct Frame {
+struct Frame {
     context: Rc<Context>,
-    rerun: Box<dyn Fn()>,
+    input: Kept,
+    region: Box<dyn Fn(&Tensor) -> Tensor>,
+    /// As it was in the first run.
+    autocast: Option<DType>,
     /// What the first run saved, in order.
     slots: RefCell<Vec<Slot>>,
     refilled: Cell<usize>,
@@ -62,69 +37,82 @@ enum Slot {
     Gone,
 }
 
-/// Placeholder of a saved tensor; owned by the node that saved it.
-pub(crate) struct Holder {
-    frame: Rc<Frame>,
-    at: usize,
-}
+/// The hooks of the first run: a node keeps a place.
+struct Forward(Rc<Frame>);
 
-impl Drop for Holder {
-    fn drop(&mut self) {
-        drop(self.take());
+/// The hooks of the second run: places are filled.
+struct Recompute(Rc<Frame>);
+
+impl Hooks for Forward {
+    fn pack(self: Rc<Self>, tensor: &Tensor) -> Saved {
+        let at = self.0.hold(tensor);
+        Packed::by(Rc::<Frame>::clone(&self.0), at)
+    }
+
+    fn copies(&self) -> bool {
+        false
     }
 }
 
-impl Holder {
-    /// Applies the current hooks to a tensor about to be saved; `None` when there are none.
-    fn pack(tensor: &Tensor) -> Option<Saved> {
-        let context = tensor.context();
-        let hooks = context.saved_tensor_hooks.borrow();
-        Some(match hooks.as_ref()?.downcast_ref()? {
-            SavedTensorHooks::Forward(frame) => Saved::Packed(frame.hold(tensor)),
-            SavedTensorHooks::Recompute(frame) => {
-                frame.refill(tensor);
-                Saved::Tensor(tensor.detached())
-            }
-        })
+impl Hooks for Recompute {
+    fn pack(self: Rc<Self>, tensor: &Tensor) -> Saved {
+        self.0.refill(tensor);
+        Saved::Tensor(tensor.detached())
     }
 
-    fn take(&self) -> Slot {
-        std::mem::replace(&mut self.frame.slots.borrow_mut()[self.at], Slot::Gone)
+    fn copies(&self) -> bool {
+        false
     }
+}
 
+impl Keeper for Frame {
     /// The tensor again; recomputes the region if that was not done yet.
-    fn unpack(&self) -> Tensor {
-        if !self.frame.is_recomputed.replace(true) {
-            self.frame.recompute();
+    fn unpack(self: Rc<Self>, at: u64) -> Tensor {
+        if !self.is_recomputed.replace(true) {
+            self.recompute();
         }
-        let context = &self.frame.context;
+        let context = &self.context;
         // A region that does not save the same tensors again is PyTorch's CheckpointError; here it holds no memory.
-        match self.take() {
+        match self.take(at) {
             Slot::Refilled(tensor) => tensor.into(),
             Slot::Waiting(sizes, dtype) => Tensor::nowhere(context, sizes, dtype),
             Slot::Gone => Tensor::nowhere(context, Shape::new(&[]), DType::Float32),
         }
     }
+
+    fn forget(&self, at: u64) {
+        drop(self.take(at));
+    }
 }
 
 impl Frame {
-    fn hold(self: &Rc<Self>, tensor: &Tensor) -> Holder {
+    fn hold(&self, tensor: &Tensor) -> u64 {
         let mut slots = self.slots.borrow_mut();
         slots.push(Slot::Waiting(*tensor.sizes(), tensor.dtype()));
-        Holder { frame: Rc::clone(self), at: slots.len() - 1 }
+        slots.len() as u64 - 1
+    }
+
+    fn take(&self, at: u64) -> Slot {
+        match self.slots.borrow_mut().get_mut(at as usize) {
+            Some(slot) => std::mem::replace(slot, Slot::Gone),
+            None => Slot::Gone,
+        }
     }
 
     fn recompute(self: &Rc<Self>) {
         let context = &self.context;
-        let outer = context.saved_tensor_hooks.replace(Some(Rc::new(SavedTensorHooks::Recompute(Rc::clone(self)))));
+        let input = self.input.tensor();
+        let hooks = EnteredHooks::enter(context, Rc::new(Recompute(Rc::clone(self))));
         {
             let _grad = context.set_grad_enabled(true);
             let _node = context.enter_node(None);
             let _category = context.enter_category(Category::Recompute);
-            (self.rerun)();
+            let _autocast = context.autocast(self.autocast);
+            let _module = context.enter_module(0);
+            drop((self.region)(&input));
         }
         context.stopped.set(false);
-        context.saved_tensor_hooks.replace(outer);
+        drop(hooks);
     }
 
     fn refill(&self, tensor: &Tensor) {
@@ -144,28 +132,48 @@ impl Frame {
     }
 }
 
+/// The input of a region, which PyTorch has a node of its own save (`_NoopSaveInputs`).
+enum Kept {
+    Alive(Tensor),
+    Hooked(Saved, History),
+}
+
+impl Kept {
+    fn of(input: &Tensor) -> Self {
+        let context = input.context();
+        if !context.is_grad_enabled() || !context.has_saved_tensor_hooks() {
+            return Self::Alive(input.clone());
+        }
+        // With it an empty tensor is saved, for the sake of which the node is made.
+        let _dummy = Saved::packed(&Tensor::nowhere(context, Shape::new(&[0]), DType::Float32));
+        Self::Hooked(Saved::packed(input), input.history.clone())
+    }
+
+    fn tensor(&self) -> Tensor {
+        match self {
+            Self::Alive(input) => input.clone(),
+            Self::Hooked(saved, history) => saved.unpack().with_history_of(history),
+        }
+    }
+}
+
 /// Runs `region` on `input` now and again in backward, keeping only the input (and what `region` itself captures).
 pub fn checkpoint(input: &Tensor, region: impl Fn(&Tensor) -> Tensor + 'static) -> Tensor {
+    checkpoint_region(input, Box::new(region))
+}
+
+/// Compiled once, not for each region.
+fn checkpoint_region(input: &Tensor, region: Box<dyn Fn(&Tensor) -> Tensor>) -> Tensor {
     let context = Rc::clone(input.context());
-    let region = Rc::new(region);
-    let autocast = context.autocast.get();
-    let rerun = {
-        let (context, input, region) = (Rc::clone(&context), input.clone(), Rc::clone(&region));
-        move || {
-            let _autocast = context.autocast(autocast);
-            let _module = context.enter_module(0);
-            drop(region(&input));
-        }
-    };
     let frame = Rc::new(Frame {
-        context: Rc::clone(&context),
-        rerun: Box::new(rerun),
+        autocast: context.autocast.get(),
+        input: Kept::of(input),
+        region,
         slots: RefCell::new(Vec::with_capacity(EXPECTED_SLOTS)),
         refilled: Cell::new(0),
         is_recomputed: Cell::new(false),
+        context: Rc::clone(&context),
     });
-    let outer = context.saved_tensor_hooks.replace(Some(Rc::new(SavedTensorHooks::Forward(frame))));
-    let output = region(input);
-    context.saved_tensor_hooks.replace(outer);
-    output
+    let _hooks = EnteredHooks::enter(&context, Rc::new(Forward(Rc::clone(&frame))));
+    (frame.region)(input)
 }

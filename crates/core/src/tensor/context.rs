@@ -40,6 +40,10 @@ pub struct Context {
     /// Whether the latest node is kept in mind, and which it is.
     pub(super) watches_nodes: Cell<bool>,
     pub(super) latest_node: RefCell<Option<Box<dyn Any>>>,
+    /// The node that runs, where hooks may ask for it, and what they do when it has run (`node.register_hook`).
+    pub(super) keeps_running_node: Cell<bool>,
+    pub(super) running_node: RefCell<Option<Rc<dyn Any>>>,
+    pub(super) node_hooks: RefCell<Vec<Callback>>,
     linear_is_replaced: Cell<bool>,
     /// What runs when the gradient of a module's output is there, of outputs that no op has made differentiable.
     pub(super) output_hook: RefCell<Option<OutputHook>>,
@@ -82,6 +86,9 @@ impl Context {
             next_sequence: Cell::new(0),
             watches_nodes: Cell::new(false),
             latest_node: RefCell::default(),
+            keeps_running_node: Cell::new(false),
+            running_node: RefCell::default(),
+            node_hooks: RefCell::default(),
             linear_is_replaced: Cell::new(false),
             output_hook: RefCell::default(),
             callbacks: RefCell::default(),
@@ -225,6 +232,23 @@ impl Context {
     /// Whether it is.
     pub(crate) fn has_replaced_linear(&self) -> bool {
         self.linear_is_replaced.get()
+    }
+
+    /// `torch._C._current_autograd_node()`
+    pub(super) fn running_node(&self) -> Option<Rc<dyn Any>> {
+        self.running_node.borrow().clone()
+    }
+
+    /// `node.register_hook(hook)` on the node that runs.
+    pub(super) fn hook_running_node(&self, hook: impl FnOnce() + 'static) {
+        self.node_hooks.borrow_mut().push(Box::new(hook));
+    }
+
+    /// Runs what was hooked to the node that has run.
+    pub(super) fn run_node_hooks(&self) {
+        if !self.node_hooks.borrow().is_empty() {
+            self.node_hooks.take().into_iter().for_each(|hook| hook());
+        }
     }
 
     /// `Engine::queue_callback`: `callback` runs when the backward pass that runs now is done.

@@ -109,7 +109,7 @@ fn count_dependencies(root: &Node) {
     }
 }
 
-fn evaluate_node(context: &Rc<Context>, node: &Node, ready: &mut ReadyQueue) {
+fn evaluate_node(context: &Rc<Context>, node: &Rc<Node>, ready: &mut ReadyQueue) {
     node.discovered.set(false);
     let _module = context.enter_module(node.module);
     let _node = context.enter_node(node.name);
@@ -126,6 +126,9 @@ fn evaluate_node(context: &Rc<Context>, node: &Node, ready: &mut ReadyQueue) {
         several = node.outputs().map(Output::take_gradient).collect::<Vec<_>>();
         &mut several
     };
+    if context.keeps_running_node.get() {
+        context.running_node.replace(Some(Rc::new(Rc::clone(node))));
+    }
     let mut gradients = node.backward.apply(arrived);
     for (gradient, edge) in gradients.iter_mut().zip(node.edges.iter()) {
         match (gradient.as_ref(), edge) {
@@ -136,6 +139,8 @@ fn evaluate_node(context: &Rc<Context>, node: &Node, ready: &mut ReadyQueue) {
             }
         }
     }
+    context.run_node_hooks();
+    context.running_node.take();
     arrived.fill_with(|| None);
     node.backward.release();
     for (at, edge) in node.edges.iter().enumerate() {

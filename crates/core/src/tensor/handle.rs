@@ -62,7 +62,11 @@ impl From<Detached> for Tensor {
 impl Tensor {
     #[inline]
     fn new(memory: Memory, layout: Layout, dtype: DType, is_view: bool) -> Self {
-        let object = Rc::new(Object { memory, layout, dtype, is_view, sharers: Cell::new(0) });
+        Self::at_offset(memory, (layout, 0), dtype, is_view)
+    }
+
+    fn at_offset(memory: Memory, (layout, offset): (Layout, u64), dtype: DType, is_view: bool) -> Self {
+        let object = Rc::new(Object { memory, layout, offset, dtype, is_view, sharers: Cell::new(0) });
         Self { object, history: History::None }
     }
 
@@ -318,7 +322,24 @@ impl Tensor {
     /// The same memory under another layout; `is_view` says whether autograd counts it as a view, which keeps its base.
     pub(crate) fn alias_as(&self, layout: Layout, is_view: bool) -> Self {
         let memory = Memory::Shared(Owner::new(&self.object));
-        Self::new(memory, layout, self.object.dtype, is_view)
+        Self::at_offset(memory, (layout, self.object.offset), self.object.dtype, is_view)
+    }
+
+    /// Another view that begins so many elements behind this one, outside autograd.
+    pub(crate) fn alias_behind(&self, layout: Layout, elements: u64) -> Self {
+        let memory = Memory::Shared(Owner::new(&self.object));
+        let offset = self.object.offset.saturating_add(elements);
+        Self::at_offset(memory, (layout, offset), self.object.dtype, true)
+    }
+
+    /// Where in its memory it begins, in elements (`storage_offset`).
+    pub(super) fn offset(&self) -> u64 {
+        self.object.offset
+    }
+
+    /// The same object where another one stood in the graph.
+    pub(super) fn with_history_of(self, history: &History) -> Self {
+        Self { history: history.clone(), ..self }
     }
 
     /// The same object outside autograd.

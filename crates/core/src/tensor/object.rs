@@ -44,6 +44,8 @@ impl Drop for Storage {
 pub(super) struct Object {
     pub memory: Memory,
     pub layout: Layout,
+    /// Where in its memory it begins, in elements (`storage_offset`), as far as that is known.
+    pub offset: u64,
     pub dtype: DType,
     pub is_view: bool,
     /// How many objects share this one's memory.
@@ -93,6 +95,11 @@ impl Object {
 pub(crate) struct Detached(pub(super) Rc<Object>);
 
 impl Detached {
+    /// How many hold it, and how many its memory's owner.
+    pub(super) fn users(&self) -> usize {
+        Rc::strong_count(&self.0) + Rc::strong_count(self.0.owner())
+    }
+
     pub(super) fn looks_like(&self, sizes: &Shape, dtype: DType) -> bool {
         self.0.layout.sizes == *sizes && self.0.dtype == dtype
     }

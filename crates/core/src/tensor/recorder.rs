@@ -118,6 +118,16 @@ impl Recorder {
         allocation.map_or(0, |allocation| allocation.module)
     }
 
+    /// What an allocation holds.
+    pub(super) fn category_of(&self, id: AllocationId) -> Option<Category> {
+        self.trace.borrow().allocations.get(id as usize).map(|allocation| allocation.category)
+    }
+
+    /// Bytes that an allocation was asked for.
+    pub(super) fn bytes_of(&self, id: AllocationId) -> u64 {
+        self.trace.borrow().allocations.get(id as usize).map_or(0, |allocation| allocation.bytes)
+    }
+
     pub(super) fn current_module(&self) -> u32 {
         self.module.get()
     }

@@ -193,6 +193,10 @@ fn refuse_job(job: &JobSpec) -> Result<(), TrainError> {
     if job.quantization.is_some() {
         return refused("`quantization`: quantized weights are estimated, not trained here".to_owned(), ELSEWHERE);
     }
+    if job.activation_offload.is_some() {
+        let problem = "`activation_offloading`: activations are moved by Python's hooks, not here";
+        return refused(problem.to_owned(), ELSEWHERE);
+    }
     if job.device_map || job.materialized {
         let problem = "`device_map`: weights are not loaded as from_pretrained(device_map=...) does";
         return refused(problem.to_owned(), "leave it out: what it adds to memory is one block");

@@ -1,5 +1,6 @@
 //! What an estimate does not know, said with the estimate.
 
+mod of_activations;
 mod of_gpu;
 mod of_host;
 mod of_model;
@@ -9,6 +10,7 @@ mod of_streams;
 use crate::job::JobSpec;
 use crate::step::Repetition;
 use crate::trace::Trace;
+use of_activations::{activations_counted, inputs_in_flight};
 use of_gpu::{old_gpu, shared_with_host};
 pub(super) use of_host::offloaded;
 use of_model::{
@@ -109,6 +111,7 @@ pub(super) fn all_caveats(
         plain_loop(job, reserved),
         loop_of_shards(job, reserved),
         late_frees(job, trace),
+        inputs_in_flight(job, trace),
     ];
     let of_setup = [
         flash_attn_package(job, reserved),
@@ -127,6 +130,7 @@ pub(super) fn all_caveats(
         .into_iter()
         .flatten()
         .chain(experts_caveats(job, trace, reserved).into_iter().flatten())
+        .chain(activations_counted(job, reserved).into_iter().flatten())
         .chain(left_open(job, trace, reserved));
     of_model.chain(of_task(job)).chain(of_setup).collect()
 }

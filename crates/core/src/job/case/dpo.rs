@@ -4,7 +4,7 @@ use serde::Deserialize;
 use serde_json::{Map, Value};
 
 use super::rl::OptimizerName;
-use super::trainer::{CaseQuantization, ranks_of_trainer};
+use super::trainer::{CaseQuantization, offload_of_trl, ranks_of_trainer};
 use super::{CaseLora, CasePrecision, checkpoint_policy, clip_spec, model_of_case, plain_job};
 use crate::job::{DpoSpec, Framework, JobError, JobSpec, OptimizerKind};
 use crate::model_type::QWEN2;
@@ -31,6 +31,7 @@ pub(super) struct DpoCase {
     max_grad_norm: f64,
     world: u64,
     padded: bool,
+    activation_offloading: bool,
     quantization: Option<CaseQuantization>,
     #[serde(rename = "note")]
     _note: String,
@@ -56,6 +57,7 @@ impl Default for DpoCase {
             max_grad_norm: 1.0,
             world: 1,
             padded: false,
+            activation_offloading: false,
             quantization: None,
             _note: String::new(),
         }
@@ -80,6 +82,7 @@ pub(super) fn job_of_case(case: DpoCase) -> Result<JobSpec, JobError> {
         lora: case.lora.map(Into::into),
         liger_kernels: case.liger,
         padded: Some(case.padded),
+        activation_offload: offload_of_trl(case.activation_offloading),
         device_map: case.quantization.is_some(),
         quantization: case.quantization.map(|quantization| quantization.spec(Framework::Trl)),
         steps: case.steps,

@@ -184,6 +184,7 @@ fn plain_job(mut model: ModelSpec, task: Task) -> JobSpec {
         precision: Precision::Fp32,
         attention: Attention::Sdpa,
         gradient_checkpointing: CheckpointPolicy::Off,
+        activation_offload: None,
         optimizer: OptimizerKind::Adamw,
         clip_grad_norm: None,
         zero_grad_set_to_none: true,

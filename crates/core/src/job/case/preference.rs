@@ -4,7 +4,7 @@ use serde::Deserialize;
 use serde_json::{Map, Value};
 
 use super::rl::OptimizerName;
-use super::trainer::CaseQuantization;
+use super::trainer::{CaseQuantization, offload_of_trl};
 use super::{CaseLora, CasePrecision, checkpoint_policy, clip_spec, model_of_case, plain_job};
 use crate::job::{
     Framework, JobError, JobSpec, KtoLoss, KtoSpec, OptimizerKind, PairLoss, PairsSpec, QuantizationSpec,
@@ -31,6 +31,7 @@ pub(super) struct PreferenceCase {
     liger: bool,
     max_grad_norm: f64,
     padded: bool,
+    activation_offloading: bool,
     quantization: Option<CaseQuantization>,
     precompute: bool,
     loss_type: Option<Value>,
@@ -58,6 +59,7 @@ impl Default for PreferenceCase {
             liger: false,
             max_grad_norm: 1.0,
             padded: false,
+            activation_offloading: false,
             quantization: None,
             precompute: false,
             loss_type: None,
@@ -114,6 +116,7 @@ pub(super) fn job_of_case(case: PreferenceCase) -> Result<JobSpec, JobError> {
         quantization,
         liger_kernels: case.liger,
         padded: Some(case.padded),
+        activation_offload: offload_of_trl(case.activation_offloading),
         steps: case.steps,
         ..plain_job(model_of_case(case.id, case.model)?, task)
     })

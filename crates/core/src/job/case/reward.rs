@@ -4,7 +4,7 @@ use serde::Deserialize;
 use serde_json::{Map, Value};
 
 use super::rl::OptimizerName;
-use super::trainer::ranks_of_trainer;
+use super::trainer::{offload_of_trl, ranks_of_trainer};
 use super::{CaseLora, CasePrecision, checkpoint_policy, clip_spec, model_of_case, plain_job};
 use crate::job::{Attention, JobError, JobSpec, OptimizerKind, RewardSpec};
 use crate::model_type::QWEN2;
@@ -31,6 +31,7 @@ pub(super) struct RewardCase {
     max_grad_norm: f64,
     world: u64,
     padded: bool,
+    activation_offloading: bool,
     #[serde(rename = "note")]
     _note: String,
 }
@@ -55,6 +56,7 @@ impl Default for RewardCase {
             max_grad_norm: 1.0,
             world: 1,
             padded: false,
+            activation_offloading: false,
             _note: String::new(),
         }
     }
@@ -77,6 +79,7 @@ pub(super) fn job_of_case(case: RewardCase) -> Result<JobSpec, JobError> {
         clip_grad_norm: clip_spec(Some(case.max_grad_norm).filter(|norm| *norm > 0.0)),
         lora: case.lora.map(Into::into),
         padded: Some(case.padded),
+        activation_offload: offload_of_trl(case.activation_offloading),
         steps: case.steps,
         parallel: ranks_of_trainer(case.world, is_peft, case.gradient_checkpointing),
         ..plain_job(model_of_case(case.id, case.model)?, reward.into())

@@ -5,9 +5,11 @@ use serde_json::{Map, Value};
 
 use super::rl::OptimizerName;
 use super::{CaseLora, CasePrecision, checkpoint_policy, clip_spec, model_of_case, plain_job};
+use crate::host::HostKind;
 use crate::job::{
-    Attention, BackwardPrefetch, ComputeDtype, Ddp, FlatInit, Framework, Fsdp1, JobError, JobSpec, LogitsPath,
-    LossKernel, OptimizerKind, Parallel, Precision, QuantizationSpec, QuantizedWeights, Strategy, Task, TaskName,
+    ActivationOffload, Attention, BackwardPrefetch, ComputeDtype, Ddp, FlatInit, Framework, Fsdp1, JobError, JobSpec,
+    LogitsPath, LossKernel, OffloadHooks, OptimizerKind, Parallel, Precision, QuantizationSpec, QuantizedWeights,
+    Strategy, Task, TaskName,
 };
 use crate::model_type::QWEN2;
 
@@ -38,6 +40,7 @@ pub(super) struct TrainerCase {
     world: u64,
     padded: bool,
     padding_free: bool,
+    activation_offloading: Option<CaseOffload>,
     quantization: Option<CaseQuantization>,
     fsdp1: Option<CaseFsdp1>,
     #[serde(rename = "note")]
@@ -57,6 +60,25 @@ pub(super) struct CaseQuantization {
     prepared: bool,
     #[serde(default)]
     experts: bool,
+}
+
+/// `activation_offloading` of a config of TRL's.
+pub(super) fn offload_of_trl(is_on: bool) -> Option<ActivationOffload> {
+    is_on.then_some(ActivationOffload { hooks: OffloadHooks::Streams, held: HostKind::Pinned })
+}
+
+/// Hooks that move activations, and how the host holds them.
+#[derive(Clone, Copy, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct CaseOffload {
+    hooks: OffloadHooks,
+    pin_memory: bool,
+}
+
+impl CaseOffload {
+    pub(super) fn spec(self) -> ActivationOffload {
+        ActivationOffload { hooks: self.hooks, held: HostKind::pinned(self.pin_memory) }
+    }
 }
 
 /// The Trainer's `fsdp_config` of version 1, with its defaults.
@@ -157,6 +179,7 @@ impl Default for TrainerCase {
             world: 1,
             padded: false,
             padding_free: false,
+            activation_offloading: None,
             quantization: None,
             fsdp1: None,
             _note: String::new(),
@@ -207,6 +230,7 @@ pub(super) fn job_of_case(case: TrainerCase) -> Result<JobSpec, JobError> {
         quantization: case.quantization.map(|quantization| quantization.spec(case.framework)),
         padded: Some(case.padded),
         padding_free: case.padding_free,
+        activation_offload: case.activation_offloading.map(CaseOffload::spec),
         steps: case.steps,
         parallel,
         ..plain_job(model, task)

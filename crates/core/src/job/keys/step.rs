@@ -52,6 +52,11 @@ pub(super) const ATTENTIONS: Kind = Kind::Choice(&[
     ("eager", "the modeling file's own matmul and softmax"),
     ("flash_attention_2", "the flash-attn package, as transformers calls it"),
 ]);
+const ACTIVATION_OFFLOADING: Kind = Kind::Choice(&[
+    ("none", "they stay on the GPU"),
+    ("save_on_cpu", "torch.autograd.graph.save_on_cpu() round forward pass and loss"),
+    ("streams", "OffloadActivations of TRL (activation_offloading=True) and torchtune, on a stream of its own"),
+]);
 pub(super) const OPTIMIZERS: Kind = Kind::Choice(&[
     ("adamw", "torch.optim.AdamW, foreach"),
     ("adamw_fused", "torch.optim.AdamW(fused=True)"),
@@ -77,7 +82,7 @@ pub(super) const LOSSES: Kind = Kind::Choice(&[
 const MAX_PASSES: u64 = u32::MAX as u64;
 const MAX_STEPS: u64 = u32::MAX as u64;
 
-pub(super) const KEYS: [Key; 32] = [
+pub(super) const KEYS: [Key; 34] = [
     Key {
         name: names::MODEL,
         kind: Kind::Text,
@@ -157,6 +162,20 @@ pub(super) const KEYS: [Key; 32] = [
         kind: Kind::Switch,
         default: Default::Rule("false, as in transformers; true for TRL's trainers"),
         doc: "recompute every decoder layer in backward (use_reentrant=False)",
+        example: "true",
+    },
+    Key {
+        name: names::ACTIVATION_OFFLOADING,
+        kind: ACTIVATION_OFFLOADING,
+        default: Default::Unset,
+        doc: "what moves activations to the host until backward",
+        example: "\"streams\"",
+    },
+    Key {
+        name: names::ACTIVATION_OFFLOADING_PIN_MEMORY,
+        kind: Kind::Switch,
+        default: Default::Rule("true for streams, as TRL calls it; false for save_on_cpu, PyTorch's default"),
+        doc: "whether activations on the host are page-locked, in blocks of powers of two",
         example: "true",
     },
     Key {

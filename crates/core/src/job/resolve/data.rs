@@ -3,9 +3,10 @@
 use serde_json::Value;
 
 use super::chooser::Chooser;
+use crate::host::HostKind;
 use crate::job::keys::{self, Default, Key};
 use crate::job::rows::is_json_lines;
-use crate::job::{Framework, JobError, JobSource, RowGrowth, RowKind, TaskName};
+use crate::job::{ActivationOffload, Framework, JobError, JobSource, OffloadHooks, RowGrowth, RowKind, TaskName};
 use crate::model_type::AGI2;
 
 /// Whether labels are a tensor of their own: as was said, else as the rows of the data have them. A Trainer's always are.
@@ -47,6 +48,24 @@ pub(super) fn padded(choose: &mut Chooser<'_>, task: TaskName) -> Result<Option<
         _ => return Ok(Some(choose.take_switch(keys::PADDED))),
     };
     Err(JobError::new(format!("`{}`: {problem}", keys::PADDED)).about(&[keys::PADDED]).hint(hint))
+}
+
+/// What moves activations to the host, if anything does.
+pub(super) fn activation_offload(
+    choose: &mut Chooser<'_>,
+    trains: bool,
+) -> Result<Option<ActivationOffload>, JobError> {
+    let hooks = match choose.word_if_said(keys::ACTIVATION_OFFLOADING)? {
+        None | Some(OffloadHooks::None) => return Ok(None),
+        Some(hooks) => hooks,
+    };
+    if !trains {
+        let problem = format!("`{}`: nothing is trained", keys::ACTIVATION_OFFLOADING);
+        return Err(JobError::new(problem).about(&[keys::ACTIVATION_OFFLOADING]).hint("leave it out"));
+    }
+    let is_pinned = hooks == OffloadHooks::Streams;
+    let pins = choose.switch_or(keys::ACTIVATION_OFFLOADING_PIN_MEMORY, is_pinned, "the default of what moves them");
+    Ok(Some(ActivationOffload { hooks, held: HostKind::pinned(pins) }))
 }
 
 /// Whether SFTTrainer lays rows end to end.

@@ -38,6 +38,7 @@ pub(super) fn resolve_job(choose: &mut Chooser<'_>, model: Model, source: &JobSo
         precision: choose.take_word(keys::PRECISION)?,
         attention: resolve_attention(choose, &model)?,
         gradient_checkpointing: checkpoint_policy(choose.take_switch(keys::GRADIENT_CHECKPOINTING)),
+        activation_offload: data::activation_offload(choose, trains)?,
         optimizer: choose.take_word(keys::OPTIMIZER)?,
         clip_grad_norm: Some(choose.take_number(keys::CLIP_GRAD_NORM))
             .filter(|norm| *norm > 0.0)

@@ -5,7 +5,7 @@ use super::work::AttentionWork;
 use crate::dtype::DType;
 use crate::op::scratch::efficient::{Efficient, backward, forward};
 use crate::op::scratch::{Described, contiguous, run_steps};
-use crate::tensor::{Gradients, Layout, NodeBuilder, Shape, Tensor, gradients};
+use crate::tensor::{Gradients, Layout, NodeBuilder, Saved, Shape, Tensor, gradients};
 use crate::units::round_up;
 
 pub(super) fn mem_efficient(query: &Tensor, key: &Tensor, value: &Tensor, call: &AttentionCall) -> Tensor {
@@ -21,8 +21,8 @@ pub(super) fn mem_efficient(query: &Tensor, key: &Tensor, value: &Tensor, call: 
         dtype: query.dtype(),
     };
     let node = NodeBuilder::new("ScaledDotProductEfficientAttentionBackward0", [query, key, value]);
-    let (saved_query, saved_key, saved_value) = (node.save(query), node.save(key), node.save(value));
     let saved_mask = call.mask.map(|mask| node.save(mask));
+    let (saved_key, saved_query, saved_value) = (node.save(key), node.save(query), node.save(value));
     let wants_gradient = node.needs(0) || node.needs(1) || node.needs(2);
     let rows = Shape::new(&[efficient.batch, efficient.heads, round_up(efficient.queries, 32)]);
     let mut outputs = run_steps(context, op, &forward(&efficient, wants_gradient), |index| match index {
@@ -32,11 +32,13 @@ pub(super) fn mem_efficient(query: &Tensor, key: &Tensor, value: &Tensor, call: 
     let work = AttentionWork::new([query, key, value], efficient.keys, call.is_causal);
     work.count_forward(context);
     let out = outputs.take(0);
-    let saved_results = [node.save(&out), node.save(&outputs.take(1))];
+    // The seed and the offset of dropout lie on the host.
+    let on_host = || Tensor::nowhere(context, Shape::new(&[]), DType::Int64);
+    let saved_results = [node.save(&outputs.take(1)), node.save(&out), node.save(&on_host()), node.save(&on_host())];
     node.finish(out, move |grad| {
-        let (query, key, value) = (saved_query.unpack(), saved_key.unpack(), saved_value.unpack());
-        let _mask = saved_mask.as_ref().map(|mask| mask.unpack());
-        let _results = [saved_results[0].unpack(), saved_results[1].unpack()];
+        let _mask = saved_mask.as_ref().map(Saved::unpack);
+        let (key, query, value) = (saved_key.unpack(), saved_query.unpack(), saved_value.unpack());
+        let _results = saved_results.each_ref().map(Saved::unpack);
         work.count_backward(grad.context());
         efficient_backward(grad, [&query, &key, &value], &efficient)
     })

@@ -139,7 +139,7 @@ fn run(entry: Entry, [query, key, value]: [&Tensor; 3], options: Options) -> Ten
     let flash = entry.describe_call(query, key, options.dropout);
     let work = AttentionWork::new([query, key, value], flash.keys, options.is_causal);
     let node = NodeBuilder::new(entry.node, [query, key, value]);
-    let (saved_query, saved_key, saved_value) = (node.save(query), node.save(key), node.save(value));
+    let (saved_key, saved_query, saved_value) = (node.save(key), node.save(query), node.save(value));
     let rows = Shape::new(&[flash.batch, flash.heads, flash.queries]);
     let forward = if entry.kernel == Kernel::Package { package_forward } else { forward };
     let steps = DeviceSteps::new(context, |device| forward(&flash, device));
@@ -151,12 +151,12 @@ fn run(entry: Entry, [query, key, value]: [&Tensor; 3], options: Options) -> Ten
     });
     work.count_forward(context);
     let out = outputs.take(0);
-    let saved_results = [node.save(&out), node.save(&outputs.take(1))];
+    let saved_results = [node.save(&outputs.take(1)), node.save(&out)];
     let states: &[u8] = if entry.kernel == Kernel::Package { &[6] } else { &[6, 7] };
     let saved_state: Vec<_> = states.iter().map(|state| node.save(&outputs.take(*state))).collect();
     node.finish(out, move |grad| {
-        let (query, key, value) = (saved_query.unpack(), saved_key.unpack(), saved_value.unpack());
-        let [result, _log_sum_exp] = [saved_results[0].unpack(), saved_results[1].unpack()];
+        let (key, query, value) = (saved_key.unpack(), saved_query.unpack(), saved_value.unpack());
+        let [_log_sum_exp, result] = [saved_results[0].unpack(), saved_results[1].unpack()];
         let _state: Vec<Tensor> = saved_state.iter().map(Saved::unpack).collect();
         work.count_backward(grad.context());
         flash_backward(entry, grad, [&query, &key, &value], &result, &flash)

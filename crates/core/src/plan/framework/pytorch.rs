@@ -27,6 +27,9 @@ pub(super) fn code_lines(job: &JobSpec, key: &str, value: &str) -> Vec<Line> {
         (keys::GRADIENT_CHECKPOINTING, _) => {
             "model.gradient_checkpointing_enable(gradient_checkpointing_kwargs={\"use_reentrant\": False})".to_owned()
         }
+        (keys::ACTIVATION_OFFLOADING, _) => {
+            "with torch.autograd.graph.save_on_cpu(): loss = model(...).loss".to_owned()
+        }
         (keys::OPTIMIZER, "adamw8bit") => "optimizer = bitsandbytes.optim.AdamW8bit(model.parameters())".to_owned(),
         (keys::OPTIMIZER, _) => "optimizer = torch.optim.AdamW(model.parameters(), fused=True)".to_owned(),
         (keys::PRECISION, "amp-bf16") => {

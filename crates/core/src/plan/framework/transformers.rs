@@ -50,6 +50,7 @@ pub(super) fn trl_lines(job: &JobSpec, key: &str, value: &str) -> Option<Vec<Lin
         (keys::ATTENTION, name) => as_argument(format!("--attn_implementation {name}")),
         (keys::LORA_R, r) => as_argument(format!("--use_peft --lora_r {r}")),
         (keys::LORA_TARGETS, targets) => as_argument(format!("--lora_target_modules {targets}")),
+        (keys::ACTIVATION_OFFLOADING, "streams") => as_argument("--activation_offloading True"),
         (keys::SEQ_LEN, tokens) => as_argument(format!("--max_length {tokens}")),
         (keys::COMPLETION_LEN, tokens) => match job.task.grpo() {
             Some(_) => as_argument(format!("--max_completion_length {tokens}")),

@@ -3,6 +3,7 @@
 //!
 //! One more remedy is one file here and one line in [`REMEDIES`].
 
+mod activations;
 mod attention;
 mod checkpointing;
 mod judge;
@@ -116,6 +117,7 @@ pub const REMEDIES: &[&Remedy] = &[
     &sharding::TWICE_THE_GPUS,
     &sharding::BUCKET_VIEWS,
     &offload::TO_HOST,
+    &activations::TO_HOST,
     &weights::LORA,
     &weights::NO_REFERENCE,
     &weights::PRECOMPUTED_REFERENCE,
