@@ -12,7 +12,7 @@ import sys
 import torch
 import transformers
 from transformers import (AutoConfig, AutoModelForCausalLM, AutoModelForImageClassification, AutoModelForImageTextToText, AutoModelForMaskedLM,
-                          AutoModelForSequenceClassification, AutoModelForTokenClassification)
+                          AutoModelForSeq2SeqLM, AutoModelForSequenceClassification, AutoModelForSpeechSeq2Seq, AutoModelForTokenClassification)
 
 ODD = dict(vocab_size=1009, hidden_size=144, intermediate_size=331, num_hidden_layers=3, num_attention_heads=6, max_position_embeddings=77)
 GROUPED = dict(ODD, num_key_value_heads=2)
@@ -30,6 +30,7 @@ RUNS = dict(num_experts_per_tok=6, experts_implementation="batched_mm")
 CHUNKED = dict(GROUPED, head_dim=24, intermediate_size_mlp=57, num_local_experts=5)
 ENCODERS = {"bert", "deberta-v2", "distilbert", "electra", "modernbert", "roberta", "xlm-roberta"}
 IMAGES = {"dinov2", "vit"}
+ENCODER_DECODERS = {"bart", "m2m_100", "marian", "mbart", "mt5", "pegasus", "t5", "whisper"}
 DISTILLED = dict(vocab_size=1009, dim=144, hidden_dim=331, n_layers=3, n_heads=6, max_position_embeddings=77)
 SEQUENCES, TOKENS = dict(architectures=["ForSequenceClassification"], num_labels=5), dict(architectures=["ForTokenClassification"], num_labels=11)
 PIXELS = dict(hidden_size=144, num_hidden_layers=3, num_attention_heads=6, image_size=70, patch_size=14)
@@ -37,12 +38,25 @@ PIXELS = dict(hidden_size=144, num_hidden_layers=3, num_attention_heads=6, image
 ROTARY = dict(ODD, pad_token_id=0, bos_token_id=1, eos_token_id=2, cls_token_id=1, sep_token_id=2)
 DISTANT = dict(ODD, relative_attention=True, position_buckets=32, norm_rel_ebd="layer_norm", share_att_key=True, pos_att_type=["p2c", "c2p"],
                position_biased_input=False)
+FIVE = dict(vocab_size=1009, d_model=144, d_ff=331, d_kv=22, num_layers=3, num_heads=7)
+HALVES = dict(vocab_size=1009, d_model=144, encoder_layers=3, decoder_layers=2, encoder_attention_heads=6, decoder_attention_heads=9, encoder_ffn_dim=331,
+              decoder_ffn_dim=77, max_position_embeddings=77, encoder_layerdrop=0.0, decoder_layerdrop=0.0)
+HEARD = dict(HALVES, max_source_positions=33, max_target_positions=21, pad_token_id=7)
+APART = dict(HALVES, tie_word_embeddings=False)
 MIXED = ["sliding_attention", "full_attention"] * 2
 UNIFIED = dict(GROUPED, head_dim=24, global_head_dim=40)
 WIDE = dict(UNIFIED, hidden_size_per_layer_input=10, vocab_size_per_layer_input=900)
 NESTED = dict(GROUPED, head_dim=24, num_hidden_layers=4, layer_types=MIXED, num_kv_shared_layers=2, laurel_rank=7, hidden_size_per_layer_input=10,
               vocab_size_per_layer_input=900)
 FAMILIES = {
+    "bart": [HALVES, APART, dict(HALVES, encoder_layers=1, scale_embedding=True)],
+    "m2m_100": [HALVES, APART, dict(HALVES, max_position_embeddings=1)],
+    "marian": [dict(HALVES, pad_token_id=5), dict(APART, pad_token_id=5), dict(HALVES, pad_token_id=5, decoder_layers=4)],
+    "mbart": [HALVES, APART, dict(HALVES, decoder_layers=1)],
+    "mt5": [FIVE, dict(FIVE, feed_forward_proj="relu", num_decoder_layers=5), dict(FIVE, relative_attention_num_buckets=10)],
+    "pegasus": [HALVES, APART, dict(HALVES, decoder_layers=3)],
+    "t5": [FIVE, dict(FIVE, feed_forward_proj="gated-silu", num_decoder_layers=1), dict(FIVE, relative_attention_num_buckets=10, d_kv=3)],
+    "whisper": [HEARD, dict(HEARD, tie_word_embeddings=False), dict(HEARD, num_mel_bins=17)],
     "bert": [ODD, dict(ODD, **SEQUENCES), dict(ODD, **TOKENS, type_vocab_size=3), dict(ODD, tie_word_embeddings=False)],
     "cohere": [GROUPED, dict(ODD, use_qk_norm=True), dict(GROUPED, attention_bias=True, tie_word_embeddings=False)],
     "cohere2": [GROUPED, dict(ODD, sliding_window=16), dict(GROUPED, attention_bias=True, tie_word_embeddings=False)],
@@ -129,6 +143,10 @@ def kind(model_type, fields):
         return AutoModelForSequenceClassification
     if named.endswith("TokenClassification"):
         return AutoModelForTokenClassification
+    if model_type == "whisper":
+        return AutoModelForSpeechSeq2Seq
+    if model_type in ENCODER_DECODERS:
+        return AutoModelForSeq2SeqLM
     if model_type in IMAGES:
         return AutoModelForImageClassification
     if model_type in TOWERS:
@@ -148,7 +166,7 @@ def count(model_type, fields):
 
 def rows():
     for model_type, odd in FAMILIES.items():
-        padding = {} if model_type in ENCODERS | IMAGES else {"pad_token_id": None}
+        padding = {} if model_type in ENCODERS | IMAGES | ENCODER_DECODERS else {"pad_token_id": None}
         first = [] if odd[0] is RUNS else [NEEDED.get(model_type, {})]
         for fields in [*first, *[{**fields, **padding} for fields in odd]]:
             yield {"model_type": model_type, "config": fields, "parameters": count(model_type, fields)}

@@ -3,7 +3,7 @@
 
     measure_encoders.py --stub --lib libtonnage_phantom.so --cases roberta_cases.json --out measured.json
 
-Three tasks more: sequence_classification (a label a row), token_classification (a label a token) and image_classification (a label an
+Four tasks more: seq2seq_lm (an encoder-decoder, labels of target_len tokens), sequence_classification (a label a row), token_classification (a label a token) and image_classification (a label an
 image, whose pixels of `image_size` stand where the ids of other batches do), built by the Auto classes of these names with the labels that `num_labels` of the model says, each batch's labels a tensor of its own; adapters are made with
 peft's task types for them, which train the classifier in full. inference_forward builds the class whose name the model's
 `architectures` has.
@@ -15,14 +15,18 @@ import sys
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "rehearse", "reference"))
 import measure_torch as reference  # noqa: E402
 
-PEFT = {"sequence_classification": "SEQ_CLS", "token_classification": "TOKEN_CLS", "masked_lm": None, "image_classification": None}
+PEFT = {"sequence_classification": "SEQ_CLS", "token_classification": "TOKEN_CLS", "masked_lm": None, "image_classification": None,
+        "seq2seq_lm": "SEQ_2_SEQ_LM"}
 CLASSES = {"sequence_classification": "ForSequenceClassification", "token_classification": "ForTokenClassification",
-           "image_classification": "ForImageClassification"}
+           "image_classification": "ForImageClassification", "seq2seq_lm": "ForSeq2SeqLM"}
+reference.DEFAULTS |= {"target_len": 128, "freeze_encoder": False}
 
 
 def auto_class(case):
     import transformers
     named = (case["model"].get("architectures") or [""])[0]
+    if case["model"]["family"] == "whisper":
+        return transformers.AutoModelForSpeechSeq2Seq
     for task, ending in CLASSES.items():
         if case["task"] == task or (case["task"] == "inference_forward" and named.endswith(ending)):
             return getattr(transformers, "AutoModel" + ending)
@@ -35,6 +39,10 @@ def has_cache(config):
     return config.model_type not in MODEL_FOR_MASKED_LM_MAPPING_NAMES and not sees_images(config)
 
 
+def hears(config):
+    return hasattr(config, "num_mel_bins")
+
+
 def sees_images(config):
     return hasattr(config, "image_size")
 
@@ -45,6 +53,10 @@ def pair(size):
 
 def host_batch(case, config):
     import torch
+    if hears(config):
+        # Without autocast frames are cast as weights are: a convolution takes no others.
+        dtype = torch.float32 if case["precision"].startswith("amp") else getattr(torch, reference.DT[case["precision"]])
+        return torch.zeros(case["micro_batch"], config.num_mel_bins, 2 * config.max_source_positions, dtype=dtype)
     if not sees_images(config):
         return real_host_batch(case, config)
     return torch.zeros(case["micro_batch"], config.num_channels, *pair(config.image_size))
@@ -52,9 +64,28 @@ def host_batch(case, config):
 
 def takes_pixels(config, forward):
     """The forward call of a model of images under the names that the step has for text."""
+    if hears(config):
+        return lambda input_ids=None, **options: forward(input_features=input_ids, **options)
     if not sees_images(config):
         return forward
     return lambda input_ids=None, **options: forward(pixel_values=input_ids, **options)
+
+
+def leave_head_apart(case, model):
+    """T5's classes tie whatever the config says; from_pretrained leaves apart what a checkpoint has apart, as those have whose configs say so."""
+    import torch
+    if case["task"] == "seq2seq_lm" and case["model"].get("tie_word_embeddings") is False and hasattr(model, "shared"):
+        model.lm_head.weight = torch.nn.Parameter(torch.empty_like(model.lm_head.weight))
+
+
+def take_targets_whole():
+    """Whether the mask of an encoder-decoder's own tokens hides something: it is made of ones."""
+    import transformers.masking_utils as masks
+
+    def fast_all(mask):
+        mask.sum() == mask.numel()
+        return True
+    masks.fast_all = fast_all
 
 
 def build(case):
@@ -67,12 +98,17 @@ def build(case):
         model = auto_class(case).from_config(
             config, dtype=getattr(torch, reference.DT[case["precision"]]), attn_implementation=case["attn"])
     model.tie_weights()
+    leave_head_apart(case, model)
+    if case["task"] == "seq2seq_lm":
+        take_targets_whole()
+    if case["freeze_encoder"]:
+        model.model.encoder._freeze_parameters()
     if case["lora"]:
         from peft import LoraConfig, get_peft_model
         lora = case["lora"]
         model = get_peft_model(model, LoraConfig(
             r=lora["r"], lora_alpha=lora.get("alpha", 2 * lora["r"]), lora_dropout=lora.get("dropout", 0.0),
-            target_modules=lora["targets"], task_type=PEFT[case["task"]]))
+            target_modules=lora["targets"], task_type=None if hears(config) else PEFT[case["task"]]))
     if case["gradient_checkpointing"]:
         if case["lora"]:
             model.enable_input_require_grads()
@@ -111,6 +147,8 @@ def run_case(case, hooks, *arguments, **named):
                 # The step of a masked LM, whose place this takes, says nothing of it.
                 forward = functools.partial(forward, use_cache=asked["use_cache"])
             rows = (asked["micro_batch"], asked["seq_len"])[:2 if asked["task"].startswith("tok") else 1]
+            if asked["task"] == "seq2seq_lm":
+                rows = (asked["micro_batch"], asked["target_len"])
             on_host = torch.zeros(rows, dtype=torch.int64)
             kept = []
 

@@ -14,9 +14,10 @@ import types
 import torch
 import transformers
 from transformers import (AutoConfig, AutoModelForCausalLM, AutoModelForImageClassification, AutoModelForImageTextToText,
-                          AutoModelForMaskedLM, AutoModelForSequenceClassification)
+                          AutoModelForMaskedLM, AutoModelForSeq2SeqLM, AutoModelForSequenceClassification, AutoModelForSpeechSeq2Seq)
 
 ENCODERS = {"bert", "deberta-v2", "distilbert", "electra", "modernbert", "roberta", "xlm-roberta"}
+ENCODER_DECODERS = {"bart", "m2m_100", "marian", "mbart", "mt5", "pegasus", "t5"}
 PRESETS = pathlib.Path(__file__).resolve().parents[2] / "crates/core/src/job/presets"
 
 
@@ -38,6 +39,10 @@ def beside_tower(fields):
 def kind(config):
     """What builds it: the class that its config names where that is of classes, else the one with a language-model head."""
     named = (config.architectures or [""])[0]
+    if config.model_type in ENCODER_DECODERS:
+        return AutoModelForSeq2SeqLM
+    if config.model_type == "whisper":
+        return AutoModelForSpeechSeq2Seq
     for ending, auto in (("ForImageClassification", AutoModelForImageClassification),
                          ("ForSequenceClassification", AutoModelForSequenceClassification)):
         if named.endswith(ending):
@@ -52,11 +57,14 @@ def count(path):
     if fields["model_type"] in ("glm4v", "qwen2_vl", "qwen2_5_vl", "qwen3_vl", "qwen3_vl_moe"):
         return beside_tower(fields)
     fields = fields.get("text_config", fields)
+    # T5's classes tie whatever the config says; from_pretrained leaves apart what a checkpoint has apart, as these have.
+    apart = fields["model_type"] in ("mt5", "t5") and fields.get("tie_word_embeddings") is False
     config = AutoConfig.for_model(fields.pop("model_type"), **fields)
     auto = kind(config)
     with torch.device("meta"):
         model = auto.from_config(config)
-    return sum(parameter.numel() for parameter in model.parameters())
+    counted = sum(parameter.numel() for parameter in model.parameters())
+    return counted + (model.lm_head.weight.numel() if apart else 0)
 
 
 def main():

@@ -1,7 +1,8 @@
 """Measures steps of Hugging Face's Trainer and of TRL's SFTTrainer (the real classes, trainer.train() for a few steps) as
 measure_rl.py measures those of GRPOTrainer, whose harness this imports: put that script's folder on PYTHONPATH.
 
-Fields of a case (kind `trainer`): id, framework (trainer | trl), model, task (causal_lm | masked_lm | sequence_classification | token_classification | image_classification), precision (fp32 | amp_bf16
+Fields of a case (kind `trainer`): id, framework (trainer | trl), model, task (causal_lm | masked_lm | seq2seq_lm, whose
+labels are target_len tokens and whose collator is DataCollatorForSeq2Seq | sequence_classification | token_classification | image_classification), precision (fp32 | amp_bf16
 (bf16=True) | amp_fp16 (fp16=True) | bf16 (bf16 weights, no autocast) | bf16_amp), micro_batch, seq_len, steps, grad_accum,
 gradient_checkpointing (not reentrant), optimizer (adamw_torch | adamw_torch_fused | sgd | adafactor), lora {r, alpha, dropout,
 targets}, clip_grad_norm, attn, use_liger_kernel, loss (`liger`: of liger_kernel_config only the fused loss), keep_outputs (compute_loss keeps what the model
@@ -27,12 +28,12 @@ DEFAULTS = dict(
     id="case", kind="trainer", framework="trainer", model={"family": "qwen2"}, task="causal_lm", precision="fp32", micro_batch=4,
     seq_len=128, steps=3, grad_accum=1, gradient_checkpointing=False, optimizer=None, lora=None, clip_grad_norm=1.0,
     attn="sdpa", use_liger_kernel=False, loss="full", keep_outputs=False, use_cache=False, world=1,
-    quantization=None, padded=False, padding_free=False, activation_offloading=None, fsdp1=None)
+    quantization=None, padded=False, padding_free=False, activation_offloading=None, fsdp1=None, target_len=128, freeze_encoder=False)
 PRECISIONS = {"fp32": ("float32", {}), "amp_bf16": ("float32", {"bf16": True}), "amp_fp16": ("float32", {"fp16": True}),
               "bf16": ("bfloat16", {}), "bf16_amp": ("bfloat16", {"bf16": True})}
 
 # peft's task types, by which it trains a head in full.
-PEFT = {"sequence_classification": "SEQ_CLS", "token_classification": "TOKEN_CLS"}
+PEFT = {"sequence_classification": "SEQ_CLS", "token_classification": "TOKEN_CLS", "seq2seq_lm": "SEQ_2_SEQ_LM"}
 
 
 def full_case(case):
@@ -85,6 +86,16 @@ def answer(phases, padded=False, padding_free=False):
     return noted
 
 
+def take_targets_whole():
+    """Whether the mask of an encoder-decoder's own tokens hides something: it is made of ones."""
+    import transformers.masking_utils as masks
+
+    def fast_all(mask):
+        mask.sum() == mask.numel()
+        return True
+    masks.fast_all = fast_all
+
+
 def images(case, count):
     """As many images as the model's config has pixels for, all in the same memory."""
     import torch
@@ -95,16 +106,32 @@ def images(case, count):
     return [{"pixel_values": torch.zeros(config.num_channels, *size), "labels": 0}] * count
 
 
+def recordings(case, targets, count):
+    """As many recordings as the model's config has frames for, all in the same memory."""
+    import torch
+    from transformers import AutoConfig
+    fields = dict(case["model"])
+    config = AutoConfig.for_model(fields.pop("family"), **fields)
+    dtype, options = PRECISIONS[case["precision"]]
+    frames = torch.zeros(config.num_mel_bins, 2 * config.max_source_positions, dtype=torch.float32 if options else getattr(torch, dtype))
+    return [{"input_features": frames, "labels": targets}] * count
+
+
 def rows(case):
     from datasets import Dataset
     count = case["micro_batch"] * case["grad_accum"] * case["steps"] * case["world"]
     if case["task"] == "image_classification":
         return images(case, count)
+    targets = (list(range(10, 74)) * (case["target_len"] // 64 + 1))[:case["target_len"]]
+    if case["model"]["family"] == "whisper":
+        return recordings(case, targets, count)
     tokens = [list(range(10, 10 + 64)) * (case["seq_len"] // 64 + 1) for _ in range(count)]
     tokens = [row[:case["seq_len"]] for row in tokens]
     columns = {"input_ids": tokens}
     if case["framework"] == "trainer":
         labels = [0] * count if case["task"] == "sequence_classification" else tokens
+        if case["task"] == "seq2seq_lm":
+            labels = [targets] * count
         columns |= {"attention_mask": [[1] * case["seq_len"]] * count, "labels": labels}
     return Dataset.from_dict(columns)
 
@@ -213,18 +240,26 @@ def build(case, dtype, stub):
     if case["task"] == "causal_lm":
         return harness.build(case["model"], dtype, real=not stub, attn=case["attn"])[0]
     import torch
-    from transformers import (AutoConfig, AutoModelForImageClassification, AutoModelForMaskedLM, AutoModelForSequenceClassification,
-                              AutoModelForTokenClassification)
+    from transformers import (AutoConfig, AutoModelForImageClassification, AutoModelForMaskedLM, AutoModelForSeq2SeqLM,
+                              AutoModelForSequenceClassification, AutoModelForSpeechSeq2Seq, AutoModelForTokenClassification)
     from transformers.initialization import no_init_weights
     fields = dict(case["model"])
     config = AutoConfig.for_model(fields.pop("family"), **fields)
     with no_init_weights(), torch.device("meta"):
-        kind = {"masked_lm": AutoModelForMaskedLM, "sequence_classification": AutoModelForSequenceClassification,
+        kind = {"masked_lm": AutoModelForMaskedLM, "seq2seq_lm": AutoModelForSeq2SeqLM, "sequence_classification": AutoModelForSequenceClassification,
                 "token_classification": AutoModelForTokenClassification,
                 "image_classification": AutoModelForImageClassification}[case["task"]]
+        if case["model"]["family"] == "whisper":
+            kind = AutoModelForSpeechSeq2Seq
         model = kind.from_config(config, dtype=getattr(torch, dtype), attn_implementation=case["attn"])
     model.tie_weights()
-    return harness.materialize(model)
+    if case["task"] == "seq2seq_lm" and case["model"].get("tie_word_embeddings") is False and hasattr(model, "shared"):
+        # As from_pretrained leaves a head that a checkpoint has apart.
+        model.lm_head.weight = torch.nn.Parameter(torch.empty_like(model.lm_head.weight))
+    model = harness.materialize(model)
+    if case.get("freeze_encoder"):
+        model.model.encoder._freeze_parameters()
+    return model
 
 
 def liger_options(case):
@@ -248,6 +283,13 @@ def saving(offloading):
 
     from torch.autograd.graph import save_on_cpu
     return save_on_cpu(offloading["pin_memory"]) if hooks_of(offloading) == "save_on_cpu" else nullcontext()
+
+
+def collator(case, model):
+    from transformers import DataCollatorForSeq2Seq, default_data_collator
+    if case["task"] == "seq2seq_lm" and case["model"]["family"] != "whisper":
+        return DataCollatorForSeq2Seq(harness.byte_tokenizer(), model=model)
+    return default_data_collator
 
 
 def made(case, phases, model, folder):
@@ -293,14 +335,15 @@ def made(case, phases, model, folder):
                                      processing_class=harness.byte_tokenizer(), quantization_config=quantization_config(case))
         return noted(SFTTrainer)(model=model, args=config, train_dataset=rows(case), processing_class=harness.byte_tokenizer(),
                                  peft_config=lora_config(case))
-    from transformers import Trainer, TrainingArguments, default_data_collator
+    from transformers import Trainer, TrainingArguments
     if case["lora"] and not case["quantization"]:
         from peft import get_peft_model
-        model = get_peft_model(model, lora_config(case, PEFT.get(case["task"], "CAUSAL_LM")))
+        kind = None if case["model"]["family"] == "whisper" else PEFT.get(case["task"], "CAUSAL_LM")
+        model = get_peft_model(model, lora_config(case, kind))
         if case["gradient_checkpointing"]:
             model.enable_input_require_grads()
     return noted(Trainer)(model=model, args=TrainingArguments(**options), train_dataset=rows(case),
-                          data_collator=default_data_collator)
+                          data_collator=collator(case, model))
 
 
 def run_trainer(case, phases, stub):
@@ -312,6 +355,8 @@ def run_trainer(case, phases, stub):
     harness.EXPECT[(1, case["micro_batch"] * case["seq_len"] - 1)] = scored
     phases.set("load", 0)
     noted = answer(phases, case["padded"], case["padding_free"])
+    if case["task"] == "seq2seq_lm":
+        take_targets_whole()
     dtype, folder = PRECISIONS[case["precision"]][0], tempfile.mkdtemp()
     if case["quantization"]:
         info = dict(param_count=written(case, dtype, folder + "/model"))

@@ -272,6 +272,7 @@ impl LanguageModel {
                 logits_to_keep: call.logits_to_keep,
                 fused_loss: false,
                 images: None,
+                decoder_input_ids: None,
             });
             let [loss, logits] = [output.loss, output.logits].map(|tensor| tensor.map(|tensor| tensor.inner().clone()));
             Output { loss, logits }

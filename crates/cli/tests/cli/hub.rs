@@ -116,7 +116,7 @@ fn well_known_names_get_an_answer() {
         ("deepseek-ai/DeepSeek-V3.2-Exp", "a mixture of experts"),
         ("microsoft/Phi-3.5-MoE-instruct", "a mixture of experts"),
         ("databricks/dbrx-instruct", "a mixture of experts"),
-        ("google/flan-t5-xl", "an encoder-decoder"),
+        ("google/t5gemma-2b-2b-ul2", "an encoder-decoder"),
     ] {
         let output = estimate(empty, name, &[]);
         let text = flat(&output);

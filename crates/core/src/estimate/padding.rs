@@ -97,7 +97,11 @@ fn caveat_of(padded: Option<u64>, reserved: u64) -> Option<Caveat> {
 /// Whether a collator or a tokenizer pads its rows, for all that is known. A plain loop passes a mask where it is said.
 fn may_be_padded(job: &JobSpec) -> bool {
     let rows = match job.task {
-        Task::CausalLm | Task::MaskedLm | Task::SequenceClassification | Task::TokenClassification
+        Task::CausalLm
+        | Task::MaskedLm
+        | Task::Seq2SeqLm(_)
+        | Task::SequenceClassification
+        | Task::TokenClassification
             if job.framework != Framework::Loop =>
         {
             job.micro_batch_size
@@ -107,5 +111,9 @@ fn may_be_padded(job: &JobSpec) -> bool {
         Task::Dpo(_) | Task::Pairs(_) | Task::Reward(_) => job.micro_batch_size.saturating_mul(2),
         _ => return false,
     };
-    job.padded.is_none() && !job.padding_free && rows > 1 && matches!(job.attention, Attention::Sdpa | Attention::Eager)
+    job.padded.is_none()
+        && !job.model.facts().hears
+        && !job.padding_free
+        && rows > 1
+        && matches!(job.attention, Attention::Sdpa | Attention::Eager)
 }

@@ -23,7 +23,8 @@ pub(crate) fn bound_activations(job: &JobSpec) -> Result<(), BuildError> {
     let usual = job.model.facts().heads_key;
     let heads_key = [usual].into_iter().chain(HEADS).find(|key| size(key).is_some()).unwrap_or(usual);
     let heads = size(heads_key).unwrap_or(DEFAULT_HEADS);
-    let row = u128::from(job.seq_len.saturating_add(job.max_new_tokens));
+    let written = job.max_new_tokens.saturating_add(job.task.target_len().unwrap_or(0));
+    let row = u128::from(job.seq_len.saturating_add(written));
     let tokens = u128::from(job.micro_batch_size).saturating_mul(row);
     let activation = |key, width: u128| (key, tokens.saturating_mul(width), MAX_ELEMENTS);
     let mut tensors: Vec<_> = WIDTHS.iter().filter_map(|key| Some(activation(*key, size(key)?.into()))).collect();

@@ -6,6 +6,7 @@ mod activations;
 mod class_head;
 mod generic;
 mod hrm;
+mod seq2seq;
 mod vision;
 
 use crate::building::{BuildError, Builder};
@@ -73,13 +74,13 @@ fn build_agi2(job: &JobSpec, at: &Builder) -> Result<Agi2Model, BuildError> {
     agi2::build(&job.model.config, job.seq_len, at, &options)
 }
 
-/// Language models, then those with a loop of their own.
+/// Language models, encoder-decoders among them, then those with a loop of their own.
 fn families() -> impl Iterator<Item = Family> {
     let language_model = |family: &crate::model::family::Family| Family {
         model_types: family.model_types,
         build: Build::LanguageModel(family.build),
     };
-    OWN_LOOPS.iter().copied().chain(LANGUAGE_MODELS.iter().map(language_model))
+    OWN_LOOPS.iter().copied().chain(LANGUAGE_MODELS.iter().chain(seq2seq::FAMILIES).map(language_model))
 }
 
 /// The family of a `model_type`.
@@ -231,6 +232,7 @@ mod tests {
             let width_key = match facts.config {
                 ConfigWords::Gpt2 => "n_embd",
                 ConfigWords::DistilBert => "dim",
+                ConfigWords::EncoderDecoder => "d_model",
                 ConfigWords::Llama | ConfigWords::Hrm => "hidden_size",
             };
             let names = [facts.layers_key, facts.heads_key, width_key];
@@ -242,6 +244,10 @@ mod tests {
                 ("vocab_size", json!(1_u64 << 40)),
             ];
             for (key, value) in cases {
+                // T5's heads are as wide as the config says, whatever their number is.
+                if key == "num_heads" {
+                    continue;
+                }
                 let mut config = tiny(model_type);
                 config[key] = value.clone();
                 // A head dimension of its own would make any number of heads possible.
@@ -265,6 +271,11 @@ mod tests {
             if model_type == "gpt2" {
                 config["n_embd"] = huge.clone();
                 config["n_head"] = json!(1);
+            } else if facts(model_type).config == ConfigWords::EncoderDecoder {
+                config["d_model"] = huge.clone();
+                config["d_ff"] = huge.clone();
+                config["encoder_attention_heads"] = json!(1);
+                config["decoder_attention_heads"] = json!(1);
             } else {
                 config["hidden_size"] = huge.clone();
                 config["intermediate_size"] = huge.clone();

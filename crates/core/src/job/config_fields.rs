@@ -10,6 +10,39 @@ pub(super) const DISTILBERT_FIELDS: [&str; 6] =
 pub(super) const GPT2_FIELDS: [&str; 5] =
     ["attn_pdrop", "n_ctx", "reorder_and_upcast_attn", "scale_attn_by_inverse_layer_idx", "scale_attn_weights"];
 
+/// Fields of encoder-decoders' configs alone, but for the name of their activation.
+pub(super) const ENCODER_DECODER_FIELDS: [&str; 29] = [
+    "activation_dropout",
+    "activation_function",
+    "apply_spec_augment",
+    "d_ff",
+    "d_kv",
+    "d_model",
+    "decoder_attention_heads",
+    "decoder_ffn_dim",
+    "decoder_layerdrop",
+    "decoder_layers",
+    "decoder_start_token_id",
+    "decoder_vocab_size",
+    "dropout_rate",
+    "encoder_attention_heads",
+    "encoder_ffn_dim",
+    "encoder_layerdrop",
+    "encoder_layers",
+    "feed_forward_proj",
+    "initializer_factor",
+    "max_source_positions",
+    "max_target_positions",
+    "num_decoder_layers",
+    "num_heads",
+    "num_layers",
+    "num_mel_bins",
+    "relative_attention_max_distance",
+    "relative_attention_num_buckets",
+    "scale_embedding",
+    "share_encoder_decoder_embeddings",
+];
+
 /// Fields of the hierarchical reasoning model's config alone.
 pub(super) const HRM_FIELDS: [&str; 14] = [
     "H_cycles",

@@ -65,6 +65,7 @@ impl Framework {
             TaskName::Hrm | TaskName::InferenceForward | TaskName::Generate => Self::Loop,
             TaskName::CausalLm
             | TaskName::MaskedLm
+            | TaskName::Seq2SeqLm
             | TaskName::SequenceClassification
             | TaskName::TokenClassification
             | TaskName::ImageClassification => Self::Trainer,

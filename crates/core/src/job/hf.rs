@@ -363,7 +363,7 @@ mod tests {
     #[test]
     fn a_refusal_says_what_the_model_is_and_never_suggests_another_for_a_name_that_exists() {
         let cases = [
-            ("t5", "an encoder-decoder"),
+            ("led", "an encoder-decoder"),
             ("phimoe", "a mixture of experts"),
             ("camembert", "an encoder"),
             ("albert", "an encoder"),

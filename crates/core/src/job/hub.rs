@@ -121,7 +121,7 @@ mod tests {
     fn what_is_no_dense_decoder_says_so_at_once() {
         for (name, what) in [
             ("microsoft/Phi-3.5-MoE-instruct", "mixture of experts"),
-            ("google/flan-t5-base", "encoder-decoder"),
+            ("google/t5gemma-2b-2b-ul2", "encoder-decoder"),
             ("state-spaces/mamba-130m-hf", "state-space"),
             ("stabilityai/stable-diffusion-2", "no language model"),
         ] {

@@ -226,9 +226,15 @@ impl Head {
     /// How the names of its classes end.
     pub(crate) const fn class_endings(self) -> &'static [&'static str] {
         match self {
-            Self::LanguageModel => {
-                &["ForCausalLM", "LMHeadModel", "ForMaskedLM", "ForPreTraining", "ForConditionalGeneration"]
-            }
+            Self::LanguageModel => &[
+                "ForCausalLM",
+                "LMHeadModel",
+                "ForMaskedLM",
+                "ForPreTraining",
+                "ForConditionalGeneration",
+                "MTModel",
+                "BartModel",
+            ],
             Self::SequenceClassification => &["ForSequenceClassification"],
             Self::TokenClassification => &["ForTokenClassification"],
             Self::ImageClassification => &["ForImageClassification"],
@@ -270,6 +276,7 @@ impl ModelSpec {
         if let Some(labels) = task.labels() {
             self.config.0.insert("num_labels".to_owned(), labels.into());
         }
+        self.freeze_encoder(task);
         if self.beside.head != Head::LanguageModel {
             self.beside.counted = None;
         }

@@ -29,6 +29,7 @@ mod model_source;
 mod parallel;
 mod presets;
 mod quantization;
+mod recording;
 mod resolve;
 mod rows;
 mod run;
@@ -77,8 +78,8 @@ pub use source::{
 pub use swarm_training::{ForeignAdvantages, SwarmFilter, SwarmTraining};
 pub use task::{
     Baseline, DpoSpec, GrpoSpec, JudgePhase, JudgePlace, JudgeSpec, JudgeWeights, KtoLoss, KtoSpec, LogProbs, LossOf,
-    PairLoss, PairsSpec, Passes, QuantizedBase, RewardSpec, Rollout, Spreading, SwarmLogProbs, SwarmSpec, Task,
-    TaskFacts, TaskName, TrlVersion,
+    PairLoss, PairsSpec, Passes, QuantizedBase, RewardSpec, Rollout, Seq2SeqSpec, Spreading, SwarmLogProbs, SwarmSpec,
+    Task, TaskFacts, TaskName, TrlVersion,
 };
 pub use training::{DataSpec, GenerationSpec, Init, LearningRateSchedule, TrainingSpec};
 pub use transformers::{

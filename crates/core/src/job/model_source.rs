@@ -3,7 +3,7 @@
 use crate::job::{JobErrorKind, keys};
 use serde_json::{Map, Value};
 
-use super::config_fields::{CONFIG_FIELDS, DISTILBERT_FIELDS, GPT2_FIELDS, HRM_FIELDS};
+use super::config_fields::{CONFIG_FIELDS, DISTILBERT_FIELDS, ENCODER_DECODER_FIELDS, GPT2_FIELDS, HRM_FIELDS};
 use super::hf::{self, HfModel};
 use super::settings::{Origin, Provenance, Setting, Settings};
 use super::{Beside, Counted, Fields, JobError, JobSource, ModelSpec, WeightsBeside, hub, presets::Preset};
@@ -218,7 +218,7 @@ fn check_field(field: &str, setting: &Setting, model: &ModelSpec) -> Result<(), 
 
 /// Whether any model's config has `field`.
 fn is_a_field(field: &str) -> bool {
-    CONFIG_FIELDS.contains(&field) || HRM_FIELDS.contains(&field)
+    CONFIG_FIELDS.contains(&field) || HRM_FIELDS.contains(&field) || ENCODER_DECODER_FIELDS.contains(&field)
 }
 
 /// Whether configs of `model_type` have `field`, as far as fields are one family's alone.
@@ -230,6 +230,9 @@ pub fn has_field(model_type: &str, field: &str) -> bool {
         ConfigWords::Gpt2 => CONFIG_FIELDS.contains(&field) && !of_others,
         ConfigWords::Hrm => {
             of_hrm || field == "hidden_size" || (CONFIG_FIELDS.contains(&field) && !of_gpt2 && !of_others)
+        }
+        ConfigWords::EncoderDecoder => {
+            ENCODER_DECODER_FIELDS.contains(&field) || (CONFIG_FIELDS.contains(&field) && !of_gpt2 && !of_others)
         }
         ConfigWords::DistilBert => DISTILBERT_FIELDS.contains(&field) || (CONFIG_FIELDS.contains(&field) && !of_gpt2),
         ConfigWords::Llama => CONFIG_FIELDS.contains(&field) && !of_gpt2,

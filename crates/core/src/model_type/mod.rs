@@ -46,6 +46,12 @@ pub(crate) struct ModelType {
     pub padding_positions: bool,
     /// The images that its config class has by default, where its rows are images.
     pub image: Option<ImageSizes>,
+    /// Whether its rows are recordings: frames of so many frequencies.
+    pub hears: bool,
+    /// Whether its decoder caches whatever a trainer says, as it has a config of its own.
+    pub keeps_cache: bool,
+    /// Whether its class has what `DataCollatorForSeq2Seq` makes the decoder's tokens by.
+    pub prepares_targets: bool,
     /// Key of the tokens of a row where the model was made for one length.
     pub row_key: Option<&'static str>,
     /// The dropout probabilities in its config class (transformers 5.17).
@@ -84,6 +90,8 @@ pub(crate) enum ModelKind {
     /// The next token.
     Decoder,
     MaskedLm,
+    /// The next token of another row than the one that it reads.
+    EncoderDecoder,
     /// The class of an image.
     Image,
     /// The answer of a puzzle.
@@ -98,6 +106,7 @@ impl ModelKind {
             Self::MaskedLm => {
                 "set task = \"masked_lm\", \"sequence_classification\", \"token_classification\" or \"inference_forward\""
             }
+            Self::EncoderDecoder => "set task = \"seq2seq_lm\"",
             Self::Image => "set task = \"image_classification\" or \"inference_forward\"",
             Self::Puzzle => "set task = \"hrm\"",
         }
@@ -120,6 +129,8 @@ pub(crate) enum ConfigWords {
     Gpt2,
     /// DistilBERT's: `n_layers`, `dim`.
     DistilBert,
+    /// Those of encoder-decoders: `d_model`, `encoder_layers`, T5's `num_layers`.
+    EncoderDecoder,
     /// The hierarchical reasoning model's: `H_cycles`, `expansion`.
     Hrm,
 }
@@ -210,6 +221,9 @@ impl ModelType {
         beyond_positions: BeyondPositions::Runs,
         padding_positions: false,
         image: None,
+        hears: false,
+        keeps_cache: false,
+        prepares_targets: false,
         row_key: None,
         dropout_keys: &["attention_dropout"],
         lora_targets: &[],

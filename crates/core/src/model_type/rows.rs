@@ -65,6 +65,37 @@ const BERT_LIKE: ModelType = ModelType {
     ..ModelType::DECODER
 };
 
+/// BART's config class.
+const BART_LIKE: ModelType = ModelType {
+    keeps_cache: false,
+    layers_key: "encoder_layers",
+    heads_key: "encoder_attention_heads",
+    positions_keys: &["max_position_embeddings"],
+    default_positions: Some(1024),
+    beyond_positions: BeyondPositions::Stops,
+    dropout_keys: &["dropout", "attention_dropout", "activation_dropout"],
+    lora_targets: &[],
+    ..T5_LIKE
+};
+
+/// T5's config class.
+const T5_LIKE: ModelType = ModelType {
+    kind: ModelKind::EncoderDecoder,
+    keeps_cache: true,
+    prepares_targets: true,
+    config: ConfigWords::EncoderDecoder,
+    layers_key: "num_layers",
+    heads_key: "num_heads",
+    dropout_keys: &["dropout_rate"],
+    lora_targets: &["q", "v"],
+    divides_heads: false,
+    only_simulated: true,
+    has_begin_token: false,
+    has_padding_token: true,
+    since: Some((5, 17)),
+    ..ModelType::DECODER
+};
+
 /// Encoders of images: patches stand where others have tokens, at rows of a table that is as long.
 const IMAGES: ModelType = ModelType {
     kind: ModelKind::Image,
@@ -90,6 +121,7 @@ const GPT2_LIKE: ModelType = ModelType {
 
 /// All of them.
 pub(super) static ROWS: &[ModelType] = &[
+    ModelType { name: "bart", lora_targets: QUERY_VALUE, ..BART_LIKE },
     ModelType { name: "bert", sdpa_since: Some((4, 41)), layers_since: (4, 38), ..BERT_LIKE },
     ModelType { name: "cohere", since: Some((4, 39)), ..ModelType::DECODER },
     ModelType { name: "cohere2", since: Some((4, 48)), ..ModelType::DECODER },
@@ -209,6 +241,15 @@ pub(super) static ROWS: &[ModelType] = &[
         flash_attention: false,
         ..EXPERTS
     },
+    ModelType {
+        name: "m2m_100",
+        prepares_targets: false,
+        default_positions: None,
+        beyond_positions: BeyondPositions::Runs,
+        ..BART_LIKE
+    },
+    ModelType { name: "marian", ..BART_LIKE },
+    ModelType { name: "mbart", ..BART_LIKE },
     ModelType { name: "minimax_m2", only_simulated: true, ..UNFUSED_EXPERTS },
     ModelType { name: "mistral", layers_since: (4, 38), ..LLAMA_LIKE },
     ModelType {
@@ -229,6 +270,7 @@ pub(super) static ROWS: &[ModelType] = &[
         since: Some((5, 17)),
         ..BERT_LIKE
     },
+    ModelType { name: "mt5", ..T5_LIKE },
     ModelType { name: "nemotron", class_heads: ClassHeads::GENERIC, since: Some((4, 44)), ..ModelType::DECODER },
     ModelType {
         name: "olmo",
@@ -266,6 +308,7 @@ pub(super) static ROWS: &[ModelType] = &[
         divides_heads: false,
         ..ModelType::DECODER
     },
+    ModelType { name: "pegasus", ..BART_LIKE },
     ModelType {
         name: "phi",
         class_heads: ClassHeads::GENERIC,
@@ -322,7 +365,15 @@ pub(super) static ROWS: &[ModelType] = &[
         since: Some((4, 39)),
         ..ModelType::DECODER
     },
+    ModelType { name: "t5", ..T5_LIKE },
     ModelType { name: "vit", ..IMAGES },
+    ModelType {
+        name: "whisper",
+        hears: true,
+        positions_keys: &["max_source_positions"],
+        default_positions: Some(1500),
+        ..BART_LIKE
+    },
     ModelType { name: "xlm-roberta", padding_positions: true, ..BERT_LIKE },
     ModelType { name: AGI2, in_transformers: false, beyond_positions: BeyondPositions::FollowRows, ..GPT2_LIKE },
     ModelType {

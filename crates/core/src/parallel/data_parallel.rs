@@ -210,6 +210,7 @@ impl Wrapper for DataParallel {
                 logits_to_keep: call.logits_to_keep,
                 fused_loss: call.fused_loss,
                 images: None,
+                decoder_input_ids: None,
             },
         );
         drop(replica_device);

@@ -126,6 +126,8 @@ struct Inputs {
     labels: Tensor,
     rows: Rows,
     images: Option<Images>,
+    /// What `DataCollatorForSeq2Seq` makes of the labels.
+    decoder_input_ids: Option<Tensor>,
 }
 
 /// How it says where rows end.
@@ -207,17 +209,25 @@ impl FineTune<'_> {
         }
         let _category = self.context.enter_category(Category::Input);
         let sizes = [rows, self.job.seq_len];
-        if self.job.task == Task::ImageClassification {
+        if self.job.task == Task::ImageClassification || self.job.model.facts().hears {
             let pixel_values = main_input(self.job, self.context, rows);
             let labels = labels(self.context, &self.job.task, sizes);
-            return Inputs { input_ids: pixel_values, labels, rows: Rows::Whole, images: None };
+            return Inputs {
+                input_ids: pixel_values,
+                labels,
+                rows: Rows::Whole,
+                images: None,
+                decoder_input_ids: None,
+            };
         }
         let ids = || full(self.context, "_to_copy.default", &sizes, DType::Int64);
         let (input_ids, attention_mask) = (ids(), ids());
         let mut images = None;
         renew_images(self.job, self.context, rows, &mut images);
-        let labels = labels(self.context, &self.job.task, sizes);
-        Inputs { input_ids, labels, rows: Rows::Padded { attention_mask }, images }
+        let targets = || labels(self.context, &self.job.task, sizes);
+        let labels = targets();
+        let decoder_input_ids = self.job.model.facts().prepares_targets.then(targets);
+        Inputs { input_ids, labels, rows: Rows::Padded { attention_mask }, images, decoder_input_ids }
     }
 
     /// One row a sequence: with more of them the boundaries take a few bytes more.
@@ -230,7 +240,7 @@ impl FineTune<'_> {
         let cu_seq_lens = || moved(&[rows.saturating_add(1)], DType::Int32);
         let (cu_seq_lens_q, cu_seq_lens_k, seq_idx) = (cu_seq_lens(), cu_seq_lens(), moved(&sizes, DType::Int32));
         let rows = Rows::EndToEnd { position_ids, _boundaries: [cu_seq_lens_q, cu_seq_lens_k, seq_idx] };
-        Inputs { input_ids, labels, rows, images: None }
+        Inputs { input_ids, labels, rows, images: None, decoder_input_ids: None }
     }
 
     /// `sum(labels[..., 1:].ne(-100).sum() for ...)`, of all labels where none is shifted.
@@ -272,7 +282,8 @@ impl FineTune<'_> {
     /// `model(**inputs, num_items_in_batch=...)["loss"]`: the model sums the losses and divides by the number.
     fn own_loss(&self, inputs: &Inputs, num_items: &Tensor) -> Option<Tensor> {
         let recomputes = self.job.gradient_checkpointing == CheckpointPolicy::EveryLayer;
-        let caches = self.job.use_cache && caches_keys(self.job) && !recomputes;
+        let asks = self.job.use_cache || self.job.model.facts().keeps_cache;
+        let caches = asks && caches_keys(self.job) && !recomputes;
         let in_model = self.context.transformers().divides_losses_in_models();
         let outputs = self.model.call(&ForwardCall {
             input_ids: &inputs.input_ids,
@@ -284,6 +295,7 @@ impl FineTune<'_> {
             logits_to_keep: self.job.logits.logits_to_keep,
             fused_loss: self.job.logits.loss == LossKernel::Liger,
             images: inputs.images.as_ref(),
+            decoder_input_ids: inputs.decoder_input_ids.as_ref(),
         })?;
         let loss = match self.job.task {
             // Its own loss is a mean, whatever it is told.

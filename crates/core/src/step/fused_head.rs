@@ -85,6 +85,7 @@ pub(super) fn fused_forward(model: &Prepared, call: &FusedCall) -> FusedCausalLm
         logits_to_keep: None,
         fused_loss: false,
         images: None,
+        decoder_input_ids: None,
     });
     let router_logits = router.as_ref().map(|router| router.take_logits());
     let mut hidden_states = last_hidden_state.slice_any(1, tokens);

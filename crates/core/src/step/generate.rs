@@ -141,6 +141,7 @@ fn forward(model: &dyn Model, inputs: &ModelInputs, cache: &Rc<KvCache>) -> Mode
         logits_to_keep: Some(1),
         fused_loss: false,
         images: None,
+        decoder_input_ids: None,
     })
 }
 

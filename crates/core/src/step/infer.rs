@@ -56,6 +56,7 @@ fn forward(job: &JobSpec, context: &Rc<Context>, model: &dyn Model, batch: &Batc
         logits_to_keep: job.logits.logits_to_keep,
         fused_loss: false,
         images: batch.images.as_ref(),
+        decoder_input_ids: None,
     })
 }
 

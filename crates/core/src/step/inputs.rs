@@ -17,11 +17,18 @@ pub(super) fn input_ids(context: &Rc<Context>, rows: u64, tokens: u64) -> Tensor
 
 /// Numbers of a row of a batch.
 pub(super) fn row_numbers(job: &JobSpec) -> u64 {
-    job.model.image().ok().flatten().map_or(job.seq_len, |image| image.numbers())
+    let recording = job.model.recording().ok().flatten().map(|[mels, frames]| mels * frames);
+    recording.unwrap_or_else(|| job.model.image().ok().flatten().map_or(job.seq_len, |image| image.numbers()))
 }
 
 /// What a batch of the job's model is made of: token ids, or the pixels of images.
 pub(super) fn main_input(job: &JobSpec, context: &Rc<Context>, rows: u64) -> Tensor {
+    if let Ok(Some([mels, frames])) = job.model.recording() {
+        let _category = context.enter_category(Category::Input);
+        // Without autocast frames are cast as weights are: a convolution takes no others.
+        let dtype = job.precision.autocast_dtype().map_or(job.precision.weight_dtype(), |_| DType::Float32);
+        return full(context, "_to_copy.default", &[rows, mels, frames], dtype);
+    }
     let Ok(Some(image)) = job.model.image() else { return input_ids(context, rows, job.seq_len) };
     let _category = context.enter_category(Category::Input);
     let sizes = [rows, image.channels, image.sides[0], image.sides[1]];
@@ -50,9 +57,10 @@ pub(super) fn attention_mask(job: &JobSpec, context: &Rc<Context>, rows: u64) ->
     (job.padded == Some(true)).then(|| input_ids(context, rows, job.seq_len))
 }
 
-/// Labels that were moved to the device: one a token of these rows, or one a row.
+/// Labels that were moved to the device: one a token of these rows or of those that are written, or one a row.
 pub(super) fn labels(context: &Rc<Context>, task: &Task, sizes: [u64; 2]) -> Tensor {
     let _category = context.enter_category(Category::Input);
+    let sizes = [sizes[0], task.target_len().unwrap_or(sizes[1])];
     let of_rows = matches!(task, Task::SequenceClassification | Task::ImageClassification);
     full(context, "_to_copy.default", if of_rows { &sizes[..1] } else { &sizes }, DType::Int64)
 }

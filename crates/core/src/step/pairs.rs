@@ -97,6 +97,7 @@ impl Trainer<'_> {
             logits_to_keep: None,
             fused_loss: false,
             images: None,
+            decoder_input_ids: None,
         })
     }
 

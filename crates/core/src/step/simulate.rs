@@ -155,6 +155,7 @@ fn run_task(
         }
         Task::CausalLm
         | Task::MaskedLm
+        | Task::Seq2SeqLm(_)
         | Task::SequenceClassification
         | Task::TokenClassification
         | Task::ImageClassification => {

@@ -174,6 +174,7 @@ impl Node<'_> {
             logits_to_keep: self.swarm.logits_to_keep.then_some(self.swarm.completion_len + 1),
             fused_loss: false,
             images: None,
+            decoder_input_ids: None,
         }
     }
 

@@ -112,7 +112,7 @@ fn micro_step(
     let mask = variables.mask.clone();
     renew_images(job, context, wrapper.rows(job.micro_batch_size), &mut variables.images);
     let images = variables.images.clone();
-    if job.own_labels || job.task.name().has_classes() {
+    if job.own_labels || job.task.name().has_classes() || job.task.target_len().is_some() {
         variables.labels = Some(labels(context, &job.task, [wrapper.rows(job.micro_batch_size), job.seq_len]));
     }
     let labels = variables.labels.clone().unwrap_or_else(|| ids.clone());
@@ -132,6 +132,7 @@ fn micro_step(
                 // Liger leaves the model's own loss in place outside training mode.
                 fused_loss: job.logits.loss == LossKernel::Liger && job.train_mode,
                 images: images.as_ref(),
+                decoder_input_ids: None,
             })
         });
         let mut loss = output.loss.take();
@@ -174,7 +175,8 @@ fn backward_in_turn(
 
 /// Whether the model's forward pass has a cache that labels do not turn off: a decoder's, with any head.
 pub(super) fn caches_keys(job: &JobSpec) -> bool {
-    job.task.name().has_labels() && job.model.facts().kind == ModelKind::Decoder
+    let kind = job.model.facts().kind;
+    job.task.name().has_labels() && matches!(kind, ModelKind::Decoder | ModelKind::EncoderDecoder)
 }
 
 /// transformers turns the cache off where layers are recomputed.

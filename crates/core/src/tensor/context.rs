@@ -184,6 +184,14 @@ impl Context {
         self.padded_rows.get()
     }
 
+    /// What `run` makes while no row is padded.
+    pub(crate) fn with_whole_rows<T>(&self, run: impl FnOnce() -> T) -> T {
+        let padded = self.padded_rows.replace(false);
+        let made = run();
+        self.padded_rows.set(padded);
+        made
+    }
+
     /// Says what position ids hold: those of several sequences in a row.
     pub(crate) fn pack_rows(&self) {
         self.packed_rows.set(true);

@@ -58,6 +58,7 @@ impl<'a> Policy<'a> {
             num_items_in_batch: None,
             fused_loss: false,
             images: None,
+            decoder_input_ids: None,
         });
         drop(autocast);
         let logits = output.logits.unwrap_or_else(|| pass.input_ids.clone());

@@ -6,7 +6,8 @@ use serde_json::{Map, Value};
 use super::{CaseLora, CasePrecision, checkpoint_policy, clip_spec, default_model, model_of_case, plain_job};
 use crate::job::hf::read_model;
 use crate::job::{
-    Attention, JobError, JobSpec, LogitsPath, LossKernel, ModelSpec, OptimizerKind, Task, TaskName, TransformersVersion,
+    Attention, JobError, JobSpec, LogitsPath, LossKernel, ModelSpec, OptimizerKind, Seq2SeqSpec, Task, TaskName,
+    TransformersVersion,
 };
 use crate::model_type::vision_form;
 
@@ -19,6 +20,7 @@ pub(super) struct Case {
     task: TaskName,
     micro_batch: u64,
     seq_len: u64,
+    target_len: u64,
     precision: CasePrecision,
     attn: Attention,
     gradient_checkpointing: bool,
@@ -40,6 +42,7 @@ pub(super) struct Case {
     images_per_row: u64,
     image_size: Option<Value>,
     freeze_vision_tower: bool,
+    freeze_encoder: bool,
     freeze_multi_modal_projector: bool,
     #[serde(rename = "reentrant")]
     _reentrant: bool,
@@ -57,6 +60,7 @@ impl Default for Case {
             task: TaskName::CausalLm,
             micro_batch: 1,
             seq_len: 128,
+            target_len: 128,
             precision: CasePrecision::Fp32,
             attn: Attention::Sdpa,
             gradient_checkpointing: false,
@@ -78,6 +82,7 @@ impl Default for Case {
             images_per_row: 1,
             image_size: None,
             freeze_vision_tower: false,
+            freeze_encoder: false,
             freeze_multi_modal_projector: false,
             _reentrant: false,
             _fp32_matmul: "highest".to_owned(),
@@ -90,6 +95,9 @@ pub(super) fn job_of_case(case: Case) -> Result<JobSpec, JobError> {
     let task = match case.task {
         TaskName::CausalLm => Task::CausalLm,
         TaskName::MaskedLm => Task::MaskedLm,
+        TaskName::Seq2SeqLm => {
+            Task::Seq2SeqLm(Seq2SeqSpec { target_len: case.target_len, freeze_encoder: case.freeze_encoder })
+        }
         TaskName::SequenceClassification => Task::SequenceClassification,
         TaskName::TokenClassification => Task::TokenClassification,
         TaskName::ImageClassification => Task::ImageClassification,

@@ -9,7 +9,7 @@ use crate::host::HostKind;
 use crate::job::{
     ActivationOffload, Attention, BackwardPrefetch, ComputeDtype, Ddp, FlatInit, Framework, Fsdp1, JobError, JobSpec,
     LogitsPath, LossKernel, OffloadHooks, OptimizerKind, Parallel, Precision, QuantizationSpec, QuantizedWeights,
-    Strategy, Task, TaskName,
+    Seq2SeqSpec, Strategy, Task, TaskName,
 };
 use crate::model_type::QWEN2;
 
@@ -26,6 +26,8 @@ pub(super) struct TrainerCase {
     precision: CasePrecision,
     micro_batch: u64,
     seq_len: u64,
+    target_len: u64,
+    freeze_encoder: bool,
     steps: u32,
     grad_accum: u64,
     gradient_checkpointing: bool,
@@ -165,6 +167,8 @@ impl Default for TrainerCase {
             precision: CasePrecision::Fp32,
             micro_batch: 4,
             seq_len: 128,
+            target_len: 128,
+            freeze_encoder: false,
             steps: 3,
             grad_accum: 1,
             gradient_checkpointing: false,
@@ -198,6 +202,9 @@ pub(super) fn job_of_case(case: TrainerCase) -> Result<JobSpec, JobError> {
     let model = model_of_case(case.id, case.model)?;
     let task = match case.task {
         TaskName::MaskedLm => Task::MaskedLm,
+        TaskName::Seq2SeqLm => {
+            Task::Seq2SeqLm(Seq2SeqSpec { target_len: case.target_len, freeze_encoder: case.freeze_encoder })
+        }
         TaskName::SequenceClassification => Task::SequenceClassification,
         TaskName::TokenClassification => Task::TokenClassification,
         TaskName::ImageClassification => Task::ImageClassification,

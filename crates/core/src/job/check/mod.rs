@@ -7,6 +7,7 @@ mod offload;
 pub(super) mod preference;
 mod quantization;
 mod router_loss;
+pub(super) mod seq2seq;
 mod shards;
 mod task;
 pub(super) mod trainer;

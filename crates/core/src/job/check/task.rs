@@ -56,7 +56,7 @@ fn is_set(job: &JobSpec, key: &str) -> Option<bool> {
 /// Refuses a model that predicts no next token.
 pub(in crate::job) fn is_decoder(job: &JobSpec) -> Result<(), JobError> {
     let kind = job.model.facts().kind;
-    if matches!(kind, ModelKind::MaskedLm | ModelKind::Image) {
+    if matches!(kind, ModelKind::MaskedLm | ModelKind::Image | ModelKind::EncoderDecoder) {
         return Err(JobError::new(format!("`{}` is no decoder", job.model.model_type))
             .about(&[keys::TASK])
             .hint(kind.task_hint()));
@@ -78,6 +78,9 @@ pub(in crate::job) fn has_masked_lm_head(job: &JobSpec) -> Result<(), JobError> 
 pub(in crate::job) fn has_classification_head(job: &JobSpec) -> Result<(), JobError> {
     let model = &job.model;
     let kind = model.facts().kind;
+    if kind == ModelKind::EncoderDecoder {
+        has_decoder_head(job)?;
+    }
     if (kind == ModelKind::Image) != (job.task == Task::ImageClassification) {
         let rows = if kind == ModelKind::Image { "are images" } else { "are no images" };
         return Err(JobError::new(format!("the rows of `{}` {rows}", model.model_type))

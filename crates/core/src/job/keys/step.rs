@@ -9,6 +9,7 @@ const MAX_IMAGES: u64 = 1 << 12;
 pub(super) const TASKS: Kind = Kind::Choice(&[
     ("causal_lm", "next-token training with labels"),
     ("masked_lm", "masked-token training with labels (encoders)"),
+    ("seq2seq_lm", "training an encoder-decoder on labels of target_len tokens"),
     ("sequence_classification", "training on a class of each row (model.num_labels says of how many)"),
     ("token_classification", "training on a class of each token (model.num_labels says of how many)"),
     (
@@ -94,7 +95,8 @@ pub(super) const KEYS: [Key; 34] = [
         name: names::TASK,
         kind: TASKS,
         default: Default::Rule(
-            "masked_lm for encoders (what `architectures` of its config names), hrm for HRM, causal_lm for all others",
+            "masked_lm for encoders (what `architectures` of its config names), seq2seq_lm for encoder-decoders, hrm for HRM, causal_lm \
+             for all others",
         ),
         doc: "what is run",
         example: "\"causal_lm\"",
@@ -128,6 +130,13 @@ pub(super) const KEYS: [Key; 34] = [
         default: Default::Unset,
         doc: "tokens per row in the first epoch of the guide's small GPT; from epoch to epoch rows grow to seq_len",
         example: "16",
+    },
+    Key {
+        name: names::TARGET_LEN,
+        kind: Kind::Size { min: 1, max: MAX_TOKENS },
+        default: Default::Fixed("128", "max_target_length of Hugging Face's examples"),
+        doc: "tokens of the labels of a row, which an encoder-decoder writes (seq2seq_lm)",
+        example: "64",
     },
     Key {
         name: names::MAX_NEW_TOKENS,
@@ -246,6 +255,13 @@ pub(super) const KEYS: [Key; 34] = [
         kind: Kind::Switch,
         default: Default::Fixed("false", "everything is trained, or gets adapters"),
         doc: "the tower stays as it is and gets no adapters",
+        example: "true",
+    },
+    Key {
+        name: names::FREEZE_ENCODER,
+        kind: Kind::Switch,
+        default: Default::Fixed("false", "all of the model is trained"),
+        doc: "Whisper's encoder is not trained (model.freeze_encoder())",
         example: "true",
     },
     Key {

@@ -8,7 +8,7 @@ use crate::job::keys;
 use crate::job::model_source::Model;
 use crate::job::{
     Attention, Baseline, CheckpointPolicy, ClipSpec, Framework, Head, JobError, JobSource, JobSpec, LogitsPath,
-    ModelSpec, Parallel, RunSpec, Task, TaskName, TransformersVersion, check,
+    ModelSpec, Parallel, RunSpec, Seq2SeqSpec, Task, TaskName, TransformersVersion, check,
 };
 use crate::model_type::{ModelKind, NEVER};
 
@@ -142,6 +142,11 @@ fn resolve_task(
     Ok(match name {
         TaskName::CausalLm => Task::CausalLm,
         TaskName::MaskedLm => Task::MaskedLm,
+        TaskName::Seq2SeqLm => {
+            let target_len = choose.take_size(keys::TARGET_LEN);
+            let freeze_encoder = lengths.is_recording && choose.take_switch(keys::FREEZE_ENCODER);
+            Task::Seq2SeqLm(Seq2SeqSpec { target_len, freeze_encoder })
+        }
         TaskName::SequenceClassification => Task::SequenceClassification,
         TaskName::TokenClassification => Task::TokenClassification,
         TaskName::ImageClassification => Task::ImageClassification,
@@ -165,6 +170,7 @@ fn default_task(model: &ModelSpec) -> &'static str {
         (ModelKind::Image, _) | (_, Head::ImageClassification) => "image_classification",
         (ModelKind::Decoder, Head::LanguageModel) => "causal_lm",
         (ModelKind::MaskedLm, Head::LanguageModel) => "masked_lm",
+        (ModelKind::EncoderDecoder, _) => "seq2seq_lm",
         (_, Head::SequenceClassification) => "sequence_classification",
         (_, Head::TokenClassification) => "token_classification",
     }
@@ -178,12 +184,15 @@ pub(super) struct Lengths {
     /// Those of the prompt and of the completion, where a trainer tells them apart.
     pub prompt: u64,
     pub completion: u64,
+    /// Whether rows are recordings, each of one length.
+    pub is_recording: bool,
 }
 
 impl Lengths {
     fn take_lengths(choose: &mut Chooser<'_>, name: TaskName, model: &ModelSpec) -> Self {
         match name {
             _ if model.facts().image.is_some() => Self::of_images(choose, model),
+            _ if model.facts().hears => Self::of_recordings(choose, model),
             TaskName::Swarm => Self::of_trainer(choose),
             _ if Framework::usual(name) == Framework::Trl && name != TaskName::Reward => Self::of_trainer(choose),
             _ => Self::of_one_model(choose, name, check::row_length(model)),
@@ -197,20 +206,28 @@ impl Lengths {
         let seq_len = choose.size_or(keys::SEQ_LEN, room.clamp(1, 1024), seq_len_rule(task));
         let why = "transformers' default for generate, else none";
         let max_new_tokens = choose.size_or(keys::MAX_NEW_TOKENS, new_tokens, why);
-        Self { seq_len, max_new_tokens, prompt: seq_len, completion: max_new_tokens }
+        Self { seq_len, max_new_tokens, prompt: seq_len, completion: max_new_tokens, is_recording: false }
     }
 
     /// Patches stand where others have tokens.
     fn of_images(choose: &mut Chooser<'_>, model: &ModelSpec) -> Self {
         let tokens = model.image().ok().flatten().map_or(1, |image| image.tokens());
         let seq_len = choose.size_or(keys::SEQ_LEN, tokens, "the patches of an image, and a token for all of it");
-        Self { seq_len, max_new_tokens: 0, prompt: seq_len, completion: 0 }
+        Self { seq_len, max_new_tokens: 0, prompt: seq_len, completion: 0, is_recording: false }
+    }
+
+    /// A recording has as many tokens as the encoder has positions.
+    fn of_recordings(choose: &mut Chooser<'_>, model: &ModelSpec) -> Self {
+        let positions = check::row_length(model).unwrap_or(1);
+        let seq_len = choose.size_or(keys::SEQ_LEN, positions, "the positions of a recording");
+        Self { seq_len, max_new_tokens: 0, prompt: seq_len, completion: 0, is_recording: true }
     }
 
     fn of_trainer(choose: &mut Chooser<'_>) -> Self {
         let prompt = choose.take_size(keys::PROMPT_LEN);
         let completion = choose.take_size(keys::COMPLETION_LEN);
-        Self { seq_len: prompt.saturating_add(completion), max_new_tokens: 0, prompt, completion }
+        let seq_len = prompt.saturating_add(completion);
+        Self { seq_len, max_new_tokens: 0, prompt, completion, is_recording: false }
     }
 }
 

@@ -85,6 +85,7 @@ pub(super) fn set_defaults(
         TaskName::Generate => (vec![(keys::USE_CACHE, "true")], "generate caches".to_owned()),
         TaskName::CausalLm
         | TaskName::MaskedLm
+        | TaskName::Seq2SeqLm
         | TaskName::SequenceClassification
         | TaskName::TokenClassification
         | TaskName::ImageClassification

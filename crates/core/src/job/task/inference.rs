@@ -16,6 +16,7 @@ impl TaskFacts for InferenceForward {
     }
 
     fn check(&self, job: &JobSpec) -> Result<(), JobError> {
+        check::seq2seq::is_no_encoder_decoder(job)?;
         check::leaves_logits_out(job)
     }
 
@@ -30,6 +31,7 @@ impl TaskFacts for Generate {
     }
 
     fn check(&self, job: &JobSpec) -> Result<(), JobError> {
+        check::seq2seq::is_no_encoder_decoder(job)?;
         check::is_decoder(job)?;
         match job.max_new_tokens {
             0 => Err(JobError::new("`max_new_tokens` is 0: nothing is generated")

@@ -12,6 +12,7 @@ mod kto;
 mod masked_lm;
 mod pairs;
 mod reward;
+mod seq2seq;
 mod swarm;
 mod trl;
 
@@ -26,6 +27,7 @@ pub use judge::{JudgePhase, JudgePlace, JudgeSpec, JudgeWeights};
 pub use kto::{KtoLoss, KtoSpec};
 pub use pairs::{PairLoss, PairsSpec};
 pub use reward::RewardSpec;
+pub use seq2seq::Seq2SeqSpec;
 pub use swarm::{SwarmLogProbs, SwarmSpec};
 pub use trl::TrlVersion;
 
@@ -36,6 +38,8 @@ pub enum Task {
     CausalLm,
     /// Masked-token training with labels (BERT).
     MaskedLm,
+    /// Training an encoder-decoder on labels.
+    Seq2SeqLm(Seq2SeqSpec),
     /// Training on a class of each row.
     SequenceClassification,
     /// Training on a class of each token.
@@ -68,6 +72,7 @@ impl Task {
         match self {
             Self::CausalLm => &causal_lm::CausalLm,
             Self::MaskedLm => &masked_lm::MaskedLm,
+            Self::Seq2SeqLm(seq2seq) => seq2seq,
             Self::SequenceClassification => &classification::OF_SEQUENCES,
             Self::TokenClassification => &classification::OF_TOKENS,
             Self::ImageClassification => &classification::OF_IMAGES,
@@ -116,6 +121,14 @@ impl Task {
     pub const fn grpo(&self) -> Option<&GrpoSpec> {
         match self {
             Self::Grpo(grpo) => Some(grpo),
+            _ => None,
+        }
+    }
+
+    /// Tokens of the labels of a row, where they are not those of the row itself.
+    pub const fn target_len(&self) -> Option<u64> {
+        match self {
+            Self::Seq2SeqLm(seq2seq) => Some(seq2seq.target_len),
             _ => None,
         }
     }
@@ -181,6 +194,9 @@ pub enum TaskName {
     CausalLm,
     /// `masked_lm`, of [`Task::MaskedLm`].
     MaskedLm,
+    /// `seq2seq_lm`, of [`Task::Seq2SeqLm`].
+    #[serde(rename = "seq2seq_lm")]
+    Seq2SeqLm,
     /// `sequence_classification`, of [`Task::SequenceClassification`].
     SequenceClassification,
     /// `token_classification`, of [`Task::TokenClassification`].
@@ -219,6 +235,6 @@ impl TaskName {
 
     /// Whether it is trained on labels with the model's own loss: what a Trainer does without help.
     pub const fn has_labels(self) -> bool {
-        matches!(self, Self::CausalLm | Self::MaskedLm) || self.has_classes()
+        matches!(self, Self::CausalLm | Self::MaskedLm | Self::Seq2SeqLm) || self.has_classes()
     }
 }

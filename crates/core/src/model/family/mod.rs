@@ -185,6 +185,8 @@ pub(crate) struct ForwardCall<'a> {
     /// Liger's loss in place of full logits.
     pub fused_loss: bool,
     pub images: Option<&'a Images>,
+    /// What the decoder of an encoder-decoder reads; without it, it is made of the labels.
+    pub decoder_input_ids: Option<&'a Tensor>,
 }
 
 impl ForwardCall<'_> {
@@ -240,7 +242,7 @@ pub(crate) struct ModelOutput {
     pub cache: Option<Rc<KvCache>>,
     /// Of a mixture of experts that is asked for it.
     pub router: Option<RouterOutput>,
-    /// What the tower made of the images.
+    /// What the tower made of the images, or the encoder of the rows.
     pub image_hidden_states: Option<Tensor>,
 }
 

@@ -94,7 +94,7 @@ impl Embeddings for RobertaEmbeddings {
 }
 
 /// Numbers of the tokens that are no padding, from the one behind the padding's on.
-fn create_position_ids_from_input_ids(input_ids: &Tensor, padding_idx: u64) -> Tensor {
+pub(crate) fn create_position_ids_from_input_ids(input_ids: &Tensor, padding_idx: u64) -> Tensor {
     let mask = input_ids.ne_number(padding_idx as f64).to(DType::Int32);
     let incremental_indices = {
         let sum = mask.cumsum().to(DType::Int32);

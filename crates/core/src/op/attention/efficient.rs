@@ -3,7 +3,7 @@
 use super::AttentionCall;
 use super::work::AttentionWork;
 use crate::dtype::DType;
-use crate::op::scratch::efficient::{Efficient, backward, forward};
+use crate::op::scratch::efficient::{BIAS_ALIGNMENT, Efficient, backward, forward};
 use crate::op::scratch::{Described, contiguous, run_steps};
 use crate::tensor::{Gradients, Layout, NodeBuilder, Saved, Shape, Tensor, gradients};
 use crate::units::round_up;
@@ -20,7 +20,10 @@ pub(super) fn mem_efficient(query: &Tensor, key: &Tensor, value: &Tensor, call: 
         value_size: value.size(3),
         dtype: query.dtype(),
     };
-    let node = NodeBuilder::new("ScaledDotProductEfficientAttentionBackward0", [query, key, value]);
+    // A mask that is trained is a bias; in the place of one that is not, or is not there, nothing asks for a gradient.
+    let bias = call.mask.map_or_else(|| query.detach(), Tensor::clone);
+    let node = NodeBuilder::new("ScaledDotProductEfficientAttentionBackward0", [query, key, value, &bias]);
+    let wants_bias = node.needs(3);
     let saved_mask = call.mask.map(|mask| node.save(mask));
     let (saved_key, saved_query, saved_value) = (node.save(key), node.save(query), node.save(value));
     let wants_gradient = node.needs(0) || node.needs(1) || node.needs(2);
@@ -40,18 +43,20 @@ pub(super) fn mem_efficient(query: &Tensor, key: &Tensor, value: &Tensor, call: 
         let (key, query, value) = (saved_key.unpack(), saved_query.unpack(), saved_value.unpack());
         let _results = saved_results.each_ref().map(Saved::unpack);
         work.count_backward(grad.context());
-        efficient_backward(grad, [&query, &key, &value], &efficient)
+        efficient_backward(grad, [&query, &key, &value], &efficient, wants_bias)
     })
 }
 
-fn efficient_backward(grad: &Tensor, inputs: [&Tensor; 3], efficient: &Efficient) -> Gradients {
+fn efficient_backward(grad: &Tensor, inputs: [&Tensor; 3], efficient: &Efficient, wants_bias: bool) -> Gradients {
     let op = "_scaled_dot_product_efficient_attention_backward.default";
-    let steps = backward(efficient, !grad.is_contiguous_transposed());
-    let mut outputs = run_steps(grad.context(), op, &steps, |index| {
-        let input = inputs[index as usize];
-        token_major(*input.sizes(), input.dtype())
+    let steps = backward(efficient, !grad.is_contiguous_transposed(), wants_bias);
+    let scores = [efficient.batch, efficient.heads, efficient.queries, efficient.keys.next_multiple_of(BIAS_ALIGNMENT)];
+    let mut outputs = run_steps(grad.context(), op, &steps, |index| match inputs.get(index as usize) {
+        Some(input) => token_major(*input.sizes(), input.dtype()),
+        None => contiguous(Shape::new(&scores), efficient.dtype),
     });
-    gradients![outputs.take(0), outputs.take(1), outputs.take(2)]
+    let bias = wants_bias.then(|| outputs.take(3).narrow_any(3, efficient.keys));
+    gradients![outputs.take(0), outputs.take(1), outputs.take(2), bias]
 }
 
 /// The layout of all that the kernel writes: row-major with tokens before heads, whatever its inputs look like.

@@ -24,8 +24,11 @@ pub(super) fn math(query: &Tensor, key: &Tensor, value: &Tensor, call: &Attentio
             let scaled_key = key_expanded.transpose(2, 3).mul_scalar(root);
             query.matmul(&scaled_key)
         };
-        // A mask is added in place.
-        scores.safe_softmax()
+        // A mask is added in place; one that is trained is a bias.
+        match call.mask.filter(|mask| mask.requires_grad()) {
+            Some(bias) => scores.add_in_place(bias).safe_softmax(),
+            None => scores.safe_softmax(),
+        }
     };
     let dropped = weights.dropout(call.dropout, true);
     drop(weights);

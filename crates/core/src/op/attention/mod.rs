@@ -46,12 +46,16 @@ pub(crate) fn scaled_dot_product_attention(
     value: &Tensor,
     call: AttentionCall,
 ) -> Tensor {
+    let bias = call.mask.filter(|mask| mask.dtype() != DType::Bool).map(|mask| cast_arguments([mask])[0].clone());
     let [query, key, value] = cast_arguments([query, key, value]);
     let _no_autocast = query.context().disable_autocast();
+    let call = AttentionCall { mask: bias.as_ref().or(call.mask), ..call };
     let kernel = choose_kernel(&query, &key, &value, &call);
-    let mut mask = call.mask.map(|mask| additive_mask(mask, query.dtype()));
+    let mut mask = bias.clone().or_else(|| call.mask.map(|mask| additive_mask(mask, query.dtype())));
     if kernel == AttentionKernel::MemEfficient {
         mask = mask.map(aligned_mask);
+        // `preprocess_mask`: what every row and head shares is summed in backward.
+        mask = mask.map(|mask| mask.expand(&[query.size(0), query.size(1), query.size(2), key.size(2)]));
     }
     let call = AttentionCall { mask: mask.as_ref(), ..call };
     match kernel {
@@ -74,7 +78,7 @@ fn aligned_mask(mask: Tensor) -> Tensor {
     }
     let size = mask.size(-1);
     let padded = mask.pad_last((size / MASK_ALIGNMENT + 1) * MASK_ALIGNMENT);
-    padded.narrow_any(last, size)
+    padded.slice_any(last, size)
 }
 
 impl Tensor {

@@ -1,8 +1,8 @@
 //! `_scaled_dot_product_efficient_attention`, forward and backward, on compute capability 8.0 and up.
 //!
 //! Layouts: whatever query, key and value (`[B, H, S, D]`) look like, the output and the three gradients are
-//! contiguous as `[B, S, H, D]`. Seed and offset of the dropout are CPU tensors. A bias changes nothing (its gradient
-//! is not covered); neither do masks and dropout. Workspaces are those of GPUs with 160 KiB or more of shared memory.
+//! contiguous as `[B, S, H, D]`. Seed and offset of the dropout are CPU tensors. A bias changes nothing but by its
+//! gradient; neither do masks and dropout. Workspaces are those of GPUs with 160 KiB or more of shared memory.
 
 use super::{Plan, Steps};
 use crate::dtype::DType;
@@ -11,6 +11,8 @@ use crate::dtype::DType;
 const FLOAT: u64 = 4;
 /// The logsumexp's rows are padded to this (`kAlignLSE`).
 const LSE_ALIGNMENT: u64 = 32;
+/// Keys that rows of a bias's gradient are padded to (`alignTo`).
+pub(crate) const BIAS_ALIGNMENT: u64 = 16;
 /// Up to this head size half-precision results stay in registers.
 const MAX_REGISTER_HEAD: u64 = 128;
 /// Words before each tile of the query gradient's accumulator: a lock, a counter and padding (`GradQTempStorage`).
@@ -58,6 +60,11 @@ impl Efficient {
         self.batch * self.heads * self.keys * self.value_size * self.dtype.size()
     }
 
+    /// A bias's gradient, whose rows of keys are padded.
+    const fn bias_bytes(&self) -> u64 {
+        self.rows() * self.keys.next_multiple_of(BIAS_ALIGNMENT) * self.dtype.size()
+    }
+
     /// By which a kernel is chosen.
     fn larger_size(&self) -> u64 {
         self.head_size.max(self.value_size)
@@ -83,13 +90,14 @@ pub fn forward(op: &Efficient, logsumexp: bool) -> Steps {
 }
 
 /// Everything the backward op allocates: outputs 0, 1 and 2, the gradients of query, key and value.
-/// `copies_grad`: the incoming gradient is not contiguous as `[B, S, H, D]`.
-pub fn backward(op: &Efficient, copies_grad: bool) -> Steps {
+/// `copies_grad`: the incoming gradient is not contiguous as `[B, S, H, D]`. `bias_grad`: output 3 is the bias's, of every row and head.
+pub fn backward(op: &Efficient, copies_grad: bool, bias_grad: bool) -> Steps {
     let mut plan = Plan::new();
     let copy = plan.alloc(if copies_grad { op.result_bytes() } else { 0 });
     plan.output(0, op.query_bytes());
     plan.output(1, op.key_bytes());
     plan.output(2, op.value_bytes());
+    plan.output(3, if bias_grad { op.bias_bytes() } else { 0 });
     let delta = if op.dtype.is_half() { plan.alloc(op.rows() * FLOAT) } else { composed_delta(&mut plan, op) };
     let workspace = plan.alloc(workspace(op));
     plan.free_all([delta, workspace, copy]);
@@ -153,7 +161,7 @@ mod tests {
         if case[0] == "forward" {
             return forward(&op, table::flag(&case[8]));
         }
-        backward(&op, !table::flag(&case[10]))
+        backward(&op, !table::flag(&case[10]), false)
     }
 
     #[test]

@@ -96,6 +96,7 @@ impl Judge {
             logits_to_keep: Some(1),
             fused_loss: false,
             images: None,
+            decoder_input_ids: None,
         });
         drop((output, attention_mask));
     }

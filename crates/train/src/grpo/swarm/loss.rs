@@ -102,6 +102,7 @@ impl Objective<'_> {
             logits_to_keep: self.swarm.logits_to_keep.then_some(batch.completion_len() + 1),
             fused_loss: false,
             images: None,
+            decoder_input_ids: None,
         })
     }
 
