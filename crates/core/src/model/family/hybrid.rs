@@ -9,7 +9,7 @@ use super::RunOptions;
 use super::attention::{Projections, SelfAttention, attend};
 use super::decoder::DecoderConfig;
 use super::layer::LayerCall;
-use super::mamba2_mixer::{MixerConfig, MixerNorm};
+use super::mamba2_mixer::{MAX_CHUNK, MixerConfig, MixerNorm};
 
 /// What a config says of state spaces of this width as Bamba names it.
 pub(crate) fn read_mixer(fields: &Fields, decoder: &DecoderConfig, width: u64) -> Result<MixerConfig, FieldError> {
@@ -25,7 +25,7 @@ pub(crate) fn read_mixer(fields: &Fields, decoder: &DecoderConfig, width: u64) -
         n_groups: fields.size("mamba_n_groups", 1)?,
         state_size: fields.size("mamba_d_state", 256)?,
         conv_kernel: fields.size("mamba_d_conv", 4)?,
-        chunk_size: fields.size("mamba_chunk_size", 256)?,
+        chunk_size: fields.bounded("mamba_chunk_size", 256, MAX_CHUNK)?,
         conv_bias: fields.flag("mamba_conv_bias", true)?,
         proj_biases: [biased; 2],
         activation: decoder.activation,

@@ -7,7 +7,7 @@ use crate::tensor::Tensor;
 
 use super::causal_conv::LayerState;
 use super::mamba_causal_lm::{MambaConfig, MambaDefaults, MambaForCausalLm, Mixer};
-use super::mamba2_mixer::{Mamba2Mixer, MixerConfig, MixerNorm};
+use super::mamba2_mixer::{MAX_CHUNK, Mamba2Mixer, MixerConfig, MixerNorm};
 use super::{Family, Model, RunOptions};
 
 pub(crate) const FAMILY: Family = Family { model_types: &["mamba2"], build };
@@ -33,7 +33,7 @@ fn read_mixer(fields: &Fields, config: &MambaConfig) -> Result<MixerConfig, Fiel
         n_groups: fields.size("n_groups", 8)?,
         state_size: fields.size("state_size", 128)?,
         conv_kernel: fields.size("conv_kernel", 4)?,
-        chunk_size: fields.size("chunk_size", 256)?,
+        chunk_size: fields.bounded("chunk_size", 256, MAX_CHUNK)?,
         conv_bias: fields.flag("use_conv_bias", true)?,
         proj_biases: [biased; 2],
         activation: Activation::from_name("hidden_act", activation)?,

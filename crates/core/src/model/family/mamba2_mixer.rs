@@ -12,6 +12,9 @@ use super::bounds::bound_weights;
 use super::causal_conv::{CausalConv, LayerState, apply_mask_to_padding_states};
 use super::layer::LayerCall;
 
+/// The most tokens of a chunk, whose products have the square of them: far above any that fits a GPU.
+pub(crate) const MAX_CHUNK: u64 = 1 << 16;
+
 /// What a config says of it.
 #[derive(Clone, Copy)]
 pub(crate) struct MixerConfig {
@@ -68,6 +71,7 @@ impl MixerConfig {
             return Err(FieldError::new(key, format!("is {}, of {} groups", self.num_heads, self.n_groups)));
         }
         bound_weights(&[(key, [self.n_groups, self.state_size], 1), (key, [self.intermediate_size, 1], 1)])?;
+        bound_weights(&[(key, [self.conv_dim(), self.conv_kernel], layers)])?;
         let rows = [self.projection_size(), self.hidden_size];
         bound_weights(&[(key, rows, layers), (key, [self.intermediate_size, self.hidden_size], layers)])
     }

@@ -13,7 +13,7 @@ use super::attention::SelfAttention;
 use super::decoder::{DecoderConfig, DecoderDefaults, FULL_AND_LINEAR};
 use super::layer::{DecoderLayer, FeedForward, LayerCall};
 use super::llama::{DecoderAttention, DecoderForCausalLm};
-use super::mamba2_mixer::{Mamba2Mixer, MixerConfig, MixerNorm};
+use super::mamba2_mixer::{MAX_CHUNK, Mamba2Mixer, MixerConfig, MixerNorm};
 use super::nemotron::NemotronMlp;
 use super::{Family, Model, RunOptions};
 
@@ -121,7 +121,7 @@ fn read_mixer(fields: &Fields, decoder: &DecoderConfig) -> Result<MixerConfig, F
         n_groups: fields.size(either("n_groups", "mamba_n_groups"), 8)?,
         state_size: fields.size("ssm_state_size", 128)?,
         conv_kernel: fields.size(either("conv_kernel", "mamba_d_conv"), 4)?,
-        chunk_size: fields.size(either("chunk_size", "mamba_chunk_size"), 128)?,
+        chunk_size: fields.bounded(either("chunk_size", "mamba_chunk_size"), 128, MAX_CHUNK)?,
         conv_bias: fields.flag(either("use_conv_bias", "mamba_conv_bias"), true)?,
         proj_biases: [biased; 2],
         activation: Activation::from_name("mamba_hidden_act", activation)?,
