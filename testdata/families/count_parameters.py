@@ -28,6 +28,13 @@ SHARED = dict(decoder_sparse_step=2, moe_intermediate_size=56, shared_expert_int
 #: Of DeepSeek-V2, whose class cannot run by its defaults: no experts of a token, and rows of experts that no grouped product takes.
 RUNS = dict(num_experts_per_tok=6, experts_implementation="batched_mm")
 CHUNKED = dict(GROUPED, head_dim=24, intermediate_size_mlp=57, num_local_experts=5)
+#: Layers with a short convolution, and state spaces.
+CONVOLVED = dict(GROUPED, layer_types=["conv", "full_attention", "conv"])
+SHORT = dict(CONVOLVED, num_dense_layers=1, moe_intermediate_size=56, num_experts=7, num_experts_per_tok=3)
+STATES = dict(num_heads=6, head_dim=48, n_groups=3, state_size=10)
+SPACES = dict(GROUPED, mamba_n_heads=6, mamba_d_head=48, mamba_n_groups=3, mamba_d_state=10)
+BLOCKS = dict(GROUPED, head_dim=24, hybrid_override_pattern="M-M*-", mamba_num_heads=6, mamba_head_dim=48, n_groups=3, ssm_state_size=10)
+PLACED = dict(SPACES, layer_types=["mamba", "attention", "mamba"], shared_intermediate_size=57)
 ENCODERS = {"bert", "deberta-v2", "distilbert", "electra", "modernbert", "roberta", "xlm-roberta"}
 IMAGES = {"dinov2", "vit"}
 ENCODER_DECODERS = {"bart", "m2m_100", "marian", "mbart", "mt5", "pegasus", "t5", "whisper"}
@@ -49,6 +56,7 @@ WIDE = dict(UNIFIED, hidden_size_per_layer_input=10, vocab_size_per_layer_input=
 NESTED = dict(GROUPED, head_dim=24, num_hidden_layers=4, layer_types=MIXED, num_kv_shared_layers=2, laurel_rank=7, hidden_size_per_layer_input=10,
               vocab_size_per_layer_input=900)
 FAMILIES = {
+    "bamba": [SPACES, dict(SPACES, attn_layer_indices=[1], attention_bias=True, mamba_conv_bias=False), dict(SPACES, attn_layer_indices=[0, 2], mamba_proj_bias=True, tie_word_embeddings=True)],
     "bart": [HALVES, APART, dict(HALVES, encoder_layers=1, scale_embedding=True)],
     "m2m_100": [HALVES, APART, dict(HALVES, max_position_embeddings=1)],
     "marian": [dict(HALVES, pad_token_id=5), dict(APART, pad_token_id=5), dict(HALVES, pad_token_id=5, decoder_layers=4)],
@@ -70,6 +78,8 @@ FAMILIES = {
     "distilbert": [DISTILLED, dict(DISTILLED, **SEQUENCES), dict(DISTILLED, **TOKENS), dict(DISTILLED, tie_word_embeddings=False)],
     "electra": [dict(ODD, embedding_size=33), dict(ODD, **SEQUENCES, embedding_size=144), dict(ODD, **TOKENS, type_vocab_size=3),
                 dict(ODD, tie_word_embeddings=False, embedding_size=48)],
+    "falcon_h1": [dict(SPACES, mamba_d_ssm=288), dict(SPACES, mamba_d_ssm=None, mamba_rms_norm=True, projectors_bias=True, attention_bias=True),
+                  dict(SPACES, mamba_d_ssm=288, mlp_bias=True, mamba_proj_bias=True, mamba_conv_bias=False, tie_word_embeddings=True)],
     "gemma3n_text": [NESTED, dict(NESTED, num_kv_shared_layers=0, intermediate_size=[331, 96, 64, 200], attention_bias=True),
                      dict(NESTED, altup_num_inputs=3, laurel_rank=9, tie_word_embeddings=False)],
     "gemma4_text": [dict(WIDE, hidden_size_per_layer_input=0, attention_k_eq_v=True, num_global_key_value_heads=1),
@@ -85,8 +95,13 @@ FAMILIES = {
                       dict(LATENT, attention_bias=True, tie_word_embeddings=True, n_shared_experts=3, **ROUTED)],
     "gpt_neox": [NEO, dict(ODD, attention_bias=False), dict(ODD, use_parallel_residual=False, tie_word_embeddings=True)],
     "gpt_oss": [dict(GROUPED, head_dim=24, **FEW), dict(GROUPED, attention_bias=False, **FEW), dict(GROUPED, tie_word_embeddings=True, sliding_window=9, **FEW)],
+    "granitemoehybrid": [dict(PLACED, num_local_experts=0), dict(PLACED, intermediate_size=56, num_local_experts=7, num_experts_per_tok=3, attention_bias=True),
+                         dict(PLACED, num_local_experts=0, mamba_proj_bias=True, mamba_conv_bias=False, tie_word_embeddings=True)],
     "hunyuan_v1_dense": [dict(GROUPED, head_dim=24), dict(ODD, attention_bias=True, head_dim=40), dict(GROUPED, tie_word_embeddings=True, head_dim=24)],
+    "lfm2": [CONVOLVED, dict(CONVOLVED, conv_bias=True, conv_L_cache=5, block_ffn_dim_multiplier=1.3, block_multiple_of=7), dict(GROUPED, full_attn_idxs=[1], block_auto_adjust_ff_dim=False, tie_word_embeddings=False)],
+    "lfm2_moe": [SHORT, dict(SHORT, num_dense_layers=0, conv_bias=True), dict(SHORT, conv_L_cache=4, use_expert_bias=False, tie_word_embeddings=False)],
     "llama4_text": [CHUNKED, dict(CHUNKED, interleave_moe_layer_step=2, attention_bias=True), dict(CHUNKED, moe_layers=[1], use_qk_norm=False, tie_word_embeddings=True)],
+    "mamba2": [dict(ODD, **STATES), dict(ODD, **STATES, use_bias=True, use_conv_bias=False), dict(ODD, **STATES, tie_word_embeddings=True, conv_kernel=3)],
     "minimax_m2": [dict(GROUPED, head_dim=24, **FEW), dict(ODD, num_key_value_heads=3, **FEW),
                    dict(GROUPED, head_dim=10, num_local_experts=7, tie_word_embeddings=True, **FEW)],
     "mistral4": [dict(LATENT, **ROUTED), dict(LATENT, q_lora_rank=None, first_k_dense_replace=1, **ROUTED),
@@ -94,6 +109,7 @@ FAMILIES = {
     "modernbert": [ROTARY, dict(ROTARY, **SEQUENCES, classifier_bias=True, attention_bias=True), dict(ROTARY, **TOKENS, mlp_bias=True, norm_bias=True),
                    dict(ROTARY, tie_word_embeddings=False, decoder_bias=False, global_attn_every_n_layers=1)],
     "nemotron": [GROUPED, dict(ODD, num_key_value_heads=6, attention_bias=True, head_dim=40), dict(GROUPED, mlp_bias=True, tie_word_embeddings=True)],
+    "nemotron_h": [BLOCKS, dict(BLOCKS, use_bias=True, mlp_bias=True, use_conv_bias=False), dict(BLOCKS, hybrid_override_pattern="M*-", tie_word_embeddings=False, conv_kernel=3)],
     "olmo": [GROUPED, dict(ODD, clip_qkv=8.0), dict(GROUPED, attention_bias=True, tie_word_embeddings=True)],
     "olmo2": [GROUPED, dict(ODD, num_hidden_layers=1), dict(GROUPED, attention_bias=True, tie_word_embeddings=True)],
     "olmo3": [GROUPED, dict(ODD, num_hidden_layers=5), dict(GROUPED, attention_bias=True, tie_word_embeddings=True)],
@@ -167,7 +183,7 @@ def count(model_type, fields):
 def rows():
     for model_type, odd in FAMILIES.items():
         padding = {} if model_type in ENCODERS | IMAGES | ENCODER_DECODERS else {"pad_token_id": None}
-        first = [] if odd[0] is RUNS else [NEEDED.get(model_type, {})]
+        first = [] if odd[0] in (RUNS, SHORT, BLOCKS) else [NEEDED.get(model_type, {})]
         for fields in [*first, *[{**fields, **padding} for fields in odd]]:
             yield {"model_type": model_type, "config": fields, "parameters": count(model_type, fields)}
     for model_type, odd in TOWERS.items():

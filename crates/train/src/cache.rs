@@ -38,12 +38,13 @@ impl Cache {
         let of_rows =
             |tensor: &tensor::Tensor| tensor.run(operator!("index_select"), [Argument::Int(0), Argument::from(&rows)]);
         let layers = caught(|| {
-            self.layers.map_layers(|_, layer| CacheLayer {
+            let layers = self.layers.map_layers(|_, layer| CacheLayer {
                 keys: of_rows(&layer.keys),
                 values: of_rows(&layer.values),
                 seen: layer.seen,
                 window: layer.window.clone(),
-            })
+            });
+            layers.with_states(self.layers.map_states(&mut |tensor| of_rows(tensor)))
         })?;
         Ok(Self::new(&self.context, Rc::new(layers)))
     }

@@ -120,4 +120,9 @@ pub(super) static ALIASES: &[(&str, &str)] = &[
     ("zai-org/GLM-4.6V-Flash", "zai-org/GLM-4.1V-9B-Thinking"),
     ("Skywork/Skywork-Reward-V2-Qwen3-8B", "Qwen/Qwen3-8B"),
     ("axolotl-ai-co/Mistral-Medium-3.5-128B-BF16", "mistralai/Mistral-Medium-3.5-128B"),
+    ("tiiuae/Falcon-H1-0.5B-Instruct", "tiiuae/Falcon-H1-0.5B-Base"),
+    ("tiiuae/Falcon-H1-7B-Instruct", "tiiuae/Falcon-H1-7B-Base"),
+    ("ibm-granite/granite-4.0-h-micro-base", "ibm-granite/granite-4.0-h-micro"),
+    ("ibm-granite/granite-4.0-h-tiny-base", "ibm-granite/granite-4.0-h-tiny"),
+    ("ibm-granite/granite-4.0-h-small-base", "ibm-granite/granite-4.0-h-small"),
 ];

@@ -261,6 +261,20 @@ static PRESETS: &[Preset] = &[
         include_str!("presets/hrm-checkpoint-maze-30x30-hard.json"),
     ),
     preset("sapientinc/HRM-checkpoint-ARC-2", 27_276_290, include_str!("presets/hrm-checkpoint-arc-2.json")),
+    preset("LiquidAI/LFM2-350M", 354_483_968, include_str!("presets/lfm2-350m.json")),
+    preset("LiquidAI/LFM2-700M", 742_489_344, include_str!("presets/lfm2-700m.json")),
+    preset("LiquidAI/LFM2-1.2B", 1_170_340_608, include_str!("presets/lfm2-1.2b.json")),
+    preset("LiquidAI/LFM2-2.6B", 2_569_272_320, include_str!("presets/lfm2-2.6b.json")),
+    preset("LiquidAI/LFM2-8B-A1B", 8_339_929_856, include_str!("presets/lfm2-8b-a1b.json")),
+    preset("mistralai/Mamba-Codestral-7B-v0.1", 7_285_403_648, include_str!("presets/mamba-codestral-7b-v0.1.json")),
+    preset("tiiuae/Falcon-H1-0.5B-Base", 521_411_104, include_str!("presets/falcon-h1-0.5b-base.json")),
+    preset("tiiuae/Falcon-H1-7B-Base", 7_585_513_568, include_str!("presets/falcon-h1-7b-base.json")),
+    preset("ibm-ai-platform/Bamba-9B-v1", 9_780_235_392, include_str!("presets/bamba-9b-v1.json")),
+    preset("ibm-granite/granite-4.0-h-micro", 3_191_396_096, include_str!("presets/granite-4.0-h-micro.json")),
+    preset("ibm-granite/granite-4.0-h-tiny", 6_939_037_248, include_str!("presets/granite-4.0-h-tiny.json")),
+    preset("ibm-granite/granite-4.0-h-small", 32_207_337_984, include_str!("presets/granite-4.0-h-small.json")),
+    preset("nvidia/Nemotron-H-8B-Base-8K", 8_100_852_736, include_str!("presets/nemotron-h-8b-base-8k.json")),
+    preset("nvidia/NVIDIA-Nemotron-Nano-9B-v2", 8_888_227_328, include_str!("presets/nvidia-nemotron-nano-9b-v2.json")),
 ];
 
 /// What people call the folders that models lie in, and no publisher is called.

@@ -65,8 +65,8 @@ pub(crate) struct ModelType {
     pub divides_heads: bool,
     /// Whether its layers have experts, whose weights are parameters of three dimensions.
     pub has_experts: bool,
-    /// Whether some of its layers have linear attention, for which packages have kernels of their own.
-    pub has_linear_attention: bool,
+    /// Which of its layers keep a state in the place of keys, for which packages have kernels of their own.
+    pub state: StateLayers,
     /// Whether `tonnage train` refuses it: what it computes was not held against transformers.
     pub only_simulated: bool,
     /// Whether its config class sets `bos_token_id` by default.
@@ -133,6 +133,19 @@ pub(crate) enum ConfigWords {
     EncoderDecoder,
     /// The hierarchical reasoning model's: `H_cycles`, `expansion`.
     Hrm,
+}
+
+/// Layers that keep a state in the place of keys, by what computes them where no package does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum StateLayers {
+    /// It has none.
+    None,
+    /// Linear attention by the gated delta rule.
+    DeltaRule,
+    /// A convolution over the last few tokens.
+    Convolution,
+    /// State spaces as Mamba and Mamba-2 have them.
+    StateSpace,
 }
 
 /// What a row longer than the positions of the config does.
@@ -231,7 +244,7 @@ impl ModelType {
         flash_attention: false,
         divides_heads: true,
         has_experts: false,
-        has_linear_attention: false,
+        state: StateLayers::None,
         only_simulated: false,
         has_begin_token: true,
         has_padding_token: false,

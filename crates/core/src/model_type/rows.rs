@@ -1,6 +1,8 @@
 //! The model types that families mirror, in the order in which they are listed.
 
-use super::{BeyondPositions, ClassHeads, ConfigWords, ImageSizes, Liger, ModelKind, ModelType, NEVER, TokenHead};
+use super::{
+    BeyondPositions, ClassHeads, ConfigWords, ImageSizes, Liger, ModelKind, ModelType, NEVER, StateLayers, TokenHead,
+};
 
 /// The small GPT of the guide, whose configs have no `model_type`.
 pub const AGI2: &str = "agi2";
@@ -33,13 +35,32 @@ const UNFUSED_EXPERTS: ModelType =
 
 /// Decoders with layers of linear attention.
 const LINEAR: ModelType = ModelType {
-    has_linear_attention: true,
+    state: StateLayers::DeltaRule,
     only_simulated: true,
     divides_heads: false,
     has_begin_token: false,
     since: Some((5, 17)),
     ..FUSED
 };
+
+/// Hybrids of attention and short convolutions.
+const CONVOLVED: ModelType = ModelType {
+    state: StateLayers::Convolution,
+    dropout_keys: &[],
+    has_padding_token: true,
+    only_simulated: true,
+    divides_heads: false,
+    since: Some((5, 17)),
+    ..ModelType::DECODER
+};
+
+/// Nothing but state spaces.
+const STATE_SPACE: ModelType =
+    ModelType { state: StateLayers::StateSpace, heads_key: "num_heads", sdpa_since: Some(NEVER), ..CONVOLVED };
+
+/// Attention and state spaces.
+const HYBRID: ModelType =
+    ModelType { state: StateLayers::StateSpace, dropout_keys: &["attention_dropout"], ..CONVOLVED };
 
 /// Liger has kernels for its layers and its loss; the layers are not simulated with them.
 const FUSED: ModelType = ModelType { liger: Liger::LayersNotKnown { fuses_loss: true }, ..ModelType::DECODER };
@@ -121,6 +142,7 @@ const GPT2_LIKE: ModelType = ModelType {
 
 /// All of them.
 pub(super) static ROWS: &[ModelType] = &[
+    ModelType { name: "bamba", ..HYBRID },
     ModelType { name: "bart", lora_targets: QUERY_VALUE, ..BART_LIKE },
     ModelType { name: "bert", sdpa_since: Some((4, 41)), layers_since: (4, 38), ..BERT_LIKE },
     ModelType { name: "cohere", since: Some((4, 39)), ..ModelType::DECODER },
@@ -155,6 +177,7 @@ pub(super) static ROWS: &[ModelType] = &[
         ..BERT_LIKE
     },
     ModelType { name: "electra", since: Some((5, 17)), ..BERT_LIKE },
+    ModelType { name: "falcon_h1", liger: Liger::LayersNotKnown { fuses_loss: true }, ..HYBRID },
     ModelType { name: "gemma2", has_padding_token: true, since: Some((4, 42)), ..LLAMA_LIKE },
     ModelType {
         name: "gemma3_text",
@@ -225,6 +248,7 @@ pub(super) static ROWS: &[ModelType] = &[
         since: Some((4, 45)),
         ..LLAMA_LIKE
     },
+    ModelType { name: "granitemoehybrid", has_experts: true, has_padding_token: false, ..HYBRID },
     ModelType {
         name: "hunyuan_v1_dense",
         has_padding_token: true,
@@ -232,6 +256,8 @@ pub(super) static ROWS: &[ModelType] = &[
         since: Some((4, 56)),
         ..ModelType::DECODER
     },
+    ModelType { name: "lfm2", ..CONVOLVED },
+    ModelType { name: "lfm2_moe", has_experts: true, ..CONVOLVED },
     ModelType { name: "llama", since: Some((4, 42)), layers_since: (4, 42), ..LLAMA_LIKE },
     ModelType {
         name: "llama4_text",
@@ -248,6 +274,7 @@ pub(super) static ROWS: &[ModelType] = &[
         beyond_positions: BeyondPositions::Runs,
         ..BART_LIKE
     },
+    ModelType { name: "mamba2", ..STATE_SPACE },
     ModelType { name: "marian", ..BART_LIKE },
     ModelType { name: "mbart", ..BART_LIKE },
     ModelType { name: "minimax_m2", only_simulated: true, ..UNFUSED_EXPERTS },
@@ -272,6 +299,7 @@ pub(super) static ROWS: &[ModelType] = &[
     },
     ModelType { name: "mt5", ..T5_LIKE },
     ModelType { name: "nemotron", class_heads: ClassHeads::GENERIC, since: Some((4, 44)), ..ModelType::DECODER },
+    ModelType { name: "nemotron_h", lora_targets: &["q_proj", "k_proj", "v_proj", "o_proj"], ..HYBRID },
     ModelType {
         name: "olmo",
         has_padding_token: true,

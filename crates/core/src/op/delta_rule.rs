@@ -1,10 +1,9 @@
-//! What transformers runs for layers with the gated delta rule where flash-linear-attention and causal-conv1d are not installed
-//! (transformers/models/qwen3_next/modeling_qwen3_next.py): the rule in chunks, and a convolution of each channel by itself.
+//! What transformers runs for layers with the gated delta rule where flash-linear-attention is not installed
+//! (transformers/models/qwen3_next/modeling_qwen3_next.py): the rule in chunks.
 
 use super::create::{ones, zeros};
 use crate::dtype::DType;
-use crate::job::keys;
-use crate::tensor::{NodeBuilder, Shape, Tensor, cast_arguments, gradients};
+use crate::tensor::{NodeBuilder, Shape, Tensor, gradients};
 
 /// Tokens of a chunk.
 const CHUNK: u64 = 64;
@@ -163,38 +162,6 @@ impl Tensor {
                 negated.map("tril.default", negated.dtype())
             });
             gradients![system_grad, right_grad]
-        })
-    }
-
-    /// `F.conv1d(self, weight, padding=padding, groups=channels)` of a weight [channels, 1, width]: the native kernel of bf16 and fp32
-    /// (Convolution.cpp, `CudaDepthwise2d`), which both passes give a contiguous input.
-    pub(crate) fn depthwise_conv1d(&self, weight: &Tensor, padding: u64) -> Tensor {
-        let [input, weight] = cast_arguments([self, weight]);
-        if input.dtype() == DType::Float16 {
-            input.context().fail_unsimulated(&[keys::PRECISION], || {
-                "in fp16 cuDNN convolves before linear attention, with a workspace that is not known: bf16 and amp-bf16 are \
-                 simulated"
-                    .to_owned()
-            });
-        }
-        let node = NodeBuilder::new("ConvolutionBackward0", [&input, &weight]);
-        let needs = [node.needs(0), node.needs(1)];
-        let saved = [node.save(&input), node.save(&weight)];
-        let op = "convolution.default";
-        let contiguous =
-            |input: &Tensor, op| (!input.is_contiguous()).then(|| Tensor::scratch(input.context(), op, input.bytes()));
-        let _contiguous = contiguous(&input, op);
-        let tokens = (input.size(2) + 2 * padding + 1).saturating_sub(weight.size(2));
-        let out = Tensor::empty(input.context(), op, input.sizes().with(2, tokens), input.dtype());
-        input.context().count_bytes(input.bytes());
-        node.finish(out, move |grad| {
-            let [input, weight] = saved.each_ref().map(|saved| saved.unpack());
-            let op = "convolution_backward.default";
-            let _contiguous = contiguous(&input, op);
-            let new = |of: &Tensor| Tensor::empty(of.context(), op, *of.sizes(), grad.dtype());
-            let weight_grad = needs[1].then(|| new(&weight));
-            let input_grad = needs[0].then(|| new(&input));
-            gradients![input_grad, weight_grad]
         })
     }
 }

@@ -7,12 +7,14 @@ mod activation;
 mod attention;
 mod bound;
 mod cast;
+mod chunk_scan;
 mod chunked_log_prob;
 mod complex;
 mod condition;
 mod convolution;
 mod create;
 mod delta_rule;
+mod depthwise;
 mod disentangled;
 mod division;
 mod dropout;
@@ -42,6 +44,7 @@ mod zero_linear;
 
 pub(crate) use activation::Gelu;
 pub(crate) use attention::{AttentionCall, flash_attn_func, package_flash_attn_func, scaled_dot_product_attention};
+pub(crate) use chunk_scan::{ScanInputs, chunk_scan, update_state};
 pub(crate) use chunked_log_prob::{TokenOutputs, chunked_log_probs};
 pub(crate) use convolution::CONVOLUTION;
 pub(crate) use create::{

@@ -42,11 +42,15 @@ impl Tensor {
 
     /// `self.sum(-1)`: one number of each row, in its dtype but under autocast.
     pub(crate) fn sum_each(&self) -> Tensor {
+        self.sum_over(self.sizes().len() - 1)
+    }
+
+    /// `self.sum(at)`, as [`Self::sum_each`].
+    pub(crate) fn sum_over(&self, at: usize) -> Tensor {
         let node = NodeBuilder::new("SumBackward1", [self]);
-        let last = self.sizes().len() - 1;
-        let out = self.sum_along(last);
+        let out = self.sum_along(at);
         let from = *self.sizes();
-        node.finish(out, move |grad| gradients![grad.unsqueeze(last).expand(&from)])
+        node.finish(out, move |grad| gradients![grad.unsqueeze(at).expand(&from)])
     }
 
     /// `self.sum()`; integers are summed as int64, and autocast sums in fp32 without a copy.
@@ -229,6 +233,24 @@ impl Tensor {
             let flipped = grad.map("flip.default", grad.dtype());
             let summed = flipped.cumsum();
             gradients![summed.map("flip.default", grad.dtype())]
+        })
+    }
+
+    /// `cumsum(self, at)` of a tensor whose numbers are floats, along another dimension than the last: its kernel needs no room.
+    pub(crate) fn cumsum_along(&self, at: usize) -> Tensor {
+        let node = NodeBuilder::new("CumsumBackward0", [self]);
+        let is_one = self.sizes()[at] == 1;
+        let summed = |of: &Tensor| {
+            let _packed = (!of.is_contiguous()).then(|| of.clone_contiguous());
+            Tensor::empty(of.context(), "cumsum.default", *of.sizes(), of.dtype())
+        };
+        node.finish(summed(self), move |grad| {
+            if is_one {
+                return gradients![grad.clone()];
+            }
+            let flipped = grad.map("flip.default", grad.dtype());
+            let scanned = summed(&flipped);
+            gradients![scanned.map("flip.default", grad.dtype())]
         })
     }
 }

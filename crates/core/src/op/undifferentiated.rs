@@ -113,6 +113,11 @@ impl Tensor {
         self.map("triu.default", self.dtype())
     }
 
+    /// `tril(self)`, with or without the diagonal
+    pub(crate) fn tril(&self) -> Tensor {
+        self.map("tril.default", self.dtype())
+    }
+
     /// `empty_like(self)`
     pub(crate) fn empty_like(&self) -> Tensor {
         self.map("empty_like.default", self.dtype())

@@ -38,7 +38,8 @@ impl Tensor {
         node.finish(out, move |grad| gradients![grad.transpose(a, b)])
     }
 
-    pub(crate) fn permute(&self, dims: [usize; 4]) -> Tensor {
+    /// `self.permute(dims)`
+    pub(crate) fn permute<const N: usize>(&self, dims: [usize; N]) -> Tensor {
         let node = NodeBuilder::new("PermuteBackward0", [self]);
         let mut inverse = dims;
         dims.iter().enumerate().for_each(|(at, dim)| inverse[*dim] = at);
@@ -226,7 +227,7 @@ impl Tensor {
 }
 
 /// `suggest_memory_format` says channels last (c10/core/MemoryFormat.h): then `cat` makes its result so.
-fn is_channels_last(layout: &Layout) -> bool {
+pub(super) fn is_channels_last(layout: &Layout) -> bool {
     let (sizes, strides) = (&layout.sizes, layout.strides());
     let mut least = 0;
     let fits = |at: usize| {
@@ -238,7 +239,7 @@ fn is_channels_last(layout: &Layout) -> bool {
 }
 
 /// Four dimensions, of which the second lies innermost.
-fn channels_last_layout(sizes: &Shape) -> Layout {
+pub(super) fn channels_last_layout(sizes: &Shape) -> Layout {
     let (channels, width) = (sizes[1], sizes[3]);
     let row = width.saturating_mul(channels);
     Layout::strided(*sizes, Shape::new(&[row.saturating_mul(sizes[2]), 1, row, channels]))

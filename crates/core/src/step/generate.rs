@@ -20,14 +20,15 @@ use super::{cache_growth, cache_position};
 pub(super) struct ModelInputs {
     pub input_ids: Tensor,
     pub attention_mask: Tensor,
-    pub position_ids: Tensor,
+    pub position_ids: Option<Tensor>,
 }
 
 /// What changes from token to token; the names are those of `_sample`.
 pub(super) struct Decoding {
     pub input_ids: Tensor,
     pub attention_mask: Tensor,
-    position_ids: Tensor,
+    /// None where the model takes none.
+    position_ids: Option<Tensor>,
     unfinished_sequences: Tensor,
     /// Where the next tokens lie in the cache (before transformers 5.1, which then makes position ids from the mask).
     cache_position: Option<Tensor>,
@@ -66,17 +67,18 @@ pub(super) fn generate(context: &Rc<Context>, model: &dyn Model, call: &Generate
         any(&is_padding);
     }
     let cache_position = cache_position::initial_position(context, call.input_ids);
-    let position_ids = match &cache_position {
+    let cache = model.new_cache();
+    let position_ids = cache.counts_tokens().then(|| match &cache_position {
         Some(position) => position.clone(),
         None => positions_of(call.attention_mask),
-    };
+    });
     let state = Decoding {
         input_ids: call.input_ids.clone(),
         attention_mask: call.attention_mask.clone(),
         position_ids: position_ids.clone(),
         unfinished_sequences: full(context, "ones.default", &[call.input_ids.size(0)], DType::Int64),
         cache_position,
-        cache: model.new_cache(),
+        cache,
         chosen: None,
         model_inputs: None,
     };
@@ -134,7 +136,7 @@ fn forward(model: &dyn Model, inputs: &ModelInputs, cache: &Rc<KvCache>) -> Mode
     model.forward(&ForwardCall {
         input_ids: &inputs.input_ids,
         attention_mask: Some(&inputs.attention_mask),
-        position_ids: Some(&inputs.position_ids),
+        position_ids: inputs.position_ids.as_ref(),
         labels: None,
         num_items_in_batch: None,
         cache: Some(Rc::clone(cache)),
@@ -163,7 +165,7 @@ impl Decoding {
 
     fn inputs_at(&self, position: &Tensor) -> ModelInputs {
         let [input_ids, position_ids] = cache_position::inputs_at(position, &self.input_ids, &self.attention_mask);
-        ModelInputs { input_ids, attention_mask: self.attention_mask.clone(), position_ids }
+        ModelInputs { input_ids, attention_mask: self.attention_mask.clone(), position_ids: Some(position_ids) }
     }
 
     fn prepare_inputs(&mut self, tokens: u64) {
@@ -174,7 +176,7 @@ impl Decoding {
         let inputs = ModelInputs {
             input_ids: self.input_ids.narrow_any(1, tokens).clone_contiguous(),
             attention_mask: self.attention_mask.clone(),
-            position_ids: self.position_ids.narrow_any(1, tokens).clone_contiguous(),
+            position_ids: self.position_ids.as_ref().map(|ids| ids.narrow_any(1, tokens).clone_contiguous()),
         };
         self.model_inputs = Some(inputs);
     }
@@ -195,13 +197,14 @@ impl Decoding {
             return;
         }
         let old_positions = self.position_ids.clone();
-        let next = {
-            let last = old_positions.narrow_any(1, 1);
-            let offset = arange(context, 1).unsqueeze(0).binary("add.Tensor", &last, DType::Int64);
-            offset.map("add.Tensor", DType::Int64)
-        };
-        self.position_ids = cat(&[&old_positions, &next], 1);
-        drop(next);
+        if let Some(old_positions) = &old_positions {
+            let next = {
+                let last = old_positions.narrow_any(1, 1);
+                let offset = arange(context, 1).unsqueeze(0).binary("add.Tensor", &last, DType::Int64);
+                offset.map("add.Tensor", DType::Int64)
+            };
+            self.position_ids = Some(cat(&[old_positions, &next], 1));
+        }
         let column = full(context, "new_ones.default", &[self.attention_mask.size(0), 1], DType::Int64);
         self.attention_mask = cat(&[&self.attention_mask, &column], 1);
     }
@@ -254,13 +257,14 @@ impl Leaping for Decoding {
         let input_ids = doubles.double_tensor(&self.input_ids, longer);
         let attention_mask = doubles.double_tensor(&self.attention_mask, longer);
         // Those of the prompt, where the mask of each pass makes new ones.
-        let position_ids = doubles.double_tensor(&self.position_ids, longer.filter(|_| self.cache_position.is_none()));
+        let growth = longer.filter(|_| self.cache_position.is_none());
+        let position_ids = self.position_ids.as_ref().map(|ids| doubles.double_tensor(ids, growth));
         let cache_position = self.cache_position.as_ref().map(|position| doubles.double_tensor(position, None));
         // The mask is the one above.
         let mut inputs = |inputs: &ModelInputs| ModelInputs {
             input_ids: doubles.double_tensor(&inputs.input_ids, None),
             attention_mask: doubles.double_tensor(&inputs.attention_mask, None),
-            position_ids: doubles.double_tensor(&inputs.position_ids, None),
+            position_ids: inputs.position_ids.as_ref().map(|ids| doubles.double_tensor(ids, None)),
         };
         let model_inputs = self.model_inputs.as_ref().map(&mut inputs);
         let mut chosen = |chosen: &Chosen| Chosen {
@@ -296,12 +300,13 @@ impl Leaping for Decoding {
             model_inputs,
         } = self;
         cache_position.iter().for_each(&mut see);
-        [input_ids, attention_mask, position_ids, unfinished_sequences].into_iter().for_each(&mut see);
+        [input_ids, attention_mask].into_iter().chain(position_ids).for_each(&mut see);
+        see(unfinished_sequences);
         if let Some(Chosen { logits, scores, choice: Choice { probs, next_tokens } }) = chosen {
             [logits, scores, next_tokens].into_iter().chain(probs).for_each(&mut see);
         }
         if let Some(ModelInputs { input_ids, attention_mask, position_ids }) = model_inputs {
-            [input_ids, attention_mask, position_ids].into_iter().for_each(&mut see);
+            [input_ids, attention_mask].into_iter().chain(position_ids).for_each(&mut see);
         }
         cache_growth::for_each(cache, see);
     }

@@ -66,8 +66,8 @@ impl Layout {
         Self::with(self.sizes.swapped(a, b), self.strides().swapped(a, b), self.is_regular())
     }
 
-    /// With four dimensions in this order.
-    pub fn permuted(&self, dims: [usize; 4]) -> Self {
+    /// With its dimensions in this order.
+    pub fn permuted<const N: usize>(&self, dims: [usize; N]) -> Self {
         let strides = self.strides();
         Self::strided(Shape::new(&dims.map(|at| self.sizes[at])), Shape::new(&dims.map(|at| strides[at])))
     }

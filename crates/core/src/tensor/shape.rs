@@ -2,8 +2,8 @@
 
 use std::ops::{Deref, DerefMut};
 
-/// The most dimensions a tensor has here; attention's repeat of key-value heads needs five.
-pub const MAX_DIMS: usize = 5;
+/// The most dimensions a tensor has here; the products of Mamba-2's scan need six.
+pub const MAX_DIMS: usize = 6;
 
 /// Sizes or strides of a tensor, outermost first.
 ///

@@ -230,6 +230,13 @@ impl Builder {
         }
     }
 
+    /// Notes that peft refuses to adapt this linear layer.
+    pub(crate) fn refuse_adapter(&self) {
+        if self.lora.as_ref().is_some_and(|lora| lora.is_all_linear() || self.is_target(lora)) {
+            self.built.borrow_mut().unadapted.get_or_insert_with(|| self.path.clone());
+        }
+    }
+
     fn adapt(&self, lora: &Rc<LoraSpec>) -> Rc<LoraSpec> {
         self.built.borrow_mut().adapted.push(self.path.clone());
         Rc::clone(lora)

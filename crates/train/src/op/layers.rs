@@ -94,6 +94,11 @@ impl Tensor {
         self.run(operator!("constant_pad_nd"), [[0, more].into()])
     }
 
+    /// `pad(self, (count, 0))`
+    pub(crate) fn pad_before(&self, count: u64) -> Tensor {
+        self.run(operator!("constant_pad_nd"), [[i64::try_from(count).unwrap_or(i64::MAX), 0].into()])
+    }
+
     /// `binary_cross_entropy_with_logits(self, target, reduction="sum")`
     pub(crate) fn binary_cross_entropy_with_logits(&self, target: &Tensor) -> Tensor {
         let sum = Argument::Int(2);

@@ -18,5 +18,6 @@ pub(crate) use create::{
 };
 pub(crate) use layers::Reduction;
 pub(crate) use other_kernels::{
-    chunk_gated_delta_rule, fused_linear_cross_entropy, liger_rope, package_flash_attn_func,
+    ScanInputs, chunk_gated_delta_rule, chunk_scan, fused_linear_cross_entropy, liger_rope, package_flash_attn_func,
+    update_state,
 };

@@ -13,7 +13,7 @@ impl Tensor {
         refused("Liger's RMS norm")
     }
 
-    pub(crate) fn depthwise_conv1d(&self, _weight: &Tensor, _padding: u64) -> Tensor {
+    pub(crate) fn depthwise_conv1d(&self, _weight: &Tensor, _bias: Option<&Tensor>, _padding: u64) -> Tensor {
         refused("a convolution of each channel")
     }
 
@@ -32,6 +32,26 @@ pub(crate) fn liger_rope(_q: &Tensor, _k: &Tensor, _cos: &Tensor, _sin: &Tensor)
 
 pub(crate) fn chunk_gated_delta_rule(_states: [&Tensor; 3], _g: &Tensor, _beta: &Tensor) -> Tensor {
     refused("the gated delta rule")
+}
+
+/// What enters Mamba-2's scan.
+#[expect(dead_code, reason = "nothing is computed of it here")]
+pub(crate) struct ScanInputs<'a> {
+    pub hidden_states: &'a Tensor,
+    pub dt: &'a Tensor,
+    pub a: &'a Tensor,
+    pub b: &'a Tensor,
+    pub c: &'a Tensor,
+    pub d: &'a Tensor,
+    pub dt_bias: &'a Tensor,
+}
+
+pub(crate) fn chunk_scan(_inputs: &ScanInputs, _chunk_size: u64, _states: Option<&Tensor>) -> (Tensor, Tensor) {
+    refused("Mamba-2's scan")
+}
+
+pub(crate) fn update_state(_state: &Tensor, _inputs: &ScanInputs, _gate: Option<&Tensor>) -> Tensor {
+    refused("Mamba-2's step")
 }
 
 pub(crate) fn fused_linear_cross_entropy(_hidden: &Tensor, _weight: &Tensor, _target: &Tensor) -> Tensor {

@@ -142,8 +142,13 @@ impl Tensor {
 
     /// `self.split(size, dim=-1)` into `N` parts
     pub(crate) fn split_last<const N: usize>(&self) -> [Tensor; N] {
-        let part = i64::try_from(self.size(-1) / N as u64).unwrap_or(i64::MAX);
-        let arguments = [self.into(), Argument::Int(part), Argument::Int(-1)];
+        self.split(self.sizes().len() - 1)
+    }
+
+    /// `self.chunk(N, dim)`
+    pub(crate) fn split<const N: usize>(&self, dimension: usize) -> [Tensor; N] {
+        let part = i64::try_from(self.sizes()[dimension] / N as u64).unwrap_or(i64::MAX);
+        let arguments = [self.into(), Argument::Int(part), at(dimension)];
         let torch = self.context().torch;
         let parts =
             or_stop(torch.call(operator!("split", "Tensor"), &arguments).and_then(|made| made.into_array::<N>()));

@@ -59,6 +59,13 @@ impl Builder {
         }
     }
 
+    /// Notes that peft refuses to adapt this linear layer (peft 0.21, tuners/tuners_utils.py, `_check_lora_target_modules_mamba`).
+    pub(crate) fn refuse_adapter(&self) {
+        if self.lora.as_ref().is_some_and(|lora| lora.is_all_linear() || self.is_target(lora)) {
+            self.built.borrow_mut().refused.get_or_insert_with(|| self.path.clone());
+        }
+    }
+
     fn adapt(&self, lora: &Rc<LoraSpec>) -> Rc<LoraSpec> {
         self.built.borrow_mut().adapted.push(self.path.clone());
         Rc::clone(lora)
@@ -84,6 +91,10 @@ impl Builder {
                 .about(&[keys::LORA_TARGETS])
                 .hint("name the linear layers of the attention alone")
                 .or_rehearse());
+        }
+        if let Some(path) = &built.refused {
+            let problem = format!("`lora.targets`: peft refuses to adapt `{path}`, which kernels of mamba-ssm read");
+            return Err(JobError::new(problem).about(&[keys::LORA_TARGETS]).hint("leave it out, and name `in_proj`"));
         }
         if let Some(path) = built.targeted.iter().find(|path| !built.adapted.contains(path)) {
             let problem = format!("`lora.targets`: `{path}` is no linear layer");

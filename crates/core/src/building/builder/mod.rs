@@ -73,6 +73,8 @@ struct Built {
     adapted_by_name: Vec<(String, Vec<String>)>,
     /// A module whose adapters are asked for and not simulated.
     unadapted: Option<String>,
+    /// A linear layer that peft refuses to adapt.
+    refused: Option<String>,
     /// Parameters by their names in the checkpoint, where those decide when they come to the device.
     named: Vec<(String, AllocationId)>,
 }

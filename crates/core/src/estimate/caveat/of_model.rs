@@ -5,6 +5,7 @@ use crate::estimate::engine::loaded_bytes;
 use crate::family::generic_allowance;
 use crate::gpu::Gpu;
 use crate::job::{Attention, JobSpec, LossKernel, Precision, Strategy};
+use crate::model_type::StateLayers;
 use crate::op::CONVOLUTION;
 use crate::step::{TrainingLoop, training_loop};
 use crate::trace::{Allocation, Trace};
@@ -173,11 +174,22 @@ pub(super) fn towers_caveat(job: &JobSpec, reserved: u64) -> Option<Caveat> {
 
 /// Other kernels need other memory, and nobody measured it.
 pub(super) fn linear_attention(job: &JobSpec) -> Option<Caveat> {
-    job.model.facts().has_linear_attention.then(|| {
-        let text = "linear attention is what transformers computes without the packages flash-linear-attention and causal-conv1d; \
-                    with them other kernels run, whose memory is not estimated";
-        Caveat::remark("linear_attention_kernels", text)
-    })
+    let text = match job.model.facts().state {
+        StateLayers::None => return None,
+        StateLayers::DeltaRule => {
+            "linear attention is what transformers computes without the packages flash-linear-attention and causal-conv1d; with them \
+             other kernels run, whose memory is not estimated"
+        }
+        StateLayers::Convolution => {
+            "short convolutions are what transformers computes without the package causal-conv1d, whose kernels make no padded result: \
+             with it a step takes a little less"
+        }
+        StateLayers::StateSpace => {
+            "state spaces are what transformers computes in PyTorch's own operators; with the packages mamba-ssm and causal-conv1d their \
+             kernels run, which keep far less: a job with them takes less memory than this, and how much less is not estimated"
+        }
+    };
+    Some(Caveat::remark("linear_attention_kernels", text))
 }
 
 /// What cuDNN's kernels may keep beside a convolution's tensors: a copy of each in another layout, as a rehearsal allows for.

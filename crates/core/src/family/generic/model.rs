@@ -98,8 +98,15 @@ impl GenericModel {
             // Nothing reads them.
             None => (position_ids.clone(), position_ids.clone()),
         };
-        let layer_call =
-            LayerCall { cos, sin, position_ids, mask: None, cache: call.cache.clone(), decodes: call.decodes() };
+        let layer_call = LayerCall {
+            cos,
+            sin,
+            position_ids,
+            mask: None,
+            linear_mask: None,
+            cache: call.cache.clone(),
+            decodes: call.decodes(),
+        };
         let mut hidden_states = inputs_embeds.clone();
         for (layer, &layer_type) in self.layers.iter().zip(self.config.layer_types.iter()) {
             let layer_call = LayerCall { mask: masks.of(layer_type).cloned(), ..layer_call.clone() };

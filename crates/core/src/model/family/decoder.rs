@@ -130,10 +130,20 @@ pub(crate) struct DecoderConfig {
     pub projects_first: bool,
     /// Whether the functions that make masks are given positions, by which they find packed rows.
     pub masks_read_positions: bool,
+    /// Whether layers are given positions; where they are not, nothing of a checkpointed layer keeps those.
+    pub hands_positions: bool,
+    /// Whether positions that a call does not bring are those behind the tokens in the cache.
+    pub counts_seen: bool,
     /// What logits are multiplied by.
     pub logit_scale: Option<f64>,
     /// How each type of layer turns, where that is not `rope`.
     pub layer_ropes: Rc<[(LayerType, Rope)]>,
+    /// What the input embeddings are called.
+    pub embeddings: &'static str,
+    /// Whether logits are cast to fp32.
+    pub float_logits: bool,
+    /// What the norm behind the layers is called, and whether it is registered behind the rotary embeddings.
+    pub last_norm: (&'static str, bool),
 }
 
 /// What activations are multiplied by, as a number: ops that run for 1 too.
@@ -190,8 +200,13 @@ impl DecoderConfig {
             tables: RotaryTables::Twice,
             projects_first: false,
             masks_read_positions: true,
+            hands_positions: true,
+            counts_seen: true,
             logit_scale: None,
             layer_ropes: Rc::new([]),
+            embeddings: "embed_tokens",
+            float_logits: false,
+            last_norm: ("norm", false),
         };
         config.check()?;
         Ok(config)
@@ -210,15 +225,16 @@ impl DecoderConfig {
         Ok(self)
     }
 
-    /// The same with layers of linear attention.
+    /// The same with layers that keep a state, which configs call `name`.
     pub(crate) fn with_linear_layers(
         mut self,
         fields: &Fields,
+        name: &str,
         otherwise: impl Fn(u64) -> LayerType,
     ) -> Result<Self, FieldError> {
         self.mask_types = FULL_AND_LINEAR;
         self.layer_types = match fields.texts("layer_types")? {
-            Some(names) => layer_types(&names, self.num_hidden_layers, LayerType::LinearAttention)?,
+            Some(names) => named_layers(&names, self.num_hidden_layers, (LayerType::LinearAttention, name))?,
             None => (0..self.num_hidden_layers).map(otherwise).collect(),
         };
         Ok(self)
@@ -271,9 +287,9 @@ impl DecoderConfig {
         self.layer_types.iter().map(window).collect()
     }
 
-    /// Rotary embeddings of the model: one, or one for each of `layer_ropes`.
+    /// Rotary embeddings of the model: one, or one for each of `layer_ropes`, or none where nothing is turned.
     pub(crate) fn ropes(&self) -> impl Iterator<Item = &Rope> {
-        let one = self.layer_ropes.is_empty().then_some(&self.rope);
+        let one = (self.layer_ropes.is_empty() && self.rotary_dim > 0).then_some(&self.rope);
         one.into_iter().chain(self.layer_ropes.iter().map(|(_, rope)| rope))
     }
 
@@ -332,16 +348,20 @@ pub(crate) fn initializer_range(fields: &Fields) -> Result<f64, FieldError> {
 
 /// Layers of full attention and of the `other` type.
 pub(crate) fn layer_types(names: &[&str], layers: u64, other: LayerType) -> Result<Rc<[LayerType]>, FieldError> {
+    let name = if other == LayerType::ChunkedAttention { "chunked_attention" } else { "sliding_attention" };
+    named_layers(names, layers, (other, name))
+}
+
+fn named_layers(
+    names: &[&str],
+    layers: u64,
+    (other, other_name): (LayerType, &str),
+) -> Result<Rc<[LayerType]>, FieldError> {
     let key = "layer_types";
     if names.len() as u64 != layers {
         let problem = format!("lists {} layers, num_hidden_layers is {layers}", names.len());
         return Err(FieldError::new(key, problem));
     }
-    let other_name = match other {
-        LayerType::LinearAttention => "linear_attention",
-        LayerType::ChunkedAttention => "chunked_attention",
-        LayerType::FullAttention | LayerType::SlidingAttention => "sliding_attention",
-    };
     let parse = |name: &&str| match *name {
         "full_attention" => Ok(LayerType::FullAttention),
         name if name == other_name => Ok(other),

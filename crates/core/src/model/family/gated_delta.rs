@@ -9,6 +9,7 @@ use crate::tensor::Tensor;
 
 use super::attention::SelfAttention;
 use super::bounds::{bound_weights, check_divides};
+use super::causal_conv::{CausalConv, apply_mask_to_padding_states};
 use super::decoder::DecoderConfig;
 use super::layer::LayerCall;
 
@@ -104,14 +105,12 @@ impl RmsNormGated {
 /// `Qwen3NextGatedDeltaNet`
 pub(crate) struct GatedDeltaNet {
     module: Module,
-    /// [channels, 1, width]
-    conv1d: Tensor,
+    conv1d: CausalConv,
     dt_bias: Tensor,
     a_log: Tensor,
     norm: RmsNormGated,
     out_proj: Linear,
     in_projections: Projections,
-    activation: Activation,
     config: LinearConfig,
 }
 
@@ -139,10 +138,8 @@ impl GatedDeltaNet {
         let project = |name: &str, width| Linear::new(&at.at(name), hidden, width, false);
         // A module's own parameters are listed before those of modules in it, and moved to the device after them.
         let own = at.next_slot();
-        let conv_at = at.at("conv1d");
-        // Its weight is read, it is never called: an adapter would not be either.
-        drop(conv_at.module());
-        let conv1d = conv_at.parameter("weight", &[config.conv_dim(), 1, config.conv_kernel_dim], Init::Normal);
+        let sizes = [config.conv_dim(), config.conv_kernel_dim];
+        let conv1d = CausalConv::new(&at.at("conv1d"), sizes, false, Some(decoder.activation));
         let joined = match config.in_projections {
             InProjections::Joined => Some([
                 project("in_proj_qkvz", config.conv_dim() + config.value_dim()),
@@ -175,7 +172,6 @@ impl GatedDeltaNet {
             norm,
             out_proj,
             in_projections,
-            activation: decoder.activation,
             config,
         }
     }
@@ -217,26 +213,6 @@ impl GatedDeltaNet {
         let mixed_qkv = cat(&[&query, &key, &value], 2).transpose(1, 2);
         Projected { mixed_qkv, z, b, a, apart: vec![query, key, value], _projected: Some(projected) }
     }
-
-    /// `causal_conv1d_fn`
-    fn convolve(&self, hidden_states: &Tensor) -> Tensor {
-        let weight = self.conv1d.squeeze(1);
-        let padding = self.config.conv_kernel_dim - 1;
-        let mut out = hidden_states
-            .to(weight.dtype())
-            .depthwise_conv1d(&weight.unsqueeze(1), padding)
-            .slice(2, 0..hidden_states.size(2));
-        out = self.activation.forward(&out);
-        out.to(hidden_states.dtype())
-    }
-}
-
-/// `apply_mask_to_padding_states`
-fn apply_mask_to_padding_states(hidden_states: &Tensor, attention_mask: Option<&Tensor>) -> Tensor {
-    match attention_mask {
-        Some(mask) => (hidden_states * &mask.unsqueeze(2)).to(hidden_states.dtype()),
-        None => hidden_states.clone(),
-    }
 }
 
 /// `x.repeat_interleave(groups, dim=2)`
@@ -258,7 +234,7 @@ impl SelfAttention for GatedDeltaNet {
         let hidden_states = apply_mask_to_padding_states(hidden_states, call.mask.as_ref());
         let (rows, tokens) = (hidden_states.size(0), hidden_states.size(1));
         let Projected { mut mixed_qkv, mut z, b, a, mut apart, _projected } = self.project(&hidden_states);
-        mixed_qkv = self.convolve(&mixed_qkv).transpose(1, 2);
+        mixed_qkv = self.conv1d.forward(mixed_qkv, None).transpose(1, 2);
         let [mut query, mut key, mut value] =
             mixed_qkv.split_widths([config.key_dim(), config.key_dim(), config.value_dim()]);
         apart.clear();

@@ -21,12 +21,17 @@ pub(crate) struct DecoderMlp {
 
 impl DecoderMlp {
     pub(crate) fn new(at: &Builder, config: &DecoderConfig) -> Self {
+        Self::named(at, config, ["gate_proj", "up_proj", "down_proj"])
+    }
+
+    /// With these names for what gates, what is gated and the projection back.
+    pub(crate) fn named(at: &Builder, config: &DecoderConfig, [gate, up, down]: [&str; 3]) -> Self {
         let (hidden, inner, bias) = (config.hidden_size, config.intermediate_size, config.mlp_bias);
         Self {
             module: at.module(),
-            gate_proj: Linear::new(&at.at("gate_proj"), hidden, inner, bias),
-            up_proj: Linear::new(&at.at("up_proj"), hidden, inner, bias),
-            down_proj: Linear::new(&at.at("down_proj"), inner, hidden, bias),
+            gate_proj: Linear::new(&at.at(gate), hidden, inner, bias),
+            up_proj: Linear::new(&at.at(up), hidden, inner, bias),
+            down_proj: Linear::new(&at.at(down), inner, hidden, bias),
             act_fn: at.at("act_fn").module(),
             activation: config.activation,
             mode: at.mode(),

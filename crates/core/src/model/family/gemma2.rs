@@ -345,6 +345,7 @@ impl GemmaBase for GemmaModel {
                 cos,
                 sin,
                 position_ids: position_ids.clone(),
+                linear_mask: None,
                 mask,
                 cache: call.cache.clone(),
                 decodes: call.decodes(),

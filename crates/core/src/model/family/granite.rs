@@ -17,7 +17,7 @@ fn build(model: &ModelSpec, at: &Builder, options: &RunOptions) -> Result<Box<dy
     Ok(Box::new(DecoderForCausalLm::new(at, read_config(&model.config)?, options)))
 }
 
-fn read_config(fields: &Fields) -> Result<DecoderConfig, FieldError> {
+pub(crate) fn read_config(fields: &Fields) -> Result<DecoderConfig, FieldError> {
     let multiplier = |key| fields.number(key, 1.0);
     Ok(DecoderConfig {
         attention_multiplier: Some(multiplier("attention_multiplier")?),

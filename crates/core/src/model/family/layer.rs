@@ -18,6 +18,8 @@ pub(crate) struct LayerCall {
     /// layer needs to run again.
     pub position_ids: Tensor,
     pub mask: Option<Tensor>,
+    /// The mask of what keeps a state, where a layer has attention beside it.
+    pub linear_mask: Option<Tensor>,
     pub cache: Option<Rc<KvCache>>,
     /// Whether `generate` decodes: the cache had tokens before this pass.
     pub decodes: bool,
@@ -29,6 +31,16 @@ pub(crate) trait DecoderLayer: 'static {
     fn module(&self) -> &Module;
 
     fn forward(&self, residual: &Tensor, call: &LayerCall) -> Tensor;
+}
+
+impl DecoderLayer for Box<dyn DecoderLayer> {
+    fn module(&self) -> &Module {
+        (**self).module()
+    }
+
+    fn forward(&self, residual: &Tensor, call: &LayerCall) -> Tensor {
+        (**self).forward(residual, call)
+    }
 }
 
 /// What a layer does to each token by itself.

@@ -6,16 +6,17 @@ use crate::building::{BuildError, Builder, LigerKernels, Module};
 use crate::dtype::DType;
 use crate::job::{Attention, ModelSpec, RotaryPlace, SdpaForm};
 use crate::model::nn::{
-    AttentionOutput, Embedding, HeadOutput, KvCache, LayerMasks, LayerRotary, Linear, LmHead, Norm, RmsNorm, Rope,
-    RotaryCall, RotaryEmbedding, RouterLoss, repeat_kv,
+    AttentionOutput, Embedding, HeadOutput, KvCache, LayerMasks, LayerRotary, LayerType, Linear, LmHead, Norm, RmsNorm,
+    Rope, RotaryCall, RotaryEmbedding, RouterLoss, repeat_kv,
 };
-use crate::op::liger_rope;
+use crate::op::{arange, liger_rope};
 use crate::tensor::Tensor;
 
 use super::attention::{Projections, SelfAttention, attend};
 use super::decoder::{DecoderConfig, DecoderDefaults};
 use super::gated_mlp::DecoderMlp;
-use super::layer::{DecoderLayer, FeedForward, LayerCall, call_layer};
+use super::layer::{DecoderLayer, LayerCall, call_layer};
+pub(crate) use super::llama_layer::LlamaDecoderLayer;
 use super::{Family, ForwardCall, Front, Model, ModelOutput, RunOptions};
 
 pub(crate) const FAMILY: Family = Family { model_types: &["llama"], build };
@@ -35,13 +36,23 @@ pub(crate) struct DecoderAttention {
 }
 
 impl DecoderAttention {
-    fn new(at: &Builder, config: &DecoderConfig, options: &RunOptions) -> Self {
+    pub(crate) fn new(at: &Builder, config: &DecoderConfig, options: &RunOptions) -> Self {
+        Self::named(at, config, ["o_proj", "q_norm", "k_norm"], options)
+    }
+
+    /// With these names for the projection back and for the norms of queries and keys.
+    pub(crate) fn named(
+        at: &Builder,
+        config: &DecoderConfig,
+        [o_proj, q_norm, k_norm]: [&str; 3],
+        options: &RunOptions,
+    ) -> Self {
         Self {
             module: at.module(),
-            projections: Projections::new(at, config, "o_proj"),
+            projections: Projections::new(at, config, o_proj),
             norms: config.qk_norm.then(|| {
                 let norm = |name| RmsNorm::new(&at.at(name), config.head_dim, config.norm_eps);
-                (norm("q_norm"), norm("k_norm"))
+                (norm(q_norm), norm(k_norm))
             }),
             rotary_emb: LayerRotary::new(at, config.file, config.rotary_dim, config.positions, &config.rope),
             config: config.clone(),
@@ -104,90 +115,6 @@ impl SelfAttention for DecoderAttention {
     }
 }
 
-pub(crate) struct LlamaDecoderLayer<M = DecoderMlp, A = DecoderAttention, N = RmsNorm> {
-    module: Module,
-    layer: usize,
-    self_attn: A,
-    mlp: M,
-    input_layernorm: N,
-    post_attention_layernorm: N,
-    /// `residual_multiplier`
-    multiplier: Option<f64>,
-}
-
-impl<M: FeedForward> LlamaDecoderLayer<M> {
-    /// With what `new_mlp` makes in the MLP's place.
-    pub(crate) fn new(
-        at: &Builder,
-        layer: usize,
-        config: &DecoderConfig,
-        options: &RunOptions,
-        new_mlp: impl FnOnce(&Builder) -> M,
-    ) -> Self {
-        Self::with_parts(at, layer, config, |at| DecoderAttention::new(at, config, options), new_mlp)
-    }
-}
-
-impl<M: FeedForward, A: SelfAttention, N: Norm> LlamaDecoderLayer<M, A, N> {
-    /// With what these make in the attention's and in the MLP's place.
-    pub(crate) fn with_parts(
-        at: &Builder,
-        layer: usize,
-        config: &DecoderConfig,
-        new_attention: impl FnOnce(&Builder) -> A,
-        new_mlp: impl FnOnce(&Builder) -> M,
-    ) -> Self {
-        Self::with_mixer(at, layer, config, ("self_attn", new_attention), new_mlp)
-    }
-
-    /// The same with another name in the attention's place.
-    pub(crate) fn with_mixer(
-        at: &Builder,
-        layer: usize,
-        config: &DecoderConfig,
-        (name, new_mixer): (&str, impl FnOnce(&Builder) -> A),
-        new_mlp: impl FnOnce(&Builder) -> M,
-    ) -> Self {
-        let self_attn = new_mixer(&at.at(name));
-        let norm = |name| N::new(&at.at(name), config.hidden_size, config.norm_eps);
-        Self {
-            module: at.module(),
-            layer,
-            self_attn,
-            mlp: new_mlp(&at.at("mlp")),
-            input_layernorm: norm("input_layernorm"),
-            post_attention_layernorm: norm("post_attention_layernorm"),
-            multiplier: config.multipliers.map(|multipliers| multipliers.residual),
-        }
-    }
-
-    /// `residual + hidden_states`, or `residual + hidden_states * residual_multiplier`, whose product goes with the sum.
-    fn add(&self, residual: &Tensor, hidden_states: &Tensor) -> Tensor {
-        match self.multiplier {
-            Some(multiplier) => residual + &hidden_states.mul_scalar(multiplier),
-            None => residual + hidden_states,
-        }
-    }
-}
-
-impl<M: FeedForward, A: SelfAttention, N: Norm> DecoderLayer for LlamaDecoderLayer<M, A, N> {
-    fn module(&self) -> &Module {
-        &self.module
-    }
-
-    fn forward(&self, residual: &Tensor, call: &LayerCall) -> Tensor {
-        let _module = self.module.enter();
-        let mut hidden_states = self.input_layernorm.forward(residual);
-        let (attn_output, _weights) = self.self_attn.forward(&hidden_states, call, self.layer);
-        hidden_states = attn_output;
-        hidden_states = self.add(residual, &hidden_states);
-        let residual = hidden_states.clone();
-        hidden_states = self.post_attention_layernorm.forward(&hidden_states);
-        hidden_states = self.mlp.forward(&hidden_states, call);
-        self.add(&residual, &hidden_states)
-    }
-}
-
 struct DecoderModel<L, N> {
     module: Module,
     embed_tokens: Embedding,
@@ -212,17 +139,24 @@ impl<L: DecoderLayer, N: Norm> DecoderModel<L, N> {
             RotaryEmbedding::new(&at.at("rotary_emb"), config.rotary_dim, rope).with_tables(config.tables)
         };
         let layer = |layer: u64| Rc::new(new_layer(&at.at("layers").element(layer), layer as usize, &config));
+        let module = at.module();
+        let embed_tokens = Embedding::of_head(
+            &at.at(config.embeddings),
+            [config.vocab_size, config.hidden_size],
+            config.pad_token_id,
+            config.tie_word_embeddings,
+        );
+        let layers = (0..config.num_hidden_layers).map(layer).collect();
+        let (name, is_behind) = config.last_norm;
+        let norm = || N::new(&at.at(name), config.hidden_size, config.norm_eps);
+        let first = (!is_behind).then(norm);
+        let rotary_embs = if is_the_models { config.ropes().map(rotary).collect() } else { Vec::new() };
         Self {
-            module: at.module(),
-            embed_tokens: Embedding::of_head(
-                &at.at("embed_tokens"),
-                [config.vocab_size, config.hidden_size],
-                config.pad_token_id,
-                config.tie_word_embeddings,
-            ),
-            layers: (0..config.num_hidden_layers).map(layer).collect(),
-            norm: N::new(&at.at("norm"), config.hidden_size, config.norm_eps),
-            rotary_embs: if is_the_models { config.ropes().map(rotary).collect() } else { Vec::new() },
+            module,
+            embed_tokens,
+            layers,
+            norm: first.unwrap_or_else(norm),
+            rotary_embs,
             config,
             options: options.clone(),
         }
@@ -248,7 +182,10 @@ impl<L: DecoderLayer, N: Norm> DecoderModel<L, N> {
         if let Some(multipliers) = self.config.multipliers {
             inputs_embeds = inputs_embeds.mul_scalar(multipliers.embedding);
         }
-        let mut position_ids = call.position_ids_for(&inputs_embeds);
+        let mut position_ids = match call.position_ids {
+            None if !self.config.counts_seen => arange(inputs_embeds.context(), inputs_embeds.size(1)).unsqueeze(0),
+            _ => call.position_ids_for(&inputs_embeds),
+        };
         if self.config.tables.are_of_grids() && call.position_ids.is_none() {
             position_ids = position_ids.expand(&[inputs_embeds.size(0), inputs_embeds.size(1)]);
         }
@@ -263,14 +200,16 @@ impl<L: DecoderLayer, N: Norm> DecoderModel<L, N> {
         // Before the first layer, whose keys the cache then has.
         let decodes = call.decodes();
         for (layer, &layer_type) in self.layers.iter().zip(self.config.layer_types.iter()) {
-            // Layers with tables of their own read these positions only.
-            let own = || (position_ids.clone(), position_ids.clone());
+            // Layers with tables of their own read these positions only. Layers that turn nothing are given what they hold anyway.
+            let stands_in = if self.config.rotary_dim == 0 { &hidden_states } else { &position_ids };
+            let own = || (stands_in.clone(), stands_in.clone());
             let (cos, sin) = position_embeddings.get(self.config.rope_of(layer_type)).cloned().unwrap_or_else(own);
             let layer_call = LayerCall {
                 sin,
-                // Positions in time, height and width are no layer's: it is given none, for which a table stands in here.
-                position_ids: if self.config.projects_first { cos.clone() } else { position_ids.clone() },
+                // A layer that is given none has a table in their place here.
+                position_ids: if self.config.hands_positions { position_ids.clone() } else { cos.clone() },
                 cos,
+                linear_mask: masks.of(LayerType::LinearAttention).cloned(),
                 mask: masks.of(layer_type).cloned(),
                 cache: call.cache.clone(),
                 decodes,
@@ -355,9 +294,10 @@ impl<L: DecoderLayer, N: Norm> Model for DecoderForCausalLm<L, N> {
         router.inspect(|router| router.collect());
         let (hidden_states, image_hidden_states) = self.base_model(call);
         let config = &self.model.config;
-        let scaled = |logits: Tensor| match (config.multipliers, config.logit_scale) {
-            (Some(multipliers), _) => logits.div_scalar(multipliers.logits_scaling),
-            (None, Some(scale)) => logits.mul_scalar(scale),
+        let scaled = |logits: Tensor| match (config.logit_scale, config.multipliers) {
+            (Some(scale), _) => logits.mul_scalar(scale),
+            (None, Some(multipliers)) => logits.div_scalar(multipliers.logits_scaling),
+            (None, None) if config.float_logits => logits.float(),
             (None, None) => logits,
         };
         let HeadOutput { loss, logits } = self.lm_head.forward(&hidden_states, &call.head(), scaled);

@@ -4,8 +4,10 @@
 
 pub(crate) mod agi2;
 pub(crate) mod attention;
+pub(crate) mod bamba;
 pub(crate) mod bert;
 pub(crate) mod bounds;
+pub(crate) mod causal_conv;
 pub(crate) mod cohere;
 pub(crate) mod cohere2;
 pub(crate) mod deberta_v2;
@@ -16,6 +18,7 @@ pub(crate) mod dinov2;
 pub(crate) mod distilbert;
 pub(crate) mod electra;
 pub(crate) mod encoder;
+pub(crate) mod falcon_h1;
 pub(crate) mod gated_delta;
 mod gated_mlp;
 pub(crate) mod gemma2;
@@ -32,18 +35,27 @@ pub(crate) mod gpt2;
 pub(crate) mod gpt_neox;
 pub(crate) mod gpt_oss;
 pub(crate) mod granite;
+pub(crate) mod granitemoehybrid;
 pub(crate) mod heads;
 pub(crate) mod hunyuan_v1_dense;
+pub(crate) mod hybrid;
 pub(crate) mod image_mlp;
 pub(crate) mod layer;
+pub(crate) mod lfm2;
+pub(crate) mod lfm2_moe;
 pub(crate) mod llama;
 pub(crate) mod llama4;
+pub(crate) mod llama_layer;
+pub(crate) mod mamba2;
+pub(crate) mod mamba2_mixer;
+pub(crate) mod mamba_causal_lm;
 pub(crate) mod minimax_m2;
 pub(crate) mod mistral;
 pub(crate) mod mistral4;
 pub(crate) mod mixtral;
 pub(crate) mod modernbert;
 pub(crate) mod nemotron;
+pub(crate) mod nemotron_h;
 pub(crate) mod olmo;
 pub(crate) mod olmo2;
 pub(crate) mod olmo3;
@@ -84,6 +96,7 @@ pub(crate) struct Family {
 
 /// All families of language models.
 pub(crate) const LANGUAGE_MODELS: &[Family] = &[
+    bamba::FAMILY,
     bert::FAMILY,
     cohere::FAMILY,
     cohere2::FAMILY,
@@ -93,6 +106,7 @@ pub(crate) const LANGUAGE_MODELS: &[Family] = &[
     dinov2::FAMILY,
     distilbert::FAMILY,
     electra::FAMILY,
+    falcon_h1::FAMILY,
     gemma2::FAMILY,
     gemma3::FAMILY,
     gemma3n::FAMILY,
@@ -105,15 +119,20 @@ pub(crate) const LANGUAGE_MODELS: &[Family] = &[
     gpt_neox::FAMILY,
     gpt_oss::FAMILY,
     granite::FAMILY,
+    granitemoehybrid::FAMILY,
     hunyuan_v1_dense::FAMILY,
+    lfm2::FAMILY,
+    lfm2_moe::FAMILY,
     llama::FAMILY,
     llama4::FAMILY,
+    mamba2::FAMILY,
     minimax_m2::FAMILY,
     mistral::FAMILY,
     mistral4::FAMILY,
     mixtral::FAMILY,
     modernbert::FAMILY,
     nemotron::FAMILY,
+    nemotron_h::FAMILY,
     olmo::FAMILY,
     olmo2::FAMILY,
     olmo3::FAMILY,

@@ -81,7 +81,7 @@ impl Norm for LayerNorm1P {
     }
 }
 
-struct NemotronMlp {
+pub(crate) struct NemotronMlp {
     module: Module,
     up_proj: Linear,
     down_proj: Linear,
@@ -90,7 +90,7 @@ struct NemotronMlp {
 }
 
 impl NemotronMlp {
-    fn new(at: &Builder, config: &DecoderConfig) -> Self {
+    pub(crate) fn new(at: &Builder, config: &DecoderConfig) -> Self {
         let (hidden, inner, bias) = (config.hidden_size, config.intermediate_size, config.mlp_bias);
         Self {
             module: at.module(),

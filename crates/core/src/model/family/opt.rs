@@ -274,7 +274,8 @@ impl OptDecoder {
         let mut hidden_states = &inputs_embeds + &pos_embeds;
         // No layer has rotary embeddings.
         let (cos, sin) = (position_ids.clone(), position_ids.clone());
-        let layer_call = LayerCall { cos, sin, position_ids, mask, cache: call.cache.clone(), decodes: call.decodes() };
+        let (cache, decodes) = (call.cache.clone(), call.decodes());
+        let layer_call = LayerCall { cos, sin, position_ids, mask, linear_mask: None, cache, decodes };
         for layer in &self.layers {
             hidden_states = call_layer(layer, &hidden_states, layer_call.clone(), options);
         }

@@ -66,6 +66,7 @@ fn read_grids(fields: &Fields) -> Result<DecoderConfig, FieldError> {
     }
     config.tables = RotaryTables::OfSections(sections(fields, config.head_dim / 2)?);
     config.projects_first = true;
+    config.hands_positions = false;
     config.masks_read_positions = false;
     Ok(config)
 }

@@ -54,7 +54,7 @@ pub(crate) fn read_decoder(fields: &Fields, defaults: &DecoderDefaults) -> Resul
     let otherwise = |layer: u64| {
         if (layer + 1).is_multiple_of(interval) { LayerType::FullAttention } else { LayerType::LinearAttention }
     };
-    DecoderConfig::read(fields, defaults)?.with_linear_layers(fields, otherwise)?.turning_a_part(
+    DecoderConfig::read(fields, defaults)?.with_linear_layers(fields, "linear_attention", otherwise)?.turning_a_part(
         fields,
         "partial_rotary_factor",
         0.25,

@@ -92,6 +92,11 @@ impl Tensor {
         node.finish(out, move |grad| gradients![Tensor::empty(grad.context(), op, from, grad.dtype())])
     }
 
+    /// `pad(self, (count, 0))`, outside autograd
+    pub(crate) fn pad_before(&self, count: u64) -> Tensor {
+        self.detach().pad_last(self.size(-1) + count)
+    }
+
     /// Whether [batch, heads, tokens, head_dim] is row-major with tokens before heads, as the fused kernels read it.
     fn is_contiguous_transposed(&self) -> bool {
         self.layout().transposed(1, 2).is_contiguous()

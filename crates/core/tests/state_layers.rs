@@ -1,0 +1,96 @@
+//! Models with short convolutions and state spaces: what is said of them, and what of them is refused by name.
+
+use serde_json::{Value, json};
+use tonnage_core::estimate::{Estimate, estimate};
+use tonnage_core::job::from_case;
+
+/// Small jobs of every type, with what its config needs.
+fn models() -> Vec<Value> {
+    let with = |family: &str, more: Value| {
+        let mut model = json!({"family": family, "vocab_size": 500, "hidden_size": 64, "intermediate_size": 96,
+            "num_attention_heads": 4, "num_key_value_heads": 2, "head_dim": 16, "num_hidden_layers": 2});
+        model.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+        model
+    };
+    let hybrid = json!({"mamba_n_heads": 4, "mamba_d_head": 32, "mamba_d_ssm": 128, "mamba_d_state": 8, "mamba_chunk_size": 16,
+        "num_local_experts": 0, "shared_intermediate_size": 96});
+    vec![
+        with("lfm2", json!({"layer_types": ["conv", "full_attention"]})),
+        with(
+            "lfm2_moe",
+            json!({"layer_types": ["conv", "full_attention"], "num_experts": 4, "moe_intermediate_size": 32,
+            "num_dense_layers": 1}),
+        ),
+        with("mamba2", json!({"num_heads": 4, "head_dim": 32, "n_groups": 2, "state_size": 8, "chunk_size": 16})),
+        with("falcon_h1", hybrid.clone()),
+        with("bamba", hybrid.clone()),
+        with("granitemoehybrid", hybrid),
+        with(
+            "nemotron_h",
+            json!({"hybrid_override_pattern": "M*", "mamba_num_heads": 8, "mamba_head_dim": 16,
+            "ssm_state_size": 8, "chunk_size": 16}),
+        ),
+    ]
+}
+
+fn estimated(model: &Value, more: &Value) -> Result<Estimate, String> {
+    let mut case = json!({"id": "a", "micro_batch": 2, "seq_len": 40, "precision": "bf16", "model": model});
+    if model["family"] == "mamba2" {
+        case["attn"] = json!("eager");
+    }
+    case.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+    let job = from_case(&case).map_err(|error| error.to_string())?;
+    estimate(&job).map_err(|error| error.to_string())
+}
+
+fn adapted(target: &str) -> Value {
+    json!({"lora": {"r": 8, "alpha": 16, "dropout": 0.0, "targets": [target]}})
+}
+
+#[test]
+fn an_estimate_says_which_kernels_it_is_of() {
+    for model in models() {
+        let caveats = estimated(&model, &json!({})).unwrap().caveats;
+        let said = caveats.iter().find(|caveat| caveat.code == "linear_attention_kernels").unwrap();
+        let convolves = model["family"].as_str().unwrap().starts_with("lfm2");
+        assert!(
+            said.text.contains(if convolves { "short convolutions" } else { "mamba-ssm" }),
+            "{model}: {}",
+            said.text
+        );
+    }
+}
+
+#[test]
+fn what_is_not_simulated_is_refused_by_name() {
+    for model in models() {
+        let error = estimated(&model, &json!({"precision": "amp_fp16"})).unwrap_err();
+        assert!(error.contains("cuDNN"), "{model}: {error}");
+        estimated(&model, &adapted("in_proj")).unwrap();
+    }
+    let refused = |index: usize, more: Value, says: &str| {
+        let error = estimated(&models()[index], &more).unwrap_err();
+        assert!(error.contains(says), "{error}");
+    };
+    for index in [2, 3, 6] {
+        refused(index, adapted("out_proj"), "peft refuses to adapt");
+    }
+    for index in [0, 1, 4, 5] {
+        estimated(&models()[index], &adapted("out_proj")).unwrap();
+    }
+}
+
+#[test]
+fn configs_that_transformers_does_not_take_are_refused() {
+    let refused = |index: usize, key: &str, value: Value, says: &str| {
+        let mut model = models()[index].clone();
+        model[key] = value;
+        let error = estimated(&model, &json!({})).unwrap_err();
+        assert!(error.contains(says), "{error}");
+    };
+    refused(0, "layer_types", json!(["conv", "linear_attention"]), "is not full_attention or conv");
+    refused(1, "layer_types", Value::Null, "must say which layers");
+    refused(2, "num_heads", json!(5), "heads of 32 are not 128 wide");
+    refused(5, "output_router_logits", json!(true), "keeps no logits");
+    refused(6, "hybrid_override_pattern", json!("ME"), "have no gates");
+}
