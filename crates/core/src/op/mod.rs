@@ -29,6 +29,7 @@ mod linear;
 mod loss;
 mod matmul;
 mod norm;
+mod pooling;
 mod reduce;
 mod routing;
 mod sample;
