@@ -140,8 +140,9 @@ TOWERS = {
                  dict(text_config=MROPE, vision_config=dict(depth=3, embed_dim=96, num_heads=4, hidden_size=144, spatial_merge_size=1), tie_word_embeddings=True)],
 }
 
-#: SigLIP's class has a head by default, which no published model that stands in front of a Gemma has.
-DEFAULT_TOWERS = {"gemma3": dict(vision_config=dict(vision_use_head=False))}
+#: SigLIP's class has a head by default, which no published model that stands in front of a Gemma has, and images of fewer patches than
+#: Gemma 3's tokens.
+DEFAULT_TOWERS = {"gemma3": dict(vision_config=dict(vision_use_head=False, image_size=896, patch_size=14))}
 
 
 def kind(model_type, fields):

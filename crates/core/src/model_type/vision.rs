@@ -18,7 +18,7 @@ pub(crate) enum ImageForm {
 pub(crate) enum ImageTokens {
     /// Its patches, and where `vision_feature_select_strategy` is `full` the token for the whole image.
     Selected,
-    /// Its patches.
+    /// As many as its patches.
     Patches,
     /// What the config says under this key, or this number.
     Said(&'static str, u64),

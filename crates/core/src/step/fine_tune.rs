@@ -6,7 +6,7 @@ use std::rc::Rc;
 
 use crate::building::Builder;
 use crate::dtype::DType;
-use crate::job::{Attention, CheckpointPolicy, Framework, JobSpec, LossKernel, Strategy, Task};
+use crate::job::{Attention, CheckpointPolicy, Framework, JobSpec, LossKernel, Strategy, Task, keys};
 use crate::model::family::{ForwardCall, Images, ModelOutput};
 use crate::model_type::takes_item_count;
 use crate::op::{TokenOutputs, UNTOLD, full, number_from_host};
@@ -216,7 +216,7 @@ impl FineTune<'_> {
     /// Whether the text model behind a tower makes a cache: the Trainer's `use_cache` is written into the outer config alone.
     fn keeps_keys(&self) -> bool {
         let model = &self.job.model;
-        model.beside.vision.is_some() && model.config.flag("use_cache", true).unwrap_or(true)
+        model.beside.vision.is_some() && model.config.flag(keys::USE_CACHE, true).unwrap_or(true)
     }
 
     fn make_inputs(&self, rows: u64) -> Inputs {
