@@ -139,8 +139,27 @@ NEEDED = {"hunyuan_v1_dense": dict(head_dim=128), "nemotron": dict(num_key_value
 TEXT = dict(ODD, model_type="llama", pad_token_id=None)
 CLIP = dict(PIXELS, intermediate_size=331)
 MROPE = dict(GROUPED, pad_token_id=None, rope_parameters={"rope_type": "default", "mrope_section": [4, 4, 4]})
+SIGLIP = dict(CLIP, vision_use_head=False)
+LOCAL = dict(GROUPED, head_dim=24, pad_token_id=None)
+DEEP = dict(hidden_size=96, intermediate_size=131, depth=3, num_heads=4, out_hidden_size=144, deepstack_visual_indexes=[0, 2])
+SCALED = dict(hidden_size=96, intermediate_size=131, num_hidden_layers=3, num_attention_heads=4, image_size=[56, 56])
 WINDOWS = dict(hidden_size=96, intermediate_size=131, depth=3, num_heads=4, out_hidden_size=144)
 TOWERS = {
+    "gemma3": [dict(text_config=LOCAL, vision_config=SIGLIP, mm_tokens_per_image=25),
+               dict(text_config=dict(LOCAL, attention_bias=True), vision_config=dict(SIGLIP, num_channels=1, patch_size=7), mm_tokens_per_image=4),
+               dict(text_config=LOCAL, vision_config=SIGLIP, mm_tokens_per_image=1, tie_word_embeddings=False)],
+    "internvl": [dict(text_config=dict(LOCAL, model_type="qwen3"), vision_config=SCALED),
+                 dict(text_config=dict(GROUPED, model_type="qwen2", pad_token_id=None), vision_config=dict(SCALED, attention_bias=True, use_mask_token=True), tie_word_embeddings=False),
+                 dict(text_config=TEXT, vision_config=dict(SCALED, use_mean_pooling=False, num_channels=1), downsample_ratio=0.25)],
+    "paligemma": [dict(text_config=dict(LOCAL, model_type="gemma"), vision_config=SIGLIP, projection_dim=144),
+                  dict(text_config=dict(LOCAL, model_type="gemma2"), vision_config=dict(SIGLIP, num_channels=1), projection_dim=144),
+                  dict(text_config=dict(LOCAL, model_type="gemma", attention_bias=True), vision_config=dict(SIGLIP, patch_size=10), projection_dim=144,
+                       tie_word_embeddings=False)],
+    "qwen3_vl": [dict(text_config=LOCAL, vision_config=DEEP), dict(text_config=LOCAL, vision_config=dict(DEEP, num_position_embeddings=49, patch_size=10)),
+                 dict(text_config=dict(LOCAL, attention_bias=True), vision_config=dict(DEEP, spatial_merge_size=1, deepstack_visual_indexes=[1]), tie_word_embeddings=True)],
+    "qwen3_vl_moe": [dict(text_config=dict(LOCAL, moe_intermediate_size=56, **FEW), vision_config=DEEP),
+                     dict(text_config=dict(LOCAL, moe_intermediate_size=24, decoder_sparse_step=2, **FEW), vision_config=dict(DEEP, deepstack_visual_indexes=[])),
+                     dict(text_config=dict(LOCAL, moe_intermediate_size=56, mlp_only_layers=[1], **FEW), vision_config=DEEP, tie_word_embeddings=True)],
     "llava": [dict(text_config=TEXT, vision_config=CLIP),
               dict(text_config=dict(GROUPED, model_type="qwen2", pad_token_id=None), vision_config=dict(CLIP, num_channels=1), multimodal_projector_bias=False),
               dict(text_config=TEXT, vision_config=CLIP, vision_feature_layer=[-2, -1], tie_word_embeddings=True)],
@@ -150,6 +169,10 @@ TOWERS = {
                  dict(text_config=MROPE, vision_config=dict(depth=2, embed_dim=96, num_heads=2, hidden_size=144, mlp_ratio=3, patch_size=10)),
                  dict(text_config=MROPE, vision_config=dict(depth=3, embed_dim=96, num_heads=4, hidden_size=144, spatial_merge_size=1), tie_word_embeddings=True)],
 }
+
+#: SigLIP's class has a head by default, which no published model that stands in front of a Gemma has, and images of fewer patches than
+#: Gemma 3's tokens.
+DEFAULT_TOWERS = {"gemma3": dict(vision_config=dict(vision_use_head=False, image_size=896, patch_size=14))}
 
 
 def kind(model_type, fields):
@@ -187,7 +210,7 @@ def rows():
         for fields in [*first, *[{**fields, **padding} for fields in odd]]:
             yield {"model_type": model_type, "config": fields, "parameters": count(model_type, fields)}
     for model_type, odd in TOWERS.items():
-        for fields in [{"text_config": {}}, *odd]:
+        for fields in [{"text_config": {}, **DEFAULT_TOWERS.get(model_type, {})}, *odd]:
             yield {"model_type": model_type, "config": fields, "parameters": count(model_type, copy.deepcopy(fields))}
 
 

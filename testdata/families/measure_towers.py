@@ -67,16 +67,62 @@ def with_types(name, dtype):
     return inputs
 
 
+def shuffled_tokens(case, config):
+    vision = config.vision_config
+    return int((pair(vision.image_size)[0] // pair(vision.patch_size)[0]) * config.downsample_ratio) ** 2
+
+
+def sized_pixels(case, config):
+    """Of images of any size, which lie in tensors of one, and how large each is."""
+    import torch
+    images, sides = case["micro_batch"] * case["images_per_row"], pair(case["image_size"])
+    return {"pixel_values": torch.zeros(images, config.vision_config.num_channels, *sides), "image_sizes": torch.tensor([sides] * images)}
+
+
+def merged_tokens(case, config):
+    side = config.vision_config.patch_size * config.spatial_merge_size
+    height, width = pair(case["image_size"])
+    return (height // side) * (width // side)
+
+
+def tiled_pixels(case, config):
+    """Of tiles, row by row, with a mask of the pixels that are no padding."""
+    import torch
+    vision = config.vision_config
+    sizes = (case["micro_batch"], case["images_per_row"])
+    pixels = torch.ones(*sizes, vision.num_channels, vision.image_size, vision.image_size)
+    return {"pixel_values": pixels, "pixel_attention_mask": torch.ones(*sizes, vision.image_size, vision.image_size, dtype=torch.int64)}
+
+
+def tiled_tokens(case, config):
+    vision = config.vision_config
+    return (vision.image_size // vision.patch_size) ** 2 // config.scale_factor ** 2
+
+
+def prefix_types(case, config, ids):
+    """PaliGemma's: 0 for the images and what is asked, 1 for the answer, here the last token."""
+    import torch
+    types = torch.zeros_like(ids)
+    types[:, -1] = 1
+    return {"token_type_ids": types}
+
+
 FAMILIES = {
     # What the processor makes of images, how many tokens an image is, and what it makes of the ids.
     "llava": (fixed_pixels, clip_tokens, lambda case, config, ids: {}),
     "gemma3": (fixed_pixels, lambda case, config: config.mm_tokens_per_image, with_types("token_type_ids", "int64")),
+    "internvl": (fixed_pixels, shuffled_tokens, lambda case, config, ids: {}),
+    "idefics3": (tiled_pixels, tiled_tokens, lambda case, config, ids: {}),
+    "smolvlm": (tiled_pixels, tiled_tokens, lambda case, config, ids: {}),
+    "mistral3": (sized_pixels, merged_tokens, lambda case, config, ids: {}),
+    "paligemma": (fixed_pixels, lambda case, config: (config.vision_config.image_size // config.vision_config.patch_size) ** 2, prefix_types),
     "qwen2_vl": (gridded, grid_tokens, with_types("mm_token_type_ids", "int64")),
     "qwen2_5_vl": (gridded, grid_tokens, with_types("mm_token_type_ids", "int64")),
+    "qwen3_vl_moe": (gridded, grid_tokens, with_types("mm_token_type_ids", "int64")),
     "qwen3_vl": (gridded, grid_tokens, with_types("mm_token_type_ids", "int64")),
 }
-TOWERS = ("vision_tower", "visual")
-PROJECTORS = ("multi_modal_projector", "merger")
+TOWERS = ("vision_tower", "visual", "vision_model")
+PROJECTORS = ("multi_modal_projector", "merger", "deepstack_merger_list", "connector")
 
 
 def host_batch(case, config):

@@ -2,7 +2,7 @@
 """Counts the unique parameters of every preset with transformers itself, on the meta device (no memory, no weights).
 
 Usage: [HRM=checkout of sapientinc/HRM] count_parameters.py [presets folder] > parameters.json
-A tied weight is one tensor, so it counts once. Of a multimodal config the text model alone is counted. Buffers (HRM's
+A tied weight is one tensor, so it counts once. Of a multimodal config the text model alone is counted, and under `with_towers` all of it. Buffers (HRM's
 table of puzzles) are no parameters.
 """
 import json
@@ -16,6 +16,8 @@ import transformers
 from transformers import (AutoConfig, AutoModelForCausalLM, AutoModelForImageClassification, AutoModelForImageTextToText,
                           AutoModelForMaskedLM, AutoModelForSeq2SeqLM, AutoModelForSequenceClassification, AutoModelForSpeechSeq2Seq)
 
+#: Multimodal models whose towers are simulated.
+TOWERS = {"gemma3", "internvl", "llava", "paligemma", "qwen2_5_vl", "qwen2_vl", "qwen3_vl", "qwen3_vl_moe"}
 ENCODERS = {"bert", "deberta-v2", "distilbert", "electra", "modernbert", "roberta", "xlm-roberta"}
 ENCODER_DECODERS = {"bart", "m2m_100", "marian", "mbart", "mt5", "pegasus", "t5"}
 PRESETS = pathlib.Path(__file__).resolve().parents[2] / "crates/core/src/job/presets"
@@ -34,6 +36,17 @@ def beside_tower(fields):
     with torch.device("meta"):
         model = AutoModelForImageTextToText.from_config(config)
     return sum(parameter.numel() for name, parameter in model.named_parameters() if ".visual." not in name)
+
+
+def with_tower(path):
+    """All of a model whose tower is simulated; `None` of others."""
+    fields = json.loads(path.read_text())
+    if fields.get("model_type") not in TOWERS or fields.get("vision_config", {}).get("model_type") == "pixtral":
+        return None
+    config = AutoConfig.for_model(fields.pop("model_type"), **fields)
+    with torch.device("meta"):
+        model = AutoModelForImageTextToText.from_config(config)
+    return sum(parameter.numel() for parameter in model.parameters())
 
 
 def kind(config):
@@ -71,7 +84,9 @@ def main():
     folder = pathlib.Path(sys.argv[1]) if len(sys.argv) > 1 else PRESETS
     counts = {path.stem: count(path) for path in sorted(folder.glob("*.json"))}
     versions = {"torch": torch.__version__.split("+")[0], "transformers": transformers.__version__}
-    json.dump({"versions": versions, "parameters": counts}, sys.stdout, indent=1)
+    whole = {path.stem: with_tower(path) for path in sorted(folder.glob("*.json"))}
+    whole = {stem: parameters for stem, parameters in whole.items() if parameters}
+    json.dump({"versions": versions, "parameters": counts, "with_towers": whole}, sys.stdout, indent=1)
     print()
 
 

@@ -342,7 +342,10 @@ fn images_of_rows_bring_their_tower() {
         (&["images_per_row=1"][..], "`image_size`: is missing"),
         (&["image_size=56"], "rows have no images"),
         (&["images_per_row=40", "image_size=56"], "an image of 56 by 56 pixels is 4 tokens, and rows have 64"),
-        (&["images_per_row=1", "image_size=56", "world_size=2"], "more than one GPU is not simulated with images"),
+        (
+            &["images_per_row=1", "image_size=56", "world_size=2", "parallel=fsdp2"],
+            "but with DDP is not simulated with images",
+        ),
         (&["images_per_row=1", "image_size=56", "use_liger_kernel=true"], "not known with Liger's kernels"),
         (&["images_per_row=1", "image_size=56", "task=generate"], "not simulated with images"),
     ] {

@@ -9,6 +9,7 @@ use super::axolotl_values::{
     parallel_degree, precomputed_reference, process_reward_model, reward_model, sharded_model, sharded_version,
     switch_precision, task_kind, tf32, weight_of_likelihood,
 };
+use super::images;
 use super::peft::{self, ONLY_QUANTIZED};
 use super::quantized;
 use super::trainer::{self, clip_norm};
@@ -302,7 +303,7 @@ const ROWS_ROWS: &[Row] = &[
     ("model_config", Reads(model_config)),
     ("overrides_of_model_kwargs", Notes("arguments of from_pretrained that nobody here knows", Allowance::Unknown)),
     ("rope_scaling", Rule::Free("positions of tokens: no size")),
-    ("image_size", Notes("how many tokens an image becomes is not told by this", Allowance::Unknown)),
+    ("image_size", Reads(images::image_size)),
     ("tokens", Reads(new_tokens)),
     ("fix_untrained_tokens", Rule::Free("how some rows begin")),
     ("num_epochs", Rule::Free("how long it trains")),

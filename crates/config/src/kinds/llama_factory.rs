@@ -3,6 +3,7 @@
 use serde_json::Value;
 use tonnage_core::job::{Allowance, LeftOpen, keys};
 
+use super::images;
 use super::llama_factory_v1 as v1;
 use super::peft::{self, ONLY_QUANTIZED};
 use super::quantized;
@@ -15,8 +16,6 @@ use crate::rule::Rule::{Inside, Notes, Reads, Refuses, Sets};
 use crate::rule::{Became, Free, OFF, Row, Rule, Said, Table};
 use crate::tree::{Entry, find_entry, is_null, is_on, plain_text};
 
-const IMAGES: &str = "only models of images, videos or sounds read it: how many tokens they become is not told by this";
-const FROZEN: &str = "only models with towers have one";
 const LOW_RANK: &str = "an optimizer of low-rank gradients is simulated as AdamW: its states are smaller, its projections were not \
                         measured and may take more in the step";
 const BADAM: &str =
@@ -52,10 +51,9 @@ const ROWS_FREE: &[Free] = &[
         "asft_alpha eaft_alpha pref_beta pref_bco_weight dpo_label_smoothing kto_chosen_weight kto_rejected_weight \
         simpo_gamma moe_aux_loss_coef",
     ),
-    (FROZEN, "freeze_vision_tower freeze_multi_modal_projector"),
     (
-        IMAGES,
-        "image_max_pixels image_min_pixels image_do_pan_and_scan crop_to_patches video_max_pixels video_min_pixels \
+        images::UNTOLD,
+        "image_min_pixels image_do_pan_and_scan crop_to_patches video_max_pixels video_min_pixels \
         video_fps video_maxlen use_audio_in_video audio_sampling_rate",
     ),
     (
@@ -188,6 +186,9 @@ const ROWS_ROWS: &[Row] = &[
     ("reward_model_adapters", Rule::Free("only PPO reads it")),
     ("reward_model_quantization_bit", Rule::Free("only PPO reads it")),
     ("reward_model_type", Rule::Free("only PPO reads it")),
+    ("freeze_vision_tower", Reads(images::freeze_tower)),
+    ("freeze_multi_modal_projector", Reads(images::freeze_projector)),
+    ("image_max_pixels", Reads(images::max_pixels)),
     ("freeze_language_model", Refuses("a language model that is not trained is not simulated")),
     ("train_from_scratch", Rule::Free("how the weights begin")),
     ("resize_vocab", Notes("a vocabulary that is filled up has a few rows more", Allowance::None)),
@@ -348,9 +349,7 @@ pub fn finish_factory(facts: &mut Facts, file: &[Entry]) {
         return v1::finish_second_form(facts);
     }
     facts.imply_key(keys::TASK, "causal_lm", "LLaMA-Factory's stage: sft");
-    let is_dpo = facts.value_of(keys::TASK) == Some("dpo");
-    let is_kto = facts.value_of(keys::TASK) == Some("kto");
-    let is_reward = facts.value_of(keys::TASK) == Some("reward");
+    let [is_dpo, is_kto, is_reward] = ["dpo", "kto", "reward"].map(|task| facts.value_of(keys::TASK) == Some(task));
     facts.imply_key(
         keys::FRAMEWORK,
         if is_dpo || is_reward { "trl" } else { "trainer" },
@@ -374,6 +373,7 @@ pub fn finish_factory(facts: &mut Facts, file: &[Entry]) {
         facts.imply_key(keys::LORA_R, 8, "LLaMA-Factory's lora_rank");
         facts.imply_key(keys::LORA_TARGETS, "all-linear-names", "LLaMA-Factory's lora_target: all");
     }
+    images::imply_of_factory(facts);
     weight_dtype(facts, file);
     let reentrant = find_entry(file, "use_reentrant_gc").is_none_or(|entry| is_on(&entry.node.value()));
     let checkpoints = facts.value_of(keys::GRADIENT_CHECKPOINTING) == Some("true");

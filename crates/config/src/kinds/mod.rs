@@ -7,6 +7,7 @@ pub mod deepspeed;
 mod deepspeed_offload;
 pub mod fsdp;
 pub mod grpo;
+mod images;
 pub mod launch;
 pub mod llama_factory;
 pub mod llama_factory_v1;

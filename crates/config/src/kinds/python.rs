@@ -227,7 +227,7 @@ const UNSLOTH_ADAPTERS: &[Row] = &[
     ("modules_to_save", Notes(peft::MODULES_TO_SAVE, Allowance::Unknown)),
     ("target_parameters", Notes(peft::OTHER_TARGETS, Allowance::Unknown)),
     ("use_dora", Notes(peft::DORA, Allowance::Unknown)),
-    ("finetune_vision_layers", Free("only models with towers have one")),
+    ("finetune_vision_layers", Reads(super::images::finetune_vision)),
     ("finetune_language_layers", Free("which layers get adapters: all are taken to")),
     ("finetune_attention_modules", Free("which layers get adapters: all are taken to")),
     ("finetune_mlp_modules", Free("which layers get adapters: all are taken to")),

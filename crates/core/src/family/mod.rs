@@ -9,10 +9,12 @@ mod hrm;
 mod seq2seq;
 mod vision;
 
+use std::rc::Rc;
+
 use crate::building::{BuildError, Builder};
 use crate::job::{JobError, JobSpec, ModelSpec};
 use crate::model::family::agi2::{self, Agi2Model};
-use crate::model::family::{BuildLanguageModel, LANGUAGE_MODELS, Model, RunOptions};
+use crate::model::family::{BuildLanguageModel, LANGUAGE_MODELS, Model, RunOptions, TowerConfig};
 use crate::model::hrm::ActLossHead;
 use crate::model_type::{AGI2, known_model_types};
 
@@ -52,9 +54,14 @@ impl Family {
         match self.build {
             Build::LanguageModel(build) => match vision::tower_of(model)? {
                 None => class_head::build_with_head(build, model, at, options),
-                tower => {
+                Some(tower) => {
                     let build = vision::language_model_of(model).unwrap_or(build);
-                    class_head::build_with_head(build, model, at, &RunOptions { tower, ..options.clone() })
+                    let watched = Rc::new(vision::Watched::new(tower));
+                    let tower: Rc<dyn TowerConfig> = Rc::clone(&watched) as _;
+                    let options = RunOptions { tower: Some(tower), ..options.clone() };
+                    let built = class_head::build_with_head(build, model, at, &options)?;
+                    watched.check(model)?;
+                    Ok(built)
                 }
             },
             Build::Hrm(_) | Build::Agi2(_) => {

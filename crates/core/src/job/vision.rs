@@ -5,7 +5,7 @@ use serde_json::Value;
 use super::image::{Image, sides_of};
 use super::{FieldError, Fields, ModelSpec};
 use crate::dtype::DType;
-use crate::model_type::{ImageForm, default_tower, vision_form};
+use crate::model_type::{ImageForm, ImageTokens, default_tower, has_token_types, vision_form};
 
 /// The tower of a multimodal model, and the images of a row.
 #[derive(Clone, Debug, PartialEq)]
@@ -66,7 +66,7 @@ impl PatchGrid {
 impl Vision {
     /// Whether the tower takes images of any size.
     pub(crate) fn takes_any_size(&self) -> bool {
-        matches!(vision_form(&self.model_type), Some(ImageForm::Grids(_)))
+        matches!(vision_form(&self.model_type), Some(ImageForm::Grids(_) | ImageForm::Sized(_)))
     }
 
     /// The tower's own config.
@@ -80,16 +80,33 @@ impl Vision {
         })
     }
 
+    /// Whether the config says no tower, and its class has one for that.
+    pub(crate) fn has_default_tower(&self) -> bool {
+        self.config.get("vision_config").is_none() && default_tower(&self.model_type).next().is_some()
+    }
+
     /// The images of a tower that takes one size.
     ///
     /// # Errors
     /// When its config says none.
     pub(crate) fn image(&self, tower: &Fields) -> Result<Image, FieldError> {
         let default = match vision_form(&self.model_type) {
-            Some(ImageForm::Patches(default)) => default,
+            Some(ImageForm::Patches(default, _)) => default,
             _ => return Err(FieldError::new("image_size", "is missing")),
         };
         Image::read(tower, default)
+    }
+
+    /// Pixels on the side of a patch, where the tower takes images of any size.
+    ///
+    /// # Errors
+    /// When the config says no side.
+    pub(crate) fn patch_side(&self, tower: &Fields) -> Result<u64, FieldError> {
+        match vision_form(&self.model_type) {
+            Some(ImageForm::Grids(default)) => tower.size("patch_size", default.patch),
+            Some(ImageForm::Sized(patch)) => tower.size("patch_size", patch),
+            _ => Ok(1),
+        }
     }
 
     /// Its images as patches of a list, where the tower takes images of any size.
@@ -114,7 +131,12 @@ impl Vision {
         if let Some(grid) = self.grid().ok()? {
             return Some(grid.numbers);
         }
-        let image = self.image(&self.tower().ok()?).ok()?;
+        let tower = self.tower().ok()?;
+        if self.takes_any_size() {
+            let patch = self.patch_side(&tower).ok()?;
+            return patch.checked_mul(patch)?.checked_mul(tower.size("num_channels", 3).ok()?);
+        }
+        let image = self.image(&tower).ok()?;
         Some(image.channels * image.patch[0] * image.patch[1])
     }
 
@@ -123,9 +145,28 @@ impl Vision {
         let tower = self.tower().ok()?;
         let each = match self.grid().ok()? {
             Some(grid) => grid.height.checked_mul(grid.width)?,
+            None if self.takes_any_size() => {
+                let patch = self.patch_side(&tower).ok()?;
+                (self.sides[0] / patch) * (self.sides[1] / patch)
+            }
             None => self.image(&tower).ok()?.patches(),
         };
         rows.checked_mul(self.images_per_row)?.checked_mul(each)
+    }
+
+    /// Patches on the side of a square that becomes one token.
+    ///
+    /// # Errors
+    /// When the config says no such side.
+    pub(crate) fn shuffled_side(&self) -> Result<u64, FieldError> {
+        let Some(ImageForm::Patches(_, ImageTokens::Shuffled(key, ratio))) = vision_form(&self.model_type) else {
+            return Ok(1);
+        };
+        let side = 1.0 / self.config.positive(key, ratio)?;
+        if side < 1.0 || side > 64.0 || side.fract() != 0.0 {
+            return Err(FieldError::new(key, "must be one over a whole number"));
+        }
+        Ok(side as u64)
     }
 
     /// Tokens that an image takes the place of.
@@ -134,12 +175,20 @@ impl Vision {
     /// When the config's sizes are none.
     pub fn tokens(&self) -> Result<u64, FieldError> {
         match vision_form(&self.model_type) {
-            Some(ImageForm::Patches(default)) => {
+            Some(ImageForm::Patches(_, ImageTokens::Said(key, default))) => self.config.size(key, default),
+            Some(ImageForm::Patches(default, tokens)) => {
                 let patch = sides_of(&self.tower()?, "patch_size", default.patch)?;
-                let class = self.config.text("vision_feature_select_strategy", "default")? == "full";
-                Ok((self.sides[0] / patch[0]) * (self.sides[1] / patch[1]) + u64::from(class))
+                let shuffled = self.shuffled_side()?;
+                let class = matches!(tokens, ImageTokens::Selected)
+                    && self.config.text("vision_feature_select_strategy", "default")? == "full";
+                let [height, width] = [0, 1].map(|at| self.sides[at] / patch[at] / shuffled);
+                Ok(height * width + u64::from(class))
             }
             Some(ImageForm::Grids(_)) => Ok(self.grid()?.map_or(0, |grid| grid.tokens())),
+            Some(ImageForm::Sized(_)) => {
+                let side = self.patch_side(&self.tower()?)? * self.config.size("spatial_merge_size", 2)?;
+                Ok((self.sides[0] / side) * (self.sides[1] / side))
+            }
             None => Ok(0),
         }
     }
@@ -162,7 +211,11 @@ impl Vision {
         }
         let channels = self.tower()?.size("num_channels", 3)?;
         let sizes = [images, channels, self.sides[0], self.sides[1]];
-        Ok(vec![input(VisionTensor::PixelValues, &sizes, DType::Float32)])
+        let pixels = input(VisionTensor::PixelValues, &sizes, DType::Float32);
+        if matches!(vision_form(&self.model_type), Some(ImageForm::Sized(_))) {
+            return Ok(vec![pixels, input(VisionTensor::Grid, &[images, 2], DType::Int64)]);
+        }
+        Ok(if has_token_types(&self.model_type) { vec![types, pixels] } else { vec![pixels] })
     }
 
     /// Height and width of images as the tower takes them: those of its config, or of `asked` what a processor makes.
@@ -172,11 +225,16 @@ impl Vision {
     pub(crate) fn read_sides(&self, asked: Option<[u64; 2]>) -> Result<[u64; 2], FieldError> {
         let tower = self.tower()?;
         match vision_form(&self.model_type) {
-            Some(ImageForm::Patches(default)) => sides_of(&tower, "image_size", default.image),
+            Some(ImageForm::Patches(default, _)) => sides_of(&tower, "image_size", default.image),
             Some(ImageForm::Grids(default)) => {
                 let factor = tower.size("patch_size", default.patch)? * tower.size("spatial_merge_size", 2)?;
                 let asked = asked.ok_or_else(|| FieldError::new("image_size", "is missing"))?;
                 Ok(asked.map(|side| rounded_to(side, factor)))
+            }
+            Some(ImageForm::Sized(patch)) => {
+                let factor = tower.size("patch_size", patch)? * self.config.size("spatial_merge_size", 2)?;
+                let asked = asked.ok_or_else(|| FieldError::new("image_size", "is missing"))?;
+                Ok(asked.map(|side| side.div_ceil(factor) * factor))
             }
             None => Err(FieldError::new("vision_config", "no tower of this model type is simulated")),
         }

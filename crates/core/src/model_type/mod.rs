@@ -9,7 +9,9 @@ mod vision;
 
 use rows::ROWS;
 use stand_ins::STAND_INS;
-pub(crate) use vision::{ImageForm, default_tower, text_type, vision_form, with_towers};
+pub(crate) use vision::{
+    ImageForm, ImageTokens, default_tower, has_token_types, takes_item_count, text_type, vision_form, with_towers,
+};
 
 pub use rows::AGI2;
 pub use rows::HRM;

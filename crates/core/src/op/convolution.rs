@@ -17,9 +17,12 @@ impl Tensor {
         }
     }
 
-    /// `conv3d(self, weight, stride=stride)` of [rows, channels, time, height, width] without padding.
-    pub(crate) fn conv3d(&self, weight: &Tensor, stride: [u64; 3]) -> Tensor {
-        convolve(cast_arguments([self, weight]), &stride, 0)
+    /// `conv3d(self, weight, bias, stride)` of [rows, channels, time, height, width] without padding.
+    pub(crate) fn conv3d(&self, weight: &Tensor, bias: Option<&Tensor>, stride: [u64; 3]) -> Tensor {
+        match bias {
+            Some(bias) => convolve(cast_arguments([self, weight, bias]), &stride, 0),
+            None => convolve(cast_arguments([self, weight]), &stride, 0),
+        }
     }
 
     /// `conv1d(self, weight, bias, stride, padding)` of [rows, channels, time].

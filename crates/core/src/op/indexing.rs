@@ -4,7 +4,7 @@
 use super::create::full;
 use super::scratch::indexing::{
     Mask, index_by_mask, index_put_accumulate, index_put_by_mask, index_put_of_host, masked_scatter,
-    masked_scatter_spread, nonzero, nonzero_static, select_by_spread_mask,
+    masked_scatter_spread, nonzero, nonzero_static, put_by_mask, select_by_spread_mask,
 };
 use super::scratch::{DeviceSteps, contiguous, run_steps};
 use crate::dtype::DType;
@@ -100,6 +100,31 @@ impl Tensor {
         })
     }
 
+    /// `self[mask] = rows`, in place: each true element of the mask gets a row.
+    pub(crate) fn put_rows_by_mask(&self, mask: &Tensor, rows: &Tensor) -> Tensor {
+        let node = NodeBuilder::new("IndexPutBackward0", [self, rows]);
+        let saved_mask = node.save(mask);
+        let needs = [0, 1].map(|at| node.needs(at));
+        let described = Mask { elements: mask.numel(), dims: mask.sizes().len() as u64, found: rows.size(0) };
+        let (whole, part) = (*self.sizes(), *rows.sizes());
+        put_places(self, described);
+        node.finish(self.detach(), move |grad| {
+            let _mask = saved_mask.unpack();
+            let of_self = needs[0].then(|| {
+                let _zeros = full(grad.context(), "zeros.default", &part, grad.dtype());
+                let put = full(grad.context(), "index_put.default", &whole, grad.dtype());
+                put_places(&put, described);
+                put
+            });
+            let of_rows = needs[1].then(|| {
+                let bytes = part.iter().product::<u64>() * grad.dtype().size();
+                let steps = DeviceSteps::new(grad.context(), |device| index_by_mask(described, bytes, device));
+                steps.run(grad.context(), "index.Tensor", |_| contiguous(part, grad.dtype())).take(0)
+            });
+            gradients![of_self, of_rows]
+        })
+    }
+
     /// `self[index]` by a list of places that lies in the host's memory and is copied to the device for it, and again in backward.
     pub(crate) fn rows_of_host_index(&self) -> Tensor {
         let node = NodeBuilder::new("IndexBackward0", [self]);
@@ -173,6 +198,12 @@ impl Tensor {
             gradients![full(grad.context(), "new_zeros.default", this.sizes(), grad.dtype())]
         })
     }
+}
+
+/// What a kernel takes that writes where a mask is true.
+fn put_places(into: &Tensor, mask: Mask) {
+    let steps = DeviceSteps::new(into.context(), |device| put_by_mask(mask, device));
+    steps.run(into.context(), "_index_put_impl_.default", |_| contiguous(*into.sizes(), into.dtype()));
 }
 
 fn positions_of(mask: &Tensor, count: u64) -> Tensor {

@@ -31,6 +31,7 @@ mod linear;
 mod loss;
 mod matmul;
 mod norm;
+mod pooling;
 mod reduce;
 mod routing;
 mod sample;

@@ -53,6 +53,14 @@ impl Tensor {
         node.finish(out, move |grad| gradients![grad.unsqueeze(at).expand(&from)])
     }
 
+    /// `self.sum(at)`, in its dtype but under autocast.
+    pub(crate) fn sum_at(&self, at: usize) -> Tensor {
+        let node = NodeBuilder::new("SumBackward1", [self]);
+        let out = self.sum_along(at);
+        let from = *self.sizes();
+        node.finish(out, move |grad| gradients![grad.unsqueeze(at).expand(&from)])
+    }
+
     /// `self.sum()`; integers are summed as int64, and autocast sums in fp32 without a copy.
     pub fn sum(&self) -> Tensor {
         let node = NodeBuilder::new("SumBackward0", [self]);

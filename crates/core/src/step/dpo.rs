@@ -195,6 +195,7 @@ impl Trainer<'_> {
             scored: batch.input_ids.size(0) * self.spec.completion_len,
             cast_lm_head_to_fp32: false,
             router,
+            images: None,
         })
     }
 

@@ -6,8 +6,9 @@ use std::rc::Rc;
 
 use crate::building::Builder;
 use crate::dtype::DType;
-use crate::job::{Attention, CheckpointPolicy, Framework, JobSpec, LossKernel, Strategy, Task};
+use crate::job::{Attention, CheckpointPolicy, Framework, JobSpec, LossKernel, Strategy, Task, keys};
 use crate::model::family::{ForwardCall, Images, ModelOutput};
+use crate::model_type::takes_item_count;
 use crate::op::{TokenOutputs, UNTOLD, full, number_from_host};
 use crate::parallel::{Loaded, Wrapper};
 use crate::tensor::{Context, Tensor};
@@ -49,9 +50,6 @@ pub(crate) fn training_loop(job: &JobSpec) -> TrainingLoop {
     if is_trl && job.task != Task::CausalLm {
         return TrainingLoop::PlainFor("SFTTrainer trains next tokens alone");
     }
-    if job.model.beside.vision.is_some() {
-        return TrainingLoop::PlainFor("the trainer's own loop was not measured with images");
-    }
     if !job.train_mode {
         return TrainingLoop::PlainFor("a Trainer's model is always in training mode");
     }
@@ -76,7 +74,9 @@ pub(super) fn run_fine_tune(job: &JobSpec, context: &Rc<Context>, builder: &Buil
         builder.load_adapters_last();
     }
     let is_trl = job.framework == Framework::Trl;
-    let barrier = is_trl.then(|| Processes::of(job).wait_for_main(context)).flatten();
+    // Rows with images are prepared as they come: no rank waits for them.
+    let prepares = is_trl && job.model.beside.vision.is_none();
+    let barrier = prepares.then(|| Processes::of(job).wait_for_main(context)).flatten();
     apply_liger_kernels(job, &builder.mode());
     if lays_end_to_end(job) {
         context.pack_rows();
@@ -170,6 +170,10 @@ impl Recipe for FineTune<'_> {
         self.model.wrapper()
     }
 
+    fn divides_loss(&self) -> bool {
+        !self.counts_items()
+    }
+
     fn get_batch_samples(&self) {
         let rows = self.job.micro_batch_size;
         let batches = self.job.gradient_accumulation_steps;
@@ -177,7 +181,8 @@ impl Recipe for FineTune<'_> {
         let rest =
             batches.saturating_sub(BATCHES).saturating_mul(rows).min(MAX_ELEMENTS / row_numbers(self.job).max(1));
         let rest = (rest > 0).then(|| self.make_inputs(rest));
-        let num_items_in_batch = self.num_items(&inputs).map(|own| self.of_all_ranks(own));
+        let counted = self.counts_items().then(|| self.num_items(&inputs)).flatten();
+        let num_items_in_batch = counted.map(|own| self.of_all_ranks(own));
         let used_up = self.batches.replace(Batches { inputs, _rest: rest, num_items_in_batch });
         drop(used_up);
     }
@@ -186,11 +191,11 @@ impl Recipe for FineTune<'_> {
         let at = (pass % self.job.gradient_accumulation_steps.max(1)).min(BATCHES - 1) as usize;
         let (inputs, num_items) = {
             let batches = self.batches.borrow();
-            (batches.inputs.get(at)?.clone(), batches.num_items_in_batch.clone()?)
+            (batches.inputs.get(at)?.clone(), batches.num_items_in_batch.clone())
         };
         match self.job.framework {
-            Framework::Trl => self.fused_loss(&inputs, &num_items),
-            _ => self.own_loss(&inputs, &num_items),
+            Framework::Trl => self.fused_loss(&inputs, num_items.as_ref()),
+            _ => self.own_loss(&inputs, num_items.as_ref()),
         }
     }
 
@@ -203,6 +208,17 @@ impl Recipe for FineTune<'_> {
 }
 
 impl FineTune<'_> {
+    /// Whether the loss of a batch is divided by the tokens of the whole step (`model_accepts_loss_kwargs`), or by its own.
+    fn counts_items(&self) -> bool {
+        self.job.model.beside.vision.as_ref().is_none_or(|vision| takes_item_count(&vision.model_type))
+    }
+
+    /// Whether the text model behind a tower makes a cache: the Trainer's `use_cache` is written into the outer config alone.
+    fn keeps_keys(&self) -> bool {
+        let model = &self.job.model;
+        model.beside.vision.is_some() && model.config.flag(keys::USE_CACHE, true).unwrap_or(true)
+    }
+
     fn make_inputs(&self, rows: u64) -> Inputs {
         if lays_end_to_end(self.job) {
             return self.make_end_to_end(rows);
@@ -270,19 +286,18 @@ impl FineTune<'_> {
             return own;
         }
         let gathered = {
-            let sent = own.unary("clone.default", DType::Int64);
-            drop(own);
-            let gathered = full(self.context, "empty.memory_format", &[ranks], DType::Int64);
-            drop(sent);
-            gathered
+            let _sent = own.unary("clone.default", DType::Int64);
+            full(self.context, "empty.memory_format", &[ranks], DType::Int64)
         };
-        sum_all(&gathered)
+        let sum = sum_all(&gathered);
+        drop((gathered, own));
+        sum
     }
 
     /// `model(**inputs, num_items_in_batch=...)["loss"]`: the model sums the losses and divides by the number.
-    fn own_loss(&self, inputs: &Inputs, num_items: &Tensor) -> Option<Tensor> {
+    fn own_loss(&self, inputs: &Inputs, num_items: Option<&Tensor>) -> Option<Tensor> {
         let recomputes = self.job.gradient_checkpointing == CheckpointPolicy::EveryLayer;
-        let asks = self.job.use_cache || self.job.model.facts().keeps_cache;
+        let asks = self.job.use_cache || self.keeps_keys() || self.job.model.facts().keeps_cache;
         let caches = asks && caches_keys(self.job) && !recomputes;
         let in_model = self.context.transformers().divides_losses_in_models();
         let outputs = self.model.call(&ForwardCall {
@@ -290,7 +305,7 @@ impl FineTune<'_> {
             attention_mask: inputs.attention_mask(),
             position_ids: inputs.position_ids(),
             labels: Some(&inputs.labels),
-            num_items_in_batch: in_model.then_some(num_items),
+            num_items_in_batch: num_items.filter(|_| in_model),
             cache: self.wrapper().filter(|_| caches).map(Wrapper::new_cache),
             logits_to_keep: self.job.logits.logits_to_keep,
             fused_loss: self.job.logits.loss == LossKernel::Liger,
@@ -300,11 +315,13 @@ impl FineTune<'_> {
         let loss = match self.job.task {
             // Its own loss is a mean, whatever it is told.
             ref task if *task != Task::CausalLm => outputs.loss.clone()?,
-            _ if in_model => outputs.loss.clone()?,
-            _ => outputs.loss.as_ref()?.div_by(num_items),
+            _ => match num_items.filter(|_| !in_model) {
+                Some(num_items) => outputs.loss.as_ref()?.div_by(num_items),
+                None => outputs.loss.clone()?,
+            },
         };
         // `loss *= num_processes`
-        let scales = self.context.transformers().averages_tokens_across_devices();
+        let scales = num_items.is_some() && self.context.transformers().averages_tokens_across_devices();
         let loss = if scales { loss.mul_scalar_in_place(UNTOLD) } else { loss };
         if self.job.logits.keep_outputs {
             let before = self.kept.replace(Some(ModelOutput { loss: Some(loss.clone()), ..outputs }));
@@ -314,7 +331,7 @@ impl FineTune<'_> {
     }
 
     /// `model(**inputs, fused_lm_head=True)` and what is logged of it.
-    fn fused_loss(&self, inputs: &Inputs, num_items: &Tensor) -> Option<Tensor> {
+    fn fused_loss(&self, inputs: &Inputs, num_items: Option<&Tensor>) -> Option<Tensor> {
         let outputs = self.model.call_fused(&FusedCall {
             input_ids: &inputs.input_ids,
             attention_mask: inputs.attention_mask(),
@@ -324,15 +341,19 @@ impl FineTune<'_> {
             cast_lm_head_to_fp32: false,
             // SFTTrainer overrides what the config says by whether the coefficient is anything.
             router: RouterCall::Weighted,
+            images: inputs.images.as_ref(),
         })?;
         let per_token_loss = outputs.log_probs.neg();
+        let num_tokens = num_items.cloned().unwrap_or_else(|| sum_all(&outputs.label_mask));
         let mut loss = {
             let sum = per_token_loss.sum();
-            let clamped = num_items.unary("clamp.default", DType::Int64);
+            let clamped = num_tokens.unary("clamp.default", DType::Int64);
             sum.div_by(&clamped)
         };
         let weighted_aux_loss = outputs.aux_loss.as_ref().map(|aux_loss| aux_loss.mul_scalar(UNTOLD));
-        loss = loss.mul_scalar(UNTOLD);
+        if num_items.is_some() {
+            loss = loss.mul_scalar(UNTOLD);
+        }
         if let Some(weighted_aux_loss) = &weighted_aux_loss {
             loss = &loss + &weighted_aux_loss.div_scalar(UNTOLD);
         }

@@ -2,7 +2,7 @@
 //! log-probabilities in place of logits, of the positions that have a label.
 
 use crate::dtype::DType;
-use crate::model::family::{ForwardCall, Model};
+use crate::model::family::{ForwardCall, Images, Model};
 use crate::model::nn::RouterLoss;
 use crate::op::{ReduceKind, UNTOLD, chunked_log_probs, full};
 use crate::tensor::Tensor;
@@ -20,6 +20,7 @@ pub(super) struct FusedCall<'a> {
     pub scored: u64,
     pub cast_lm_head_to_fp32: bool,
     pub router: RouterCall,
+    pub images: Option<&'a Images>,
 }
 
 /// Whether a mixture of experts is asked for the loss that balances them.
@@ -75,7 +76,8 @@ pub(super) fn fused_forward(model: &Prepared, call: &FusedCall) -> FusedCausalLm
     let (rows, tokens) = (call.input_ids.size(0), call.input_ids.size(1) - 1);
     let router = model.router().filter(|router| call.router.asks(router));
     router.iter().for_each(|router| router.collect());
-    let last_hidden_state = model.hidden_states(&ForwardCall {
+    // `backbone_outputs` lives to the end.
+    let (last_hidden_state, _image_hidden_states) = model.base_outputs(&ForwardCall {
         input_ids: call.input_ids,
         attention_mask: call.attention_mask,
         position_ids: call.position_ids,
@@ -84,7 +86,7 @@ pub(super) fn fused_forward(model: &Prepared, call: &FusedCall) -> FusedCausalLm
         cache: None,
         logits_to_keep: None,
         fused_loss: false,
-        images: None,
+        images: call.images,
         decoder_input_ids: None,
     });
     let router_logits = router.as_ref().map(|router| router.take_logits());

@@ -27,7 +27,10 @@ pub(super) fn convert_outputs_to_fp32(output: &ModelOutput) -> ModelOutput {
         logits: convert(&output.logits),
         cache: output.cache.clone(),
         router: output.router.as_ref().map(|router| router.map(Tensor::float)),
-        image_hidden_states: convert(&output.image_hidden_states),
+        image_hidden_states: output
+            .image_hidden_states
+            .as_ref()
+            .map(|states| if states.dtype().is_floating_point() { states.float() } else { states.clone() }),
     }
 }
 
@@ -43,6 +46,11 @@ impl Model for Prepared<'_> {
     fn hidden_states(&self, call: &ForwardCall) -> Tensor {
         let _autocast = self.context.autocast(self.autocast);
         self.model.hidden_states(call)
+    }
+
+    fn base_outputs(&self, call: &ForwardCall) -> (Tensor, Option<Tensor>) {
+        let _autocast = self.context.autocast(self.autocast);
+        self.model.base_outputs(call)
     }
 
     fn output_embeddings(&self) -> Rc<Linear> {

@@ -1,6 +1,7 @@
 //! `Linear8bitLt`. No activation is taken to pass the threshold: columns that do are multiplied on their own, which takes less than the
 //! product in int32 has taken by then.
 
+use std::cell::Cell;
 use std::rc::Rc;
 
 use crate::building::builder::Builder;
@@ -10,10 +11,13 @@ use crate::tensor::{NodeBuilder, Shape, Tensor, gradients};
 use crate::trace::Category;
 
 use super::count_product;
+use super::packed::full_like;
 
 /// A weight in int8 and the scale of each of its rows.
 pub(crate) struct Int8Weight {
     parts: Rc<Parts>,
+    /// Whether the bias has been cast, as the first call does for good.
+    bias_cast: Cell<bool>,
 }
 
 struct Parts {
@@ -29,7 +33,7 @@ impl Int8Weight {
         let _half = at.load(&sizes, DType::Float16, Category::Temporary);
         let scb = at.load(&[sizes[0]], DType::Float32, Category::Parameter);
         let weight = at.load(&sizes, DType::Int8, Category::Parameter);
-        Self { parts: Rc::new(Parts { weight, sizes, scb }) }
+        Self { parts: Rc::new(Parts { weight, sizes, scb }), bias_cast: Cell::new(false) }
     }
 
     pub(super) fn weight(&self) -> &Tensor {
@@ -37,7 +41,11 @@ impl Int8Weight {
     }
 
     /// `MatMul8bitLt`: the input is kept in its own dtype. A bias is added in place.
-    pub(super) fn forward(&self, x: &Tensor, _bias: Option<&Tensor>) -> Tensor {
+    pub(super) fn forward(&self, x: &Tensor, bias: Option<&Tensor>) -> Tensor {
+        // `self.bias.data = self.bias.data.to(x.dtype)`
+        if let Some(bias) = bias.filter(|bias| bias.dtype() != x.dtype() && !self.bias_cast.replace(true)) {
+            bias.set_data(&full_like(bias, x.dtype()));
+        }
         let [outputs, inputs] = self.parts.sizes;
         let node = NodeBuilder::new("MatMul8bitLtBackward", [x]);
         let needs = node.needs(0);

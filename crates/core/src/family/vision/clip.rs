@@ -1,4 +1,4 @@
-//! CLIP's tower (transformers/models/clip/modeling_clip.py, `CLIPVisionModel`).
+//! CLIP's tower (transformers/models/clip/modeling_clip.py, `CLIPVisionModel`), and SigLIP's, which has no token for the whole image.
 
 use std::rc::Rc;
 
@@ -14,9 +14,17 @@ use crate::model::nn::{Activation, Conv2d, Embedding, LayerNorm, Linear};
 use crate::op::cat;
 use crate::tensor::{Tensor, checkpoint};
 
-/// What `CLIPVisionConfig` has (transformers 5.17), under its own names.
+/// Which of the two.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Kind {
+    Clip,
+    Siglip,
+}
+
+/// What `CLIPVisionConfig` and `SiglipVisionConfig` have (transformers 5.17), under their own names.
 #[derive(Debug)]
 pub(super) struct ClipConfig {
+    kind: Kind,
     pub image: Image,
     pub hidden_size: u64,
     intermediate_size: u64,
@@ -28,21 +36,26 @@ pub(super) struct ClipConfig {
 }
 
 impl ClipConfig {
-    pub(super) fn read(fields: &Fields, image: Image) -> Result<Self, FieldError> {
+    pub(super) fn read(fields: &Fields, image: Image, kind: Kind) -> Result<Self, FieldError> {
+        let (activation, eps) = match kind {
+            Kind::Clip => ("quick_gelu", 1e-5),
+            Kind::Siglip => ("gelu_pytorch_tanh", 1e-6),
+        };
         let config = Self {
+            kind,
             image,
             hidden_size: fields.size("hidden_size", 768)?,
             intermediate_size: fields.size("intermediate_size", 3072)?,
             num_hidden_layers: fields.layers("num_hidden_layers", 12)?,
             num_attention_heads: fields.size("num_attention_heads", 12)?,
-            activation: Activation::from_name("hidden_act", fields.text("hidden_act", "quick_gelu")?)?,
-            layer_norm_eps: fields.number("layer_norm_eps", 1e-5)?,
+            activation: Activation::from_name("hidden_act", fields.text("hidden_act", activation)?)?,
+            layer_norm_eps: fields.number("layer_norm_eps", eps)?,
             attention_dropout: fields.probability("attention_dropout", 0.0)?,
         };
         check_divides("num_attention_heads", config.num_attention_heads, "hidden_size", config.hidden_size)?;
         let (hidden, layers) = (config.hidden_size, config.num_hidden_layers);
         bound_weights(&[
-            ("image_size", [image.tokens(), hidden], 1),
+            ("image_size", [config.positions(), hidden], 1),
             ("patch_size", [image.channels * image.patch[0] * image.patch[1], hidden], 1),
             ("intermediate_size", [config.intermediate_size, hidden], 2 * layers),
             ("hidden_size", [hidden, hidden], 4 * layers),
@@ -50,14 +63,19 @@ impl ClipConfig {
         Ok(config)
     }
 
-    fn norm(&self, at: &Builder) -> LayerNorm {
+    /// Patches, and where there is one the token for the whole image.
+    fn positions(&self) -> u64 {
+        self.image.patches() + u64::from(self.kind == Kind::Clip)
+    }
+
+    pub(super) fn norm(&self, at: &Builder) -> LayerNorm {
         LayerNorm::new(at, self.hidden_size, self.layer_norm_eps)
     }
 }
 
-struct Embeddings {
+pub(super) struct Embeddings {
     module: Module,
-    class_embedding: Tensor,
+    class_embedding: Option<Tensor>,
     patch_embedding: Conv2d,
     position_embedding: Embedding,
     position_ids: Tensor,
@@ -65,16 +83,22 @@ struct Embeddings {
 }
 
 impl Embeddings {
-    fn new(at: &Builder, config: &ClipConfig, options: &RunOptions) -> Self {
+    pub(super) fn new(at: &Builder, config: &ClipConfig, options: &RunOptions) -> Self {
         let (module, slot, width, image) = (at.module(), at.next_slot(), config.hidden_size, config.image);
-        let patch_embedding = Conv2d::without_bias(&at.at("patch_embedding"), image.channels, width, image.patch);
-        let position_embedding = Embedding::new(&at.at("position_embedding"), image.tokens(), width, None);
-        let class_embedding = at.parameter_listed_at(slot, "class_embedding", &[width], Init::Normal);
-        let position_ids = at.buffer(&[1, image.tokens()], DType::Int64, Vec::new);
+        let new_conv = match config.kind {
+            Kind::Clip => Conv2d::without_bias,
+            Kind::Siglip => Conv2d::new,
+        };
+        let patch_embedding = new_conv(&at.at("patch_embedding"), image.channels, width, image.patch);
+        let positions = config.positions();
+        let position_embedding = Embedding::new(&at.at("position_embedding"), positions, width, None);
+        let class_embedding = (config.kind == Kind::Clip)
+            .then(|| at.parameter_listed_at(slot, "class_embedding", &[width], Init::Normal));
+        let position_ids = at.buffer(&[1, positions], DType::Int64, Vec::new);
         Self { module, class_embedding, patch_embedding, position_embedding, position_ids, options: options.clone() }
     }
 
-    fn forward(&self, pixel_values: &Tensor) -> Tensor {
+    pub(super) fn forward(&self, pixel_values: &Tensor) -> Tensor {
         let _module = self.module.enter();
         let patch_embeds = {
             let pixel_values = pixel_values.to(self.patch_embedding.weight().dtype());
@@ -82,8 +106,10 @@ impl Embeddings {
         };
         let [rows, width, height, wide] = [0, 1, 2, 3].map(|at| patch_embeds.size(at));
         let patch_embeds = patch_embeds.view(&[rows, width, height * wide]).transpose(1, 2);
-        let class_embeds = self.class_embedding.expand(&[rows, 1, width]);
-        let embeddings = cat(&[&class_embeds, &patch_embeds], 1);
+        let embeddings = match &self.class_embedding {
+            Some(class_embedding) => cat(&[&class_embedding.expand(&[rows, 1, width]), &patch_embeds], 1),
+            None => patch_embeds.clone(),
+        };
         &embeddings + &self.position_embedding.forward(&self.position_ids)
     }
 }
@@ -127,7 +153,7 @@ impl Attention {
     }
 }
 
-struct Layer {
+pub(super) struct Layer {
     module: Module,
     self_attn: Attention,
     layer_norm1: LayerNorm,
@@ -136,14 +162,20 @@ struct Layer {
 }
 
 impl Layer {
-    fn new(at: &Builder, config: &ClipConfig, options: &RunOptions) -> Self {
-        Self {
-            module: at.module(),
-            self_attn: Attention::new(&at.at("self_attn"), config, options),
-            layer_norm1: config.norm(&at.at("layer_norm1")),
-            mlp: ImageMlp::new(&at.at("mlp"), [config.hidden_size, config.intermediate_size], config.activation),
-            layer_norm2: config.norm(&at.at("layer_norm2")),
+    pub(super) fn new(at: &Builder, config: &ClipConfig, options: &RunOptions) -> Self {
+        let norm = |name| config.norm(&at.at(name));
+        let new_mlp =
+            || ImageMlp::new(&at.at("mlp"), [config.hidden_size, config.intermediate_size], config.activation);
+        let new_attention = || Attention::new(&at.at("self_attn"), config, options);
+        let module = at.module();
+        if config.kind == Kind::Siglip {
+            let (layer_norm1, self_attn) = (norm("layer_norm1"), new_attention());
+            let (layer_norm2, mlp) = (norm("layer_norm2"), new_mlp());
+            return Self { module, self_attn, layer_norm1, mlp, layer_norm2 };
         }
+        let (self_attn, layer_norm1) = (new_attention(), norm("layer_norm1"));
+        let (mlp, layer_norm2) = (new_mlp(), norm("layer_norm2"));
+        Self { module, self_attn, layer_norm1, mlp, layer_norm2 }
     }
 }
 

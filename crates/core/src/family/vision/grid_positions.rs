@@ -26,6 +26,11 @@ impl RopeIndex {
         Self { images_per_row: vision.images_per_row, sides, rope_deltas: RefCell::default() }
     }
 
+    /// What the model returns of it.
+    pub(super) fn rope_deltas(&self) -> Option<Tensor> {
+        self.rope_deltas.borrow().clone()
+    }
+
     /// `get_rope_index`: [3, rows, tokens].
     pub(super) fn get_rope_index(&self, call: &ForwardCall, grid_thw: &Tensor) -> Tensor {
         let (context, rows, tokens) = (grid_thw.context(), call.input_ids.size(0), call.input_ids.size(1));

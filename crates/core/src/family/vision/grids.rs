@@ -12,7 +12,7 @@ use crate::op::{arange, cat, full, stack_last};
 use crate::tensor::{Tensor, checkpoint};
 
 /// Bytes that a running sum of a few numbers takes, of int64 and of int32.
-const SMALL_SCAN: u64 = 1279;
+pub(super) const SMALL_SCAN: u64 = 1279;
 const SMALL_SCAN_INT32: u64 = 1023;
 
 /// The patches of an image.
@@ -32,7 +32,7 @@ impl Patches {
         }
         Ok(Self {
             grid,
-            patch_size: tower.size("patch_size", 14)?,
+            patch_size: vision.patch_side(tower)?,
             temporal_patch_size: tower.size("temporal_patch_size", 2)?,
             in_channels: tower.size("in_channels", tower.size("in_chans", 3)?)?,
         })
@@ -144,16 +144,18 @@ pub(super) struct PatchEmbed {
     module: Module,
     proj: Module,
     weight: Tensor,
+    bias: Option<Tensor>,
     patches: Patches,
     options: RunOptions,
 }
 
 impl PatchEmbed {
-    pub(super) fn new(at: &Builder, patches: &Patches, width: u64, options: &RunOptions) -> Self {
+    pub(super) fn new(at: &Builder, patches: &Patches, (width, bias): (u64, bool), options: &RunOptions) -> Self {
         let (module, proj) = (at.module(), at.at("proj"));
         let (side, time) = (patches.patch_size, patches.temporal_patch_size);
         let weight = proj.parameter("weight", &[width, patches.in_channels, time, side, side], Init::Normal);
-        Self { module, proj: proj.module(), weight, patches: *patches, options: options.clone() }
+        let bias = bias.then(|| proj.parameter("bias", &[width], Init::Zeros));
+        Self { module, proj: proj.module(), weight, bias, patches: *patches, options: options.clone() }
     }
 
     pub(super) fn dtype(&self) -> DType {
@@ -167,9 +169,11 @@ impl PatchEmbed {
         let convolved = {
             let pixels = pixels.to(self.weight.dtype());
             let _proj = self.proj.enter();
-            pixels.conv3d(&self.weight, [time, side, side])
+            pixels.conv3d(&self.weight, self.bias.as_ref(), [time, side, side])
         };
-        require_patch_grads(&self.options, convolved.view(&[convolved.size(0), convolved.size(1)]))
+        let patches = convolved.view(&[convolved.size(0), convolved.size(1)]);
+        // Qwen3-VL's tower does not say what its input embeddings are, and nobody has them require grad.
+        if self.bias.is_some() { patches } else { require_patch_grads(&self.options, patches) }
     }
 }
 

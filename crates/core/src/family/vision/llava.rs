@@ -4,7 +4,7 @@ use std::rc::Rc;
 
 use serde_json::Value;
 
-use super::clip::{ClipConfig, ClipVisionModel};
+use super::clip::{ClipConfig, ClipVisionModel, Kind};
 use super::places::placeholder_mask;
 use crate::building::{BuildError, Builder, Module};
 use crate::job::{FieldError, Vision};
@@ -36,7 +36,7 @@ pub(super) fn read_tower(vision: &Vision) -> Result<Rc<dyn TowerConfig>, BuildEr
     }
     let image = vision.image(&tower)?;
     Ok(Rc::new(Config {
-        clip: ClipConfig::read(&tower, image)?,
+        clip: ClipConfig::read(&tower, image, Kind::Clip)?,
         vision_feature_layers: feature_layers(vision)?,
         drops_class: vision.config.text("vision_feature_select_strategy", "default")? == "default",
         activation: Activation::from_name("projector_hidden_act", vision.config.text("projector_hidden_act", "gelu")?)?,

@@ -32,6 +32,8 @@ pub(super) struct Config<N, M> {
     /// Pixels on the side of a window, where not all layers see whole images.
     pub window_size: Option<u64>,
     pub fullatt_block_indexes: Vec<u64>,
+    /// What the first layer of an MLP, its activation and its last layer are called.
+    pub mlp_names: [&'static str; 3],
     pub vision: Vision,
     pub parts: PhantomData<(N, M)>,
 }
@@ -48,6 +50,7 @@ pub(super) fn read_tower(vision: &Vision) -> Result<Rc<dyn TowerConfig>, BuildEr
         out_hidden_size: tower.size("out_hidden_size", 3584)?,
         window_size: Some(tower.size("window_size", 112)?),
         fullatt_block_indexes: full_blocks(&tower),
+        mlp_names: ["gate_proj", "act_fn", "down_proj"],
         vision: vision.clone(),
         parts: PhantomData,
     };
@@ -94,7 +97,8 @@ impl<N: Norm, M: TowerMlp<N>> TowerConfig for Config<N, M> {
         let at = at.at("visual");
         let module = at.module();
         let tower = at.frozen(self.vision.freezes_tower);
-        let patch_embed = grids::PatchEmbed::new(&tower.at("patch_embed"), &self.patches, self.embed_dim, options);
+        let patch_embed =
+            grids::PatchEmbed::new(&tower.at("patch_embed"), &self.patches, (self.embed_dim, false), options);
         let rotary_pos_emb = grids::AxialRotary::new(&tower.at("rotary_pos_emb"), self.embed_dim / self.num_heads);
         let block = |block| Rc::new(Block::<N, M>::new(&tower.at("blocks").element(block), self, options));
         Box::new(QwenTower {
@@ -168,12 +172,12 @@ struct Attention {
 }
 
 /// What a layer is given beside the states.
-struct Call {
+pub(super) struct Call {
     /// Lengths of what is attended over.
-    lengths: Rc<Vec<u64>>,
-    cu_seqlens: Tensor,
-    cos: Tensor,
-    sin: Tensor,
+    pub lengths: Rc<Vec<u64>>,
+    pub cu_seqlens: Tensor,
+    pub cos: Tensor,
+    pub sin: Tensor,
 }
 
 impl Attention {
@@ -231,7 +235,7 @@ fn turn(q: &Tensor, k: &Tensor, cos: &Tensor, sin: &Tensor) -> (Tensor, Tensor) 
     (q_embed, k_embed)
 }
 
-struct Block<N, M> {
+pub(super) struct Block<N, M> {
     module: Module,
     norm1: N,
     norm2: N,
@@ -240,7 +244,7 @@ struct Block<N, M> {
 }
 
 impl<N: Norm, M: TowerMlp<N>> Block<N, M> {
-    fn new(at: &Builder, config: &Config<N, M>, options: &RunOptions) -> Self {
+    pub(super) fn new(at: &Builder, config: &Config<N, M>, options: &RunOptions) -> Self {
         let norm = |name| N::new(&at.at(name), config.embed_dim, 1e-6);
         Self {
             module: at.module(),
@@ -351,7 +355,7 @@ impl<N: Norm, M: TowerMlp<N>> QwenTower<N, M> {
 impl<N: Norm, M: TowerMlp<N>> Tower for QwenTower<N, M> {
     fn embed_images(&self, mut inputs_embeds: Tensor, images: &Images, call: &ForwardCall) -> Embedded {
         let Some(image_embeds) = self.image_embeds(images, inputs_embeds.dtype()) else {
-            return Embedded { inputs_embeds, position_ids: None, image_hidden_states: None, kept: Vec::new() };
+            return Embedded::of_text(inputs_embeds);
         };
         let masks = {
             let masks = [call.input_ids.eq_number(0.0), call.input_ids.eq_number(0.0)];
@@ -363,6 +367,6 @@ impl<N: Norm, M: TowerMlp<N>> Tower for QwenTower<N, M> {
         inputs_embeds = inputs_embeds.masked_scatter_tokens(&masks[0], &image_embeds);
         let position_ids = images.grid_thw.as_ref().map(|grid_thw| self.rope_index.get_rope_index(call, grid_thw));
         let kept = masks.into_iter().chain([image_embeds]).collect();
-        Embedded { inputs_embeds, position_ids, image_hidden_states: None, kept }
+        Embedded { inputs_embeds, position_ids, image_hidden_states: self.rope_index.rope_deltas(), kept }
     }
 }

@@ -25,6 +25,7 @@ pub(super) fn read_tower(vision: &Vision) -> Result<Rc<dyn TowerConfig>, BuildEr
         out_hidden_size: tower.size("hidden_size", 3584)?,
         window_size: None,
         fullatt_block_indexes: Vec::new(),
+        mlp_names: ["fc1", "act", "fc2"],
         vision: vision.clone(),
         parts: PhantomData,
     };
@@ -37,7 +38,7 @@ fn inner_width(tower: &Fields, embed_dim: u64) -> Result<u64, FieldError> {
     Ok((embed_dim as f64 * tower.positive("mlp_ratio", 4.0)?) as u64)
 }
 
-struct VisionMlp {
+pub(super) struct VisionMlp {
     module: Module,
     fc1: Linear,
     act: Module,
@@ -48,11 +49,12 @@ struct VisionMlp {
 impl<N> TowerMlp<N> for VisionMlp {
     fn new(at: &Builder, config: &Config<N, Self>) -> Self {
         let (hidden, inner) = (config.embed_dim, config.intermediate_size);
+        let [first, act, last] = config.mlp_names;
         Self {
             module: at.module(),
-            fc1: Linear::new(&at.at("fc1"), hidden, inner, true),
-            act: at.at("act").module(),
-            fc2: Linear::new(&at.at("fc2"), inner, hidden, true),
+            fc1: Linear::new(&at.at(first), hidden, inner, true),
+            act: at.at(act).module(),
+            fc2: Linear::new(&at.at(last), inner, hidden, true),
             activation: config.activation,
         }
     }

@@ -3,13 +3,12 @@
 use serde::Deserialize;
 use serde_json::{Map, Value};
 
-use super::{CaseLora, CasePrecision, checkpoint_policy, clip_spec, default_model, model_of_case, plain_job};
-use crate::job::hf::read_model;
+use super::images::CaseImages;
+use super::{CaseLora, CasePrecision, checkpoint_policy, clip_spec, default_model, plain_job};
 use crate::job::{
-    Attention, JobError, JobSpec, LogitsPath, LossKernel, ModelSpec, OptimizerKind, Seq2SeqSpec, Task, TaskName,
+    Attention, JobError, JobSpec, LogitsPath, LossKernel, OptimizerKind, Seq2SeqSpec, Task, TaskName,
     TransformersVersion,
 };
-use crate::model_type::vision_form;
 
 /// A case as written; a field left out has the script's default.
 #[derive(Deserialize)]
@@ -108,7 +107,12 @@ pub(super) fn job_of_case(case: Case) -> Result<JobSpec, JobError> {
     let trains = task.trains();
     let transformers = case.transformers.parse::<TransformersVersion>();
     let transformers = transformers.map_err(|error| JobError::new(format!("reference case `{}`: {error}", case.id)))?;
-    let (places_first, model) = model_with_images(&case)?;
+    let images = CaseImages {
+        per_row: case.images_per_row,
+        size: case.image_size.as_ref(),
+        freezes: [case.freeze_vision_tower, case.freeze_multi_modal_projector],
+    };
+    let (places_first, model) = images.see(&case.id, case.model)?;
     Ok(JobSpec {
         places_first,
         micro_batch_size: case.micro_batch,
@@ -131,33 +135,6 @@ pub(super) fn job_of_case(case: Case) -> Result<JobSpec, JobError> {
         padded: Some(case.padded),
         ..plain_job(model, task)
     })
-}
-
-/// The model of the case, with its tower where it has one: what indexes by masks was then measured with known values.
-fn model_with_images(case: &Case) -> Result<(bool, ModelSpec), JobError> {
-    let model = model_of_case(case.id.clone(), case.model.clone())?;
-    if vision_form(&model.model_type).is_none() {
-        return Ok((true, model));
-    }
-    let mut outer = case.model.clone();
-    outer.remove("family");
-    outer.insert("model_type".to_owned(), model.model_type.into());
-    let mut inner = read_model(&case.id, outer)?.spec;
-    inner.see_images(case.images_per_row, case.image_size.as_ref().and_then(pair))?;
-    if let Some(vision) = &mut inner.beside.vision {
-        (vision.freezes_tower, vision.freezes_projector) =
-            (case.freeze_vision_tower, case.freeze_multi_modal_projector);
-    }
-    Ok((false, inner))
-}
-
-/// A side, or height and width.
-fn pair(size: &Value) -> Option<[u64; 2]> {
-    let both = size.as_array().map(|sides| sides.iter().filter_map(Value::as_u64).collect::<Vec<_>>());
-    match both.as_deref() {
-        Some([height, width]) => Some([*height, *width]),
-        _ => size.as_u64().map(|side| [side, side]),
-    }
 }
 
 #[cfg(test)]

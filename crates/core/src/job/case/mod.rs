@@ -5,6 +5,7 @@ mod agi2;
 mod deepspeed;
 mod dpo;
 mod hrm;
+mod images;
 mod lm;
 mod parallel;
 mod preference;

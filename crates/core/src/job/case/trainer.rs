@@ -3,8 +3,9 @@
 use serde::Deserialize;
 use serde_json::{Map, Value};
 
+use super::images::CaseImages;
 use super::rl::OptimizerName;
-use super::{CaseLora, CasePrecision, checkpoint_policy, clip_spec, model_of_case, plain_job};
+use super::{CaseLora, CasePrecision, checkpoint_policy, clip_spec, plain_job};
 use crate::host::HostKind;
 use crate::job::{
     ActivationOffload, Attention, BackwardPrefetch, ComputeDtype, Ddp, FlatInit, Framework, Fsdp1, JobError, JobSpec,
@@ -45,6 +46,10 @@ pub(super) struct TrainerCase {
     activation_offloading: Option<CaseOffload>,
     quantization: Option<CaseQuantization>,
     fsdp1: Option<CaseFsdp1>,
+    images_per_row: u64,
+    image_size: Option<Value>,
+    freeze_vision_tower: bool,
+    freeze_multi_modal_projector: bool,
     #[serde(rename = "note")]
     _note: String,
 }
@@ -186,6 +191,10 @@ impl Default for TrainerCase {
             activation_offloading: None,
             quantization: None,
             fsdp1: None,
+            images_per_row: 1,
+            image_size: None,
+            freeze_vision_tower: false,
+            freeze_multi_modal_projector: false,
             _note: String::new(),
         }
     }
@@ -199,7 +208,12 @@ pub(super) fn ranks_of_trainer(world_size: u64, is_peft: bool, recomputes: bool)
 }
 
 pub(super) fn job_of_case(case: TrainerCase) -> Result<JobSpec, JobError> {
-    let model = model_of_case(case.id, case.model)?;
+    let images = CaseImages {
+        per_row: case.images_per_row,
+        size: case.image_size.as_ref(),
+        freezes: [case.freeze_vision_tower, case.freeze_multi_modal_projector],
+    };
+    let (places_first, model) = images.see(&case.id, case.model)?;
     let task = match case.task {
         TaskName::MaskedLm => Task::MaskedLm,
         TaskName::Seq2SeqLm => {
@@ -213,13 +227,16 @@ pub(super) fn job_of_case(case: TrainerCase) -> Result<JobSpec, JobError> {
     let brings_loss = case.use_liger_kernel && case.framework == Framework::Trainer && model.facts().liger.fuses_loss();
     let loss = if brings_loss { LossKernel::Liger } else { case.loss };
     let is_peft = case.lora.is_some();
-    let ranks = ranks_of_trainer(case.world, is_peft, case.gradient_checkpointing);
+    // SFTTrainer always looks for them where rows have images.
+    let looks = is_peft || (model.beside.vision.is_some() && case.framework == Framework::Trl);
+    let ranks = ranks_of_trainer(case.world, looks, case.gradient_checkpointing);
     let precision = case.precision.precision();
     let parallel = match &case.fsdp1 {
         Some(fsdp1) => Parallel { strategy: fsdp1.strategy(precision, case.quantization.is_some()), ..ranks },
         None => ranks,
     };
     Ok(JobSpec {
+        places_first,
         framework: case.framework,
         micro_batch_size: case.micro_batch,
         seq_len: case.seq_len,

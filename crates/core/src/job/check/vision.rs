@@ -22,11 +22,8 @@ pub(super) fn check_vision(job: &JobSpec) -> Result<(), JobError> {
     if !matches!(job.task.name(), TaskName::CausalLm | TaskName::InferenceForward) {
         return refused(keys::TASK, "the task");
     }
-    if job.parallel.strategy != Strategy::None {
-        return refused(keys::PARALLEL, "more than one GPU");
-    }
-    if job.quantization.is_some() {
-        return refused(keys::QUANTIZATION, "a quantized base");
+    if !matches!(job.parallel.strategy, Strategy::None | Strategy::Ddp(_)) {
+        return refused(keys::PARALLEL, "more than one GPU but with DDP");
     }
     if job.attention == Attention::FlashAttention2 {
         return refused(keys::ATTENTION, "the flash-attn package");

@@ -62,6 +62,11 @@ impl<'a> Chooser<'a> {
         self.settings.get(name).is_some()
     }
 
+    /// Whether it was said by nobody but a trainer's config, as what holds there.
+    pub fn is_implied(&self, name: &str) -> bool {
+        self.settings.get(name).is_some_and(|setting| matches!(setting.origin, Origin::Default(_)))
+    }
+
     pub fn take_size(&mut self, name: &str) -> u64 {
         self.fixed_value(name).as_u64().unwrap_or_default()
     }

@@ -108,10 +108,11 @@ fn liger_kernels(choose: &mut Chooser<'_>, task: TaskName) -> bool {
 }
 
 /// Whether a trainer asks DDP to look for unused parameters (transformers 5.17, trainer.py): adapters make the model none of
-/// its own, and recomputing forbids it.
+/// its own, and recomputing forbids it. SFTTrainer always asks where rows have images, of which a batch may have none.
 fn looks_for_unused(job: &JobSpec) -> bool {
     let is_trainer = matches!(job.framework, Framework::Trainer | Framework::Trl);
-    is_trainer && (job.lora.is_some() || job.gradient_checkpointing == CheckpointPolicy::Off)
+    let sees_images = job.framework == Framework::Trl && job.model.beside.vision.is_some();
+    is_trainer && (job.lora.is_some() || sees_images || job.gradient_checkpointing == CheckpointPolicy::Off)
 }
 
 /// What becomes of the logits; `fuses`: whether Liger's kernels bring their loss.

@@ -10,7 +10,7 @@ mod trainer;
 mod training;
 mod vision;
 
-use super::settings::{Origin, Override, Provenance, Settings};
+use super::settings::{Origin, Override, Provenance, Setting, Settings};
 use super::{
     FieldError, JobError, JobSource, JobSpec, Place, TrainingSpec, UnnamedGpu, WeightsBeside, check, keys, model_source,
 };
@@ -138,10 +138,11 @@ fn source_notes(source: &JobSource, settings: &Settings, resolved: &Resolved) ->
     notes
 }
 
-/// A key that was set and that nothing of the job reads would silently change nothing.
+/// A key that was set and that nothing of the job reads would silently change nothing. What a trainer's config implies was not set.
 fn refuse_unread(settings: &Settings, provenance: &[Provenance], job: &JobSpec) -> Result<(), JobError> {
     let is_read = |key: &str| provenance.iter().any(|value| value.key == key);
-    let Some((key, setting)) = settings.keys().find(|(key, _)| !is_read(key)) else { return Ok(()) };
+    let is_unread = |key: &str, setting: &Setting| !is_read(key) && !matches!(setting.origin, Origin::Default(_));
+    let Some((key, setting)) = settings.keys().find(|(key, setting)| is_unread(key, setting)) else { return Ok(()) };
     let task = serde_json::to_value(job.task.name()).unwrap_or_default();
     let hint = match key {
         keys::SEQ_LEN => "its lengths are `prompt_len` and `completion_len`".to_owned(),

@@ -11,7 +11,8 @@ const OF_IMAGES: [&str; 3] = [keys::IMAGE_SIZE, keys::FREEZE_VISION_TOWER, keys:
 pub(super) fn resolve_vision(choose: &mut Chooser<'_>, model: &mut ModelSpec) -> Result<(), JobError> {
     let images_per_row = if choose.is_said(keys::IMAGES_PER_ROW) { choose.take_size(keys::IMAGES_PER_ROW) } else { 0 };
     if images_per_row == 0 {
-        return match OF_IMAGES.into_iter().find(|key| choose.is_said(key)) {
+        // What a config of a trainer says of images holds for those that there are.
+        return match OF_IMAGES.into_iter().find(|key| choose.is_said(key) && !choose.is_implied(key)) {
             Some(key) => Err(JobError::new(format!("`{key}`: rows have no images"))
                 .about(&[key])
                 .hint("set images_per_row, or leave it out")),
@@ -19,6 +20,7 @@ pub(super) fn resolve_vision(choose: &mut Chooser<'_>, model: &mut ModelSpec) ->
         };
     }
     has_tower(model)?;
+    let is_implied = choose.is_implied(keys::IMAGE_SIZE);
     let asked = if choose.is_said(keys::IMAGE_SIZE) { Some(asked_size(choose)?) } else { None };
     model.see_images(images_per_row, asked).map_err(|error| {
         JobError::from(error).about(&[keys::IMAGE_SIZE]).hint("set image_size to what the processor makes of an image")
@@ -27,7 +29,7 @@ pub(super) fn resolve_vision(choose: &mut Chooser<'_>, model: &mut ModelSpec) ->
     let (tower, projector) = (freezes(keys::FREEZE_VISION_TOWER), freezes(keys::FREEZE_MULTI_MODAL_PROJECTOR));
     let Some(vision) = &mut model.beside.vision else { return Ok(()) };
     (vision.freezes_tower, vision.freezes_projector) = (tower, projector);
-    match asked.filter(|asked| !vision.takes_any_size() && *asked != vision.sides) {
+    match asked.filter(|asked| !is_implied && !vision.takes_any_size() && *asked != vision.sides) {
         Some([height, width]) => {
             let sides = vision.sides;
             let problem = format!(

@@ -4,7 +4,7 @@ use std::rc::Rc;
 
 use crate::building::{BuildError, Builder, Init, LigerKernels, Mode, Module, Part};
 use crate::dtype::DType;
-use crate::job::{Attention, ModelSpec, ModelingFile};
+use crate::job::{Attention, FieldError, Fields, ModelSpec, ModelingFile};
 use crate::model::nn::{
     AttentionConfig, AttentionOutput, Embedding, LayerMasks, LayerType, Linear, Norm, Rope, RotaryEmbedding,
     apply_rotary_pos_emb, attention_forward, repeat_kv,
@@ -16,8 +16,9 @@ use super::decoder::{DecoderConfig, DecoderDefaults};
 use super::gated_mlp::DecoderMlp;
 use super::gemma_causal_lm::{GemmaBase, GemmaForCausalLm};
 use super::gemma_config::GemmaConfig;
+use super::gemma_tower::SeeingGemma;
 use super::layer::{DecoderLayer, LayerCall, call_layer};
-use super::{Family, ForwardCall, Model, RunOptions};
+use super::{Family, ForwardCall, Front, Model, RunOptions};
 
 pub(crate) const FAMILY: Family = Family { model_types: &["gemma2"], build };
 
@@ -40,16 +41,26 @@ pub(crate) const DEFAULTS: DecoderDefaults = DecoderDefaults {
 };
 
 fn build(model: &ModelSpec, at: &Builder, options: &RunOptions) -> Result<Box<dyn Model>, BuildError> {
-    let decoder = DecoderConfig::read(&model.config, &DEFAULTS)?.with_layer_types(&model.config, |layer| {
+    Ok(new_model(at, &read(&model.config)?, options))
+}
+
+pub(super) fn read(fields: &Fields) -> Result<GemmaConfig, FieldError> {
+    let decoder = DecoderConfig::read(fields, &DEFAULTS)?.with_layer_types(fields, |layer| {
         if layer % 2 == 0 { LayerType::SlidingAttention } else { LayerType::FullAttention }
     })?;
-    let config = GemmaConfig::read(&model.config, decoder, [Some(50.0), Some(30.0)])?;
-    Ok(new_model(at, &config, options))
+    GemmaConfig::read(fields, decoder, [Some(50.0), Some(30.0)])
 }
 
 /// `Gemma2ForCausalLM`, and `Gemma3ForCausalLM`, which differs by its config alone.
 pub(crate) fn new_model(at: &Builder, config: &GemmaConfig, options: &RunOptions) -> Box<dyn Model> {
-    let new_model = |at: &Builder| Box::new(GemmaModel::new(at, config, options)) as Box<dyn GemmaBase>;
+    let new_model = |at: &Builder| -> Box<dyn GemmaBase> {
+        let (front, place) = Front::before(at, options, config.decoder.hidden_size);
+        let model = GemmaModel::new(&place, config, options);
+        match front {
+            Some(front) => Box::new(SeeingGemma::new(front, model)),
+            None => Box::new(model),
+        }
+    };
     Box::new(GemmaForCausalLm::with_model(at, &config.decoder, config.final_logit_softcapping, new_model))
 }
 
@@ -252,8 +263,8 @@ struct GemmaDecoderLayer {
     mlp: DecoderMlp,
     input_layernorm: GemmaRmsNorm,
     post_attention_layernorm: GemmaRmsNorm,
-    pre_feedforward_layernorm: GemmaRmsNorm,
-    post_feedforward_layernorm: GemmaRmsNorm,
+    /// Gemma has none of them: its `post_attention_layernorm` stands before the MLP.
+    feedforward_layernorms: Option<[GemmaRmsNorm; 2]>,
 }
 
 impl GemmaDecoderLayer {
@@ -266,8 +277,9 @@ impl GemmaDecoderLayer {
             mlp: DecoderMlp::new(&at.at("mlp"), &config.decoder),
             input_layernorm: norm("input_layernorm"),
             post_attention_layernorm: norm("post_attention_layernorm"),
-            pre_feedforward_layernorm: norm("pre_feedforward_layernorm"),
-            post_feedforward_layernorm: norm("post_feedforward_layernorm"),
+            feedforward_layernorms: config
+                .is_sandwich
+                .then(|| ["pre_feedforward_layernorm", "post_feedforward_layernorm"].map(norm)),
         }
     }
 }
@@ -282,24 +294,29 @@ impl DecoderLayer for GemmaDecoderLayer {
         let mut hidden_states = self.input_layernorm.forward(residual);
         let (attn_output, _weights) = self.self_attn.forward(&hidden_states, call, self.layer);
         hidden_states = attn_output;
-        hidden_states = self.post_attention_layernorm.forward(&hidden_states);
+        if self.feedforward_layernorms.is_some() {
+            hidden_states = self.post_attention_layernorm.forward(&hidden_states);
+        }
         hidden_states = residual + &hidden_states;
         let residual = hidden_states.clone();
-        hidden_states = self.pre_feedforward_layernorm.forward(&hidden_states);
+        let before = self.feedforward_layernorms.as_ref().map_or(&self.post_attention_layernorm, |norms| &norms[0]);
+        hidden_states = before.forward(&hidden_states);
         hidden_states = self.mlp.forward(&hidden_states);
-        hidden_states = self.post_feedforward_layernorm.forward(&hidden_states);
+        if let Some([_, after]) = &self.feedforward_layernorms {
+            hidden_states = after.forward(&hidden_states);
+        }
         &residual + &hidden_states
     }
 }
 
-struct GemmaModel {
-    module: Module,
+pub(super) struct GemmaModel {
+    pub(super) module: Module,
     embed_tokens: ScaledEmbedding,
     layers: Vec<Rc<GemmaDecoderLayer>>,
     norm: GemmaRmsNorm,
     rotary_embs: Vec<RotaryEmbedding>,
-    config: GemmaConfig,
-    options: RunOptions,
+    pub(super) config: GemmaConfig,
+    pub(super) options: RunOptions,
 }
 
 impl GemmaModel {
@@ -326,14 +343,20 @@ impl GemmaModel {
     }
 }
 
-impl GemmaBase for GemmaModel {
-    fn forward(&self, call: &ForwardCall) -> Tensor {
-        let _module = self.module.enter();
-        let inputs_embeds = self.options.require_input_grads(self.embed_tokens.forward(call.input_ids));
-        let position_ids = call.position_ids_for(&inputs_embeds);
-        let inputs = call.mask_inputs(self.options.attention, &inputs_embeds, &position_ids);
+impl GemmaModel {
+    /// `get_input_embeddings()(input_ids)`
+    pub(super) fn embed(&self, input_ids: &Tensor) -> Tensor {
+        self.options.require_input_grads(self.embed_tokens.forward(input_ids))
+    }
+
+    /// The layers, with masks of their own where none are given.
+    pub(super) fn run_layers(&self, call: &ForwardCall, inputs_embeds: &Tensor, masks: Option<LayerMasks>) -> Tensor {
+        let position_ids = call.position_ids_for(inputs_embeds);
         let decoder = &self.config.decoder;
-        let masks = LayerMasks::create(inputs, decoder.mask_types, decoder.sliding_window);
+        let masks = masks.unwrap_or_else(|| {
+            let inputs = call.mask_inputs(self.options.attention, inputs_embeds, &position_ids);
+            LayerMasks::create(inputs, decoder.mask_types, decoder.sliding_window)
+        });
         let rotary = |rotary_emb: &RotaryEmbedding| rotary_emb.forward(inputs_embeds.dtype(), &position_ids);
         // Where there are two, transformers goes through a set of names, whose order is Python's hash's.
         let position_embeddings: Vec<(Tensor, Tensor)> = self.rotary_embs.iter().map(rotary).collect();
@@ -353,6 +376,14 @@ impl GemmaBase for GemmaModel {
             hidden_states = call_layer(layer, &hidden_states, layer_call, &self.options);
         }
         self.norm.forward(&hidden_states)
+    }
+}
+
+impl GemmaBase for GemmaModel {
+    fn forward(&self, call: &ForwardCall) -> Tensor {
+        let _module = self.module.enter();
+        let inputs_embeds = self.embed(call.input_ids);
+        self.run_layers(call, &inputs_embeds, None)
     }
 
     fn embed_tokens(&self) -> &Embedding {

@@ -24,6 +24,10 @@ fn build(model: &ModelSpec, at: &Builder, options: &RunOptions) -> Result<Box<dy
     // `Gemma3Attention` reads its cap from the config and never hands it on.
     config.attn_logit_softcapping = None;
     config.rotary = rotary(&model.config, &config.decoder)?;
+    if options.tower.is_some() {
+        // `Gemma3ForConditionalGeneration` has a head without.
+        config.final_logit_softcapping = None;
+    }
     Ok(gemma2::new_model(at, &config, options))
 }
 

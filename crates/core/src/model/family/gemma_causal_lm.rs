@@ -14,6 +14,11 @@ use super::{ForwardCall, Model, ModelOutput};
 pub(crate) trait GemmaBase {
     fn forward(&self, call: &ForwardCall) -> Tensor;
 
+    /// The same with what a tower made of images.
+    fn outputs(&self, call: &ForwardCall) -> (Tensor, Option<Tensor>) {
+        (self.forward(call), None)
+    }
+
     fn embed_tokens(&self) -> &Embedding;
 
     /// The window of each layer that has a place in the cache.
@@ -48,17 +53,21 @@ impl GemmaForCausalLm {
 impl Model for GemmaForCausalLm {
     fn forward(&self, call: &ForwardCall) -> ModelOutput {
         let _module = self.module.enter();
-        let hidden_states = self.model.forward(call);
+        let (hidden_states, image_hidden_states) = self.model.outputs(call);
         let cap_logits = |logits| match self.final_logit_softcapping {
             Some(softcap) => cap(logits, softcap),
             None => logits,
         };
         let HeadOutput { loss, logits } = self.lm_head.forward(&hidden_states, &call.head(), cap_logits);
-        ModelOutput { loss, logits, cache: call.cache.clone(), router: None, image_hidden_states: None }
+        ModelOutput { loss, logits, cache: call.cache.clone(), router: None, image_hidden_states }
     }
 
     fn hidden_states(&self, call: &ForwardCall) -> Tensor {
         self.model.forward(call)
+    }
+
+    fn base_outputs(&self, call: &ForwardCall) -> (Tensor, Option<Tensor>) {
+        self.model.outputs(call)
     }
 
     fn output_embeddings(&self) -> Rc<Linear> {

@@ -14,6 +14,8 @@ pub(crate) struct GemmaConfig {
     pub query_pre_attn_scalar: f64,
     /// The rotary tables of each type of layer; one for all where there is only one.
     pub rotary: Vec<(LayerType, Rope)>,
+    /// Whether each branch of a layer has a norm behind it too.
+    pub is_sandwich: bool,
 }
 
 impl GemmaConfig {
@@ -41,6 +43,7 @@ impl GemmaConfig {
             final_logit_softcapping: cap("final_logit_softcapping", softcapping[1])?,
             query_pre_attn_scalar: fields.positive("query_pre_attn_scalar", 256.0)?,
             rotary: vec![(LayerType::FullAttention, decoder.rope.clone())],
+            is_sandwich: true,
             decoder,
         })
     }

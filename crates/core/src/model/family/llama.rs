@@ -164,7 +164,7 @@ impl<L: DecoderLayer, N: Norm> DecoderModel<L, N> {
 
     fn forward(&self, call: &ForwardCall) -> Tensor {
         let _module = self.module.enter();
-        self.run_layers(call, self.embed_tokens(call.input_ids))
+        self.run_layers(call, self.embed_tokens(call.input_ids), None)
     }
 
     /// `get_input_embeddings()(input_ids)`
@@ -173,12 +173,12 @@ impl<L: DecoderLayer, N: Norm> DecoderModel<L, N> {
     }
 
     /// The same with embeddings in the place of ids.
-    fn forward_embedded(&self, call: &ForwardCall, inputs_embeds: Tensor) -> Tensor {
+    fn forward_embedded(&self, call: &ForwardCall, inputs_embeds: Tensor, front: &Front) -> Tensor {
         let _module = self.module.enter();
-        self.run_layers(call, inputs_embeds)
+        self.run_layers(call, inputs_embeds, Some(front))
     }
 
-    fn run_layers(&self, call: &ForwardCall, mut inputs_embeds: Tensor) -> Tensor {
+    fn run_layers(&self, call: &ForwardCall, mut inputs_embeds: Tensor, front: Option<&Front>) -> Tensor {
         if let Some(multipliers) = self.config.multipliers {
             inputs_embeds = inputs_embeds.mul_scalar(multipliers.embedding);
         }
@@ -199,7 +199,10 @@ impl<L: DecoderLayer, N: Norm> DecoderModel<L, N> {
         let position_embeddings: Vec<(Tensor, Tensor)> = self.rotary_embs.iter().map(rotary).collect();
         // Before the first layer, whose keys the cache then has.
         let decodes = call.decodes();
-        for (layer, &layer_type) in self.layers.iter().zip(self.config.layer_types.iter()) {
+        let mut layer_outputs: Option<Tensor> = None;
+        // Positions in time, height and width are no layer's.
+        let hands_positions = self.config.hands_positions && position_ids.sizes().len() <= 2;
+        for (at, (layer, &layer_type)) in self.layers.iter().zip(self.config.layer_types.iter()).enumerate() {
             // Layers with tables of their own read these positions only. Layers that turn nothing are given what they hold anyway.
             let stands_in = if self.config.rotary_dim == 0 { &hidden_states } else { &position_ids };
             let own = || (stands_in.clone(), stands_in.clone());
@@ -207,7 +210,7 @@ impl<L: DecoderLayer, N: Norm> DecoderModel<L, N> {
             let layer_call = LayerCall {
                 sin,
                 // A layer that is given none has a table in their place here.
-                position_ids: if self.config.hands_positions { position_ids.clone() } else { cos.clone() },
+                position_ids: if hands_positions { position_ids.clone() } else { cos.clone() },
                 cos,
                 linear_mask: masks.of(LayerType::LinearAttention).cloned(),
                 mask: masks.of(layer_type).cloned(),
@@ -215,6 +218,12 @@ impl<L: DecoderLayer, N: Norm> DecoderModel<L, N> {
                 decodes,
             };
             hidden_states = call_layer(layer, &hidden_states, layer_call, &self.options);
+            if let Some(front) = front {
+                // Python's variable of that name holds what the layer made until the next one has.
+                let before = layer_outputs.replace(hidden_states.clone());
+                drop(before);
+                hidden_states = front.after_layer(at, hidden_states);
+            }
         }
         self.norm.forward(&hidden_states)
     }
@@ -276,7 +285,7 @@ impl<L: DecoderLayer, N: Norm> DecoderForCausalLm<L, N> {
             Some(front) => front.forward(
                 call,
                 || self.model.embed_tokens(call.input_ids),
-                |call, inputs_embeds| self.model.forward_embedded(call, inputs_embeds),
+                |call, inputs_embeds| self.model.forward_embedded(call, inputs_embeds, front),
             ),
         }
     }
@@ -311,6 +320,10 @@ impl<L: DecoderLayer, N: Norm> Model for DecoderForCausalLm<L, N> {
 
     fn hidden_states(&self, call: &ForwardCall) -> Tensor {
         self.base_model(call).0
+    }
+
+    fn base_outputs(&self, call: &ForwardCall) -> (Tensor, Option<Tensor>) {
+        self.base_model(call)
     }
 
     fn output_embeddings(&self) -> Rc<Linear> {

@@ -27,6 +27,7 @@ pub(crate) mod gemma3n;
 pub(crate) mod gemma4;
 pub(crate) mod gemma_causal_lm;
 pub(crate) mod gemma_config;
+pub(crate) mod gemma_tower;
 pub(crate) mod glm;
 pub(crate) mod glm4;
 pub(crate) mod glm4_moe;
@@ -333,6 +334,11 @@ pub(crate) trait Model {
 
     /// `model.base_model(...).last_hidden_state`: the forward pass without the head.
     fn hidden_states(&self, call: &ForwardCall) -> Tensor;
+
+    /// The same with what the base model returns beside: what a tower made of images.
+    fn base_outputs(&self, call: &ForwardCall) -> (Tensor, Option<Tensor>) {
+        (self.hidden_states(call), None)
+    }
 
     /// `model.get_output_embeddings()`
     fn output_embeddings(&self) -> Rc<Linear>;

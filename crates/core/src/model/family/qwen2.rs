@@ -44,6 +44,18 @@ const QWEN2_VL: DecoderDefaults = DecoderDefaults {
     ..QWEN2
 };
 
+/// `Qwen3VLTextConfig`
+const QWEN3_VL: DecoderDefaults = DecoderDefaults {
+    hidden_size: 4096,
+    intermediate_size: 22016,
+    num_hidden_layers: 32,
+    num_attention_heads: 32,
+    num_key_value_heads: Some(32),
+    rope_theta: 500_000.0,
+    positions: 128_000,
+    ..QWEN3
+};
+
 fn build(model: &ModelSpec, at: &Builder, options: &RunOptions) -> Result<Box<dyn Model>, BuildError> {
     let defaults = if model.model_type == "qwen3" { &QWEN3 } else { &QWEN2 };
     Ok(Box::new(DecoderForCausalLm::new(at, read(&model.config, defaults)?, options)))
@@ -56,6 +68,18 @@ pub(crate) fn build_behind_tower(
     options: &RunOptions,
 ) -> Result<Box<dyn Model>, BuildError> {
     Ok(Box::new(DecoderForCausalLm::new(at, read_grids(&model.config)?, options)))
+}
+
+/// That behind Qwen3-VL's, of which the widths of positions lie between each other.
+pub(crate) fn build_behind_deepstack(
+    model: &ModelSpec,
+    at: &Builder,
+    options: &RunOptions,
+) -> Result<Box<dyn Model>, BuildError> {
+    let mut config = DecoderConfig::read(&model.config, &QWEN3_VL)?;
+    config.tables = RotaryTables::OfGrids;
+    config.masks_read_positions = false;
+    Ok(Box::new(DecoderForCausalLm::new(at, config, options)))
 }
 
 /// A decoder whose layers turn by positions in time, height and width.

@@ -56,6 +56,9 @@ fn build(model: &ModelSpec, at: &Builder, options: &RunOptions) -> Result<Box<dy
     } else {
         Config::read(&model.config, at.dtype())?
     };
+    let mut config = config;
+    // Behind its tower positions are in time, height and width alone.
+    config.decoder.masks_read_positions &= options.tower.is_none();
     let experts = &config.experts;
     let router_loss = Rc::new(RouterLoss::read(&model.config, experts, 0.001)?);
     let new_layer = |at: &Builder, layer, decoder: &DecoderConfig| {

@@ -3,6 +3,7 @@
 use std::fmt::Debug;
 
 use crate::building::{Builder, Module};
+use crate::model::nn::{LayerMasks, LayerType, MaskInputs};
 use crate::tensor::Tensor;
 
 use super::{ForwardCall, RunOptions};
@@ -27,6 +28,25 @@ pub(crate) trait TowerConfig: Debug {
 pub(crate) trait Tower {
     /// What the language model is given in place of the embeddings of its ids.
     fn embed_images(&self, inputs_embeds: Tensor, images: &Images, call: &ForwardCall) -> Embedded;
+
+    /// What is added to the states behind this layer of the language model.
+    fn after_layer(&self, _layer: usize, hidden_states: Tensor) -> Tensor {
+        hidden_states
+    }
+
+    /// The forward pass of the model is over.
+    fn end_forward(&self) {}
+
+    /// Masks of these types of layers, with a window, where tokens of images see those behind them too; and what they were made of,
+    /// which lives as long as the forward pass.
+    fn create_masks(
+        &self,
+        _inputs: MaskInputs,
+        _types: (&[LayerType], u64),
+        _token_types: &Tensor,
+    ) -> Option<(LayerMasks, Tensor)> {
+        None
+    }
 }
 
 /// What the language model is given, and what Python's variables keep beside.
@@ -34,10 +54,17 @@ pub(crate) struct Embedded {
     pub inputs_embeds: Tensor,
     /// Positions in time, height and width, where the family computes them.
     pub position_ids: Option<Tensor>,
-    /// What the model returns of it.
+    /// What the model returns of it: the states of images, or how far positions run behind their tokens.
     pub image_hidden_states: Option<Tensor>,
     /// Variables of the forward pass.
     pub kept: Vec<Tensor>,
+}
+
+impl Embedded {
+    /// Rows without images.
+    pub(crate) fn of_text(inputs_embeds: Tensor) -> Self {
+        Self { inputs_embeds, position_ids: None, image_hidden_states: None, kept: Vec::new() }
+    }
 }
 
 /// The model that holds a tower and a language model without its head.
@@ -55,6 +82,21 @@ impl Front {
         (Some(Self { module, tower }), at.at("language_model"))
     }
 
+    /// What is added to the states behind this layer of the language model.
+    pub(crate) fn after_layer(&self, layer: usize, hidden_states: Tensor) -> Tensor {
+        self.tower.after_layer(layer, hidden_states)
+    }
+
+    /// Masks that are made before the language model runs.
+    pub(crate) fn masks(
+        &self,
+        inputs: MaskInputs,
+        types: (&[LayerType], u64),
+        token_types: &Tensor,
+    ) -> Option<(LayerMasks, Tensor)> {
+        self.tower.create_masks(inputs, types, token_types)
+    }
+
     /// The last hidden states, and what the model returns of the images.
     pub(crate) fn forward(
         &self,
@@ -70,6 +112,7 @@ impl Front {
         let call = ForwardCall { position_ids, cache: call.cache.clone(), ..*call };
         let hidden_states = language_model(&call, embedded.inputs_embeds.clone());
         drop(embedded.kept);
+        self.tower.end_forward();
         (hidden_states, embedded.image_hidden_states)
     }
 }

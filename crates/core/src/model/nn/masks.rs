@@ -53,6 +53,11 @@ impl LayerMasks {
         masks
     }
 
+    /// Masks that somebody else made.
+    pub(crate) fn given(full: Option<Tensor>, sliding: Option<Tensor>) -> Self {
+        Self { full, sliding, linear: None }
+    }
+
     /// The mask of a layer, if it takes one.
     pub(crate) fn of(&self, layer_type: LayerType) -> Option<&Tensor> {
         match layer_type {

@@ -29,8 +29,8 @@ pub(crate) use masks::{
 };
 pub(crate) use patches::{Conv2d, ImageTokens, PatchEmbeddings};
 pub(crate) use positions::{
-    RotaryEmbedding, RotaryTables, apply_partial_rotary_pos_emb, apply_rotary_pos_emb, position_ids, rotate,
-    rotate_half,
+    RotaryEmbedding, RotaryTables, apply_partial_rotary_pos_emb, apply_rotary_pos_emb, find_packed_sequence_indices,
+    position_ids, rotate, rotate_half,
 };
 pub(crate) use rope::{Rope, RopeKind};
 pub(crate) use rotary_versions::{LayerRotary, RotaryCall};

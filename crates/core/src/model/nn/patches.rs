@@ -14,7 +14,7 @@ pub(crate) struct Conv2d {
 }
 
 impl Conv2d {
-    fn new(at: &Builder, inputs: u64, outputs: u64, kernel: [u64; 2]) -> Self {
+    pub(crate) fn new(at: &Builder, inputs: u64, outputs: u64, kernel: [u64; 2]) -> Self {
         let module = at.module();
         let weight = at.parameter("weight", &[outputs, inputs, kernel[0], kernel[1]], Init::Normal);
         Self { module, weight, bias: Some(at.parameter("bias", &[outputs], Init::Zeros)), stride: kernel }

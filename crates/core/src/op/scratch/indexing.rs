@@ -94,6 +94,14 @@ pub fn index_by_mask(mask: Mask, bytes: u64, device: Device) -> Steps {
     plan.finish()
 }
 
+/// `index_put` into what a mask chooses, each place once.
+pub fn put_by_mask(mask: Mask, device: Device) -> Steps {
+    let mut plan = Plan::new();
+    let places = find_nonzero(&mut plan, mask, device);
+    plan.free(places);
+    plan.finish()
+}
+
 /// `index_put(accumulate=True)` into what a mask chooses.
 pub fn index_put_by_mask(mask: Mask, device: Device) -> Steps {
     let mut plan = Plan::new();

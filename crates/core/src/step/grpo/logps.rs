@@ -68,6 +68,7 @@ impl Trainer<'_> {
                 scored: count * self.spec.completion_len,
                 cast_lm_head_to_fp32: self.spec.cast_lm_head_to_fp32,
                 router: call.router,
+                images: None,
             })?);
             drop(autocast);
             all_logps.push(outputs.log_probs.slice_any(1, call.logits_to_keep));

@@ -247,6 +247,11 @@ def _one_hot(original, name):
     return one_hot
 
 
+def _mapping():
+    """Within `vmap`, where an index of one element stands for one of each row."""
+    return known._torch()._C._functorch.peek_interpreter_stack() is not None
+
+
 def _is_mask(index):
     torch = known._torch()
     return isinstance(index, torch.Tensor) and index.dtype in (torch.bool, torch.uint8) and index.dim() > 0 and is_of_device(index)
@@ -254,7 +259,7 @@ def _is_mask(index):
 
 def _indexed(original, name):
     def getitem(self, index):
-        if _compiling() or Spent.depth or type(index) is int:
+        if _compiling() or _mapping() or Spent.depth or type(index) is int:
             if type(index) is int and not Spent.depth and id(self) in known.Values.by_id and not _compiling():
                 out = original(self, index)
                 follow(original, "", out, (self, index), {})

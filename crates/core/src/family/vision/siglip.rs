@@ -1,0 +1,73 @@
+//! SigLIP's tower (transformers/models/siglip/modeling_siglip.py, `SiglipVisionModel`).
+
+use std::rc::Rc;
+
+use super::clip::{ClipConfig, Embeddings, Kind, Layer};
+use crate::building::{Builder, Module};
+use crate::job::{FieldError, Fields, Vision};
+use crate::model::family::RunOptions;
+use crate::model::family::encoder::run_layers;
+use crate::model::nn::LayerNorm;
+use crate::tensor::Tensor;
+
+/// What `SiglipVisionConfig` has.
+#[derive(Debug)]
+pub(super) struct SiglipConfig {
+    pub clip: ClipConfig,
+}
+
+impl SiglipConfig {
+    pub(super) fn read(vision: &Vision, tower: &Fields) -> Result<Self, FieldError> {
+        let other = tower.text("model_type", "siglip_vision_model")?;
+        if other != "siglip_vision_model" {
+            return Err(FieldError::unsimulated("vision_config", format!("the tower `{other}` is not simulated here")));
+        }
+        // Where a config says nothing of it the tower has the head that makes one state of an image; the tower that stands where no
+        // `vision_config` is has none.
+        if tower.flag("vision_use_head", !vision.has_default_tower())? {
+            let problem =
+                "the tower's head, which nothing here reads, is not simulated: published configs leave it out";
+            return Err(FieldError::unsimulated("vision_use_head", problem));
+        }
+        Ok(Self { clip: ClipConfig::read(tower, vision.image(tower)?, Kind::Siglip)? })
+    }
+}
+
+pub(super) struct SiglipVisionModel {
+    module: Module,
+    embeddings: Embeddings,
+    encoder: Module,
+    layers: Vec<Rc<Layer>>,
+    post_layernorm: LayerNorm,
+    options: RunOptions,
+}
+
+impl SiglipVisionModel {
+    pub(super) fn new(at: &Builder, config: &SiglipConfig, options: &RunOptions) -> Self {
+        let config = &config.clip;
+        let module = at.module();
+        let embeddings = Embeddings::new(&at.at("embeddings"), config, options);
+        let encoder = at.at("encoder");
+        let layer = |layer| Rc::new(Layer::new(&encoder.at("layers").element(layer), config, options));
+        Self {
+            module,
+            embeddings,
+            encoder: encoder.module(),
+            layers: (0..config.num_hidden_layers).map(layer).collect(),
+            post_layernorm: config.norm(&at.at("post_layernorm")),
+            options: options.clone(),
+        }
+    }
+
+    /// `last_hidden_state`
+    pub(super) fn forward(&self, pixel_values: &Tensor) -> Tensor {
+        let _module = self.module.enter();
+        let hidden_states = self.embeddings.forward(pixel_values);
+        let mut last_hidden_state = {
+            let _encoder = self.encoder.enter();
+            run_layers(&self.layers, &hidden_states, |_| (), &self.options)
+        };
+        last_hidden_state = self.post_layernorm.forward(&last_hidden_state);
+        last_hidden_state
+    }
+}
