@@ -120,4 +120,9 @@ pub(super) static ALIASES: &[(&str, &str)] = &[
     ("zai-org/GLM-4.6V-Flash", "zai-org/GLM-4.1V-9B-Thinking"),
     ("Skywork/Skywork-Reward-V2-Qwen3-8B", "Qwen/Qwen3-8B"),
     ("axolotl-ai-co/Mistral-Medium-3.5-128B-BF16", "mistralai/Mistral-Medium-3.5-128B"),
+    ("runwayml/stable-diffusion-v1-5", "stable-diffusion-v1-5/stable-diffusion-v1-5"),
+    ("CompVis/stable-diffusion-v1-4", "stable-diffusion-v1-5/stable-diffusion-v1-5"),
+    ("sd15", "stable-diffusion-v1-5/stable-diffusion-v1-5"),
+    ("sdxl", "stabilityai/stable-diffusion-xl-base-1.0"),
+    ("sd3-medium", "stabilityai/stable-diffusion-3-medium-diffusers"),
 ];

@@ -120,7 +120,11 @@ fn tied_embeddings(tie: OuterTie, outer: &Fields, text: &Fields) -> Result<Optio
 
 /// `model_type`, or, in the oldest configs, what the name of the architecture begins with.
 fn model_type(fields: &Fields) -> Result<String, JobError> {
-    let given = fields.text("model_type", "")?;
+    let given = match fields.text("model_type", "")? {
+        // Configs of diffusers name their class.
+        "" => fields.text("_class_name", "")?,
+        given => given,
+    };
     if !given.is_empty() {
         return Ok(canonical_name(given).to_owned());
     }

@@ -237,6 +237,33 @@ static PRESETS: &[Preset] = &[
         include_str!("presets/hrm-checkpoint-maze-30x30-hard.json"),
     ),
     preset("sapientinc/HRM-checkpoint-ARC-2", 27_276_290, include_str!("presets/hrm-checkpoint-arc-2.json")),
+    preset("black-forest-labs/FLUX.1-dev", 11_901_408_320, include_str!("presets/flux.1-dev.json")),
+    preset("black-forest-labs/FLUX.1-schnell", 11_891_178_560, include_str!("presets/flux.1-schnell.json")),
+    preset(
+        "stabilityai/stable-diffusion-3-medium-diffusers",
+        2_028_328_000,
+        include_str!("presets/stable-diffusion-3-medium-diffusers.json"),
+    ),
+    preset(
+        "stabilityai/stable-diffusion-3.5-medium",
+        2_243_171_520,
+        include_str!("presets/stable-diffusion-3.5-medium.json"),
+    ),
+    preset(
+        "stabilityai/stable-diffusion-3.5-large",
+        8_056_627_520,
+        include_str!("presets/stable-diffusion-3.5-large.json"),
+    ),
+    preset(
+        "stable-diffusion-v1-5/stable-diffusion-v1-5",
+        859_520_964,
+        include_str!("presets/stable-diffusion-v1-5.json"),
+    ),
+    preset(
+        "stabilityai/stable-diffusion-xl-base-1.0",
+        2_567_463_684,
+        include_str!("presets/stable-diffusion-xl-base-1.0.json"),
+    ),
 ];
 
 /// What people call the folders that models lie in, and no publisher is called.

@@ -13,6 +13,7 @@ pub(crate) use vision::{ImageForm, default_tower, text_type, vision_form, with_t
 
 pub use rows::AGI2;
 pub use rows::HRM;
+pub(crate) use rows::{FLUX, SD3, UNET};
 #[cfg(any(test, feature = "cases"))]
 pub(crate) use rows::{GPT2, QWEN2};
 
@@ -63,6 +64,8 @@ pub(crate) struct ModelType {
     pub has_linear_attention: bool,
     /// Whether `tonnage train` refuses it: what it computes was not held against transformers.
     pub only_simulated: bool,
+    /// Parameters of the encoders that its published pipelines have beside it: of images and of prompts.
+    pub encoder_parameters: u64,
     /// Whether its config class sets `bos_token_id` by default.
     pub has_begin_token: bool,
     /// Whether its config class sets `pad_token_id` by default.
@@ -88,6 +91,8 @@ pub(crate) enum ModelKind {
     Image,
     /// The answer of a puzzle.
     Puzzle,
+    /// What noise was added to latents.
+    Denoiser,
 }
 
 impl ModelKind {
@@ -100,6 +105,7 @@ impl ModelKind {
             }
             Self::Image => "set task = \"image_classification\" or \"inference_forward\"",
             Self::Puzzle => "set task = \"hrm\"",
+            Self::Denoiser => "set task = \"diffusion\"",
         }
     }
 }
@@ -122,6 +128,8 @@ pub(crate) enum ConfigWords {
     DistilBert,
     /// The hierarchical reasoning model's: `H_cycles`, `expansion`.
     Hrm,
+    /// Those of diffusers' classes: `attention_head_dim`, `in_channels`.
+    Diffusers,
 }
 
 /// What a row longer than the positions of the config does.
@@ -219,6 +227,7 @@ impl ModelType {
         has_experts: false,
         has_linear_attention: false,
         only_simulated: false,
+        encoder_parameters: 0,
         has_begin_token: true,
         has_padding_token: false,
         class_heads: ClassHeads::NONE,

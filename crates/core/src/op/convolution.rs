@@ -12,25 +12,30 @@ impl Tensor {
     /// `conv2d(self, weight, bias, stride)` of [rows, channels, height, width] without padding.
     pub(crate) fn conv2d(&self, weight: &Tensor, bias: Option<&Tensor>, stride: [u64; 2]) -> Tensor {
         match bias {
-            Some(bias) => convolve(cast_arguments([self, weight, bias]), &stride),
-            None => convolve(cast_arguments([self, weight]), &stride),
+            Some(bias) => convolve(cast_arguments([self, weight, bias]), &stride, 0),
+            None => convolve(cast_arguments([self, weight]), &stride, 0),
         }
+    }
+
+    /// The same between margins of so many zeros.
+    pub(crate) fn conv2d_padded(&self, weight: &Tensor, bias: &Tensor, stride: u64, padding: u64) -> Tensor {
+        convolve(cast_arguments([self, weight, bias]), &[stride; 2], padding)
     }
 
     /// `conv3d(self, weight, stride=stride)` of [rows, channels, time, height, width] without padding.
     pub(crate) fn conv3d(&self, weight: &Tensor, stride: [u64; 3]) -> Tensor {
-        convolve(cast_arguments([self, weight]), &stride)
+        convolve(cast_arguments([self, weight]), &stride, 0)
     }
 }
 
 /// Input and weight, and a bias if there is one.
-fn convolve<const N: usize>(inputs: [Tensor; N], stride: &[u64]) -> Tensor {
+fn convolve<const N: usize>(inputs: [Tensor; N], stride: &[u64], padding: u64) -> Tensor {
     let (input, weight) = (&inputs[0], &inputs[1]);
     let node = NodeBuilder::new("ConvolutionBackward0", inputs.each_ref());
     let (saved_input, saved_weight) = (node.save(input), node.save(weight));
     let needs = [0, 1, 2].map(|at| at < N && node.needs(at));
     let output = |(at, stride): (usize, &u64)| {
-        input.sizes()[at + 2].saturating_sub(weight.sizes()[at + 2]) / (*stride).max(1) + 1
+        (input.sizes()[at + 2] + 2 * padding).saturating_sub(weight.sizes()[at + 2]) / (*stride).max(1) + 1
     };
     let sizes: Vec<u64> =
         [input.size(0), weight.size(0)].into_iter().chain(stride.iter().enumerate().map(output)).collect();
