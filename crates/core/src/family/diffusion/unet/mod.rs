@@ -275,8 +275,10 @@ fn go_up(
     }
     if let Some(((module, conv), size)) = block.resampler.as_ref().zip(size) {
         let _module = module.enter();
-        hidden_states = hidden_states.upsample_nearest(size);
-        hidden_states = conv.forward(&hidden_states);
+        hidden_states = {
+            let upsampled = hidden_states.upsample_nearest(size);
+            conv.forward(&upsampled)
+        };
     }
     drop(input);
     hidden_states
