@@ -86,16 +86,8 @@ pub(super) fn set_defaults(
         TaskName::Swarm => (GENRL.to_vec(), "GenRL's default".to_owned()),
         TaskName::Hrm => (HRM.to_vec(), "HRM's recipe: 768 rows on 8 GPUs".to_owned()),
         TaskName::Diffusion => {
-            let (prompt, rows) = match model.spec.model_type.as_str() {
-                FLUX => ("512", "4"),
-                // CLIP's tokens and as many of T5's.
-                SD3 => ("154", "4"),
-                _ => ("77", "16"),
-            };
-            let of_model = [(keys::PROMPT_LEN, prompt), (keys::MICRO_BATCH_SIZE, rows)];
-            let rows = [DIFFUSERS.as_slice(), &of_model].concat();
             choose.notes.push("behaviour and defaults are those of diffusers' examples, 0.42".to_owned());
-            (rows, "diffusers' examples".to_owned())
+            (of_diffusers(&model.spec.model_type), "diffusers' examples".to_owned())
         }
         TaskName::Generate => (vec![(keys::USE_CACHE, "true")], "generate caches".to_owned()),
         TaskName::CausalLm
@@ -115,6 +107,18 @@ pub(super) fn set_defaults(
     choose.trainer.extend(loaded_dtype(task, model));
     choose.trainer.extend(PLAIN.map(owned));
     Ok(())
+}
+
+/// The options of diffusers' examples for a model.
+fn of_diffusers(model_type: &str) -> Vec<(&'static str, &'static str)> {
+    let (prompt, rows) = match model_type {
+        FLUX => ("512", "4"),
+        // CLIP's tokens and as many of T5's.
+        SD3 => ("154", "4"),
+        _ => ("77", "16"),
+    };
+    let of_model = [(keys::PROMPT_LEN, prompt), (keys::MICRO_BATCH_SIZE, rows)];
+    [DIFFUSERS.as_slice(), &of_model].concat()
 }
 
 /// bf16 autocast, over fp32 weights, or over those that a trainer loads in the dtype that they have.
