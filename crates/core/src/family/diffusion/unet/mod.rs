@@ -217,7 +217,6 @@ impl UNet {
             let size = residuals.last().map(|residual| [residual.size(2), residual.size(3)]);
             sample = go_up(block, sample, &conditions, (&taken, size));
         }
-        drop(taken);
         sample = self.conv_norm_out.forward(&sample);
         sample = sample.silu();
         self.conv_out.forward(&sample)
