@@ -169,6 +169,28 @@ TOWERS = {
                  dict(text_config=MROPE, vision_config=dict(depth=2, embed_dim=96, num_heads=2, hidden_size=144, mlp_ratio=3, patch_size=10)),
                  dict(text_config=MROPE, vision_config=dict(depth=3, embed_dim=96, num_heads=4, hidden_size=144, spatial_merge_size=1), tie_word_embeddings=True)],
 }
+#: Models of diffusers, by their classes.
+DENOISERS = {
+    "FluxTransformer2DModel": [
+        dict(num_layers=1, num_single_layers=3, attention_head_dim=24, num_attention_heads=5, in_channels=28, joint_attention_dim=72,
+             pooled_projection_dim=50, axes_dims_rope=[4, 8, 12], guidance_embeds=True),
+        dict(num_layers=2, num_single_layers=1, attention_head_dim=16, num_attention_heads=3, in_channels=16, axes_dims_rope=[4, 6, 6]),
+        dict(num_layers=3, num_single_layers=2, guidance_embeds=True, pooled_projection_dim=33)],
+    "SD3Transformer2DModel": [
+        dict(num_layers=2, attention_head_dim=24, num_attention_heads=5, caption_projection_dim=120, in_channels=6, out_channels=6,
+             joint_attention_dim=72, pooled_projection_dim=50, pos_embed_max_size=30),
+        dict(num_layers=3, qk_norm="rms_norm", dual_attention_layers=[0, 2]),
+        dict(num_layers=1, qk_norm="rms_norm", patch_size=4, in_channels=4, out_channels=4)],
+    "UNet2DConditionModel": [
+        dict(block_out_channels=[48, 96, 144], down_block_types=["CrossAttnDownBlock2D", "CrossAttnDownBlock2D", "DownBlock2D"],
+             up_block_types=["UpBlock2D", "CrossAttnUpBlock2D", "CrossAttnUpBlock2D"], attention_head_dim=6, norm_num_groups=8,
+             layers_per_block=1, cross_attention_dim=72),
+        dict(block_out_channels=[64, 128], down_block_types=["DownBlock2D", "CrossAttnDownBlock2D"],
+             up_block_types=["CrossAttnUpBlock2D", "UpBlock2D"], cross_attention_dim=96, attention_head_dim=[2, 4],
+             transformer_layers_per_block=[1, 2], norm_num_groups=16, use_linear_projection=True, addition_embed_type="text_time",
+             addition_time_embed_dim=16, projection_class_embeddings_input_dim=144),
+        dict(block_out_channels=[32, 64, 64, 96], in_channels=9, out_channels=9, attention_head_dim=[2, 4, 8, 8], cross_attention_dim=40)],
+}
 
 #: SigLIP's class has a head by default, which no published model that stands in front of a Gemma has, and images of fewer patches than
 #: Gemma 3's tokens.
@@ -198,6 +220,10 @@ def kind(model_type, fields):
 
 def count(model_type, fields):
     with torch.device("meta"):
+        if model_type in DENOISERS:
+            import diffusers
+            model = getattr(diffusers, model_type)(**fields)
+            return sum(parameter.numel() for parameter in model.parameters())
         build = getattr(kind(model_type, fields), "from_config", kind(model_type, fields))
         model = build(AutoConfig.for_model(model_type, **fields))
     return sum(parameter.numel() for parameter in model.parameters())
@@ -212,6 +238,9 @@ def rows():
     for model_type, odd in TOWERS.items():
         for fields in [{"text_config": {}, **DEFAULT_TOWERS.get(model_type, {})}, *odd]:
             yield {"model_type": model_type, "config": fields, "parameters": count(model_type, copy.deepcopy(fields))}
+    for model_type, odd in DENOISERS.items():
+        for fields in [{}, *odd]:
+            yield {"model_type": model_type, "config": fields, "parameters": count(model_type, fields)}
 
 
 def main():

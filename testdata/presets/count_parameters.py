@@ -63,8 +63,17 @@ def kind(config):
     return AutoModelForMaskedLM if config.model_type in ENCODERS else AutoModelForCausalLM
 
 
+def denoiser(fields):
+    """A model of diffusers, by the class that its config names."""
+    import diffusers
+    with torch.device("meta"):
+        return getattr(diffusers, fields.pop("_class_name"))(**fields)
+
+
 def count(path):
     fields = json.loads(path.read_text())
+    if "_class_name" in fields:
+        return sum(parameter.numel() for parameter in denoiser(fields).parameters())
     if fields["model_type"] == "hrm":
         return sum(parameter.numel() for parameter in hrm(fields).parameters())
     if fields["model_type"] in ("glm4v", "qwen2_vl", "qwen2_5_vl", "qwen3_vl", "qwen3_vl_moe"):

@@ -120,6 +120,11 @@ swarm = { local_questions = 2 }
 const HRM: &str = r#"model = { model_type = "hrm", vocab_size = 11 }
 gpu = "h100"
 "#;
+const DENOISER: &str = r#"model = { model_type = "FluxTransformer2DModel", num_layers = 1, num_single_layers = 1, attention_head_dim = 16, num_attention_heads = 2, in_channels = 16, joint_attention_dim = 32, pooled_projection_dim = 16, axes_dims_rope = [4, 6, 6] }
+micro_batch_size = 2
+prompt_len = 16
+gpu = "h100"
+"#;
 const RANKS: &str = r#"model = { model_type = "llama", num_hidden_layers = 2, hidden_size = 64, intermediate_size = 160, num_attention_heads = 4, num_key_value_heads = 4, vocab_size = 500 }
 framework = "loop"
 use_cache = false
@@ -256,6 +261,10 @@ const TRACES: &[(&str, &str, &[&str], &str)] = &[
     ("cpo.alpha", CPO, &[], "cpo.alpha=0"),
     ("reward.center_rewards_coefficient", REWARD, &[], "reward.center_rewards_coefficient=0.01"),
     ("reward.disable_dropout", REWARD, &[], "reward.disable_dropout=false"),
+    ("resolution", DENOISER, &[], "resolution=256"),
+    ("prompt_len", DENOISER, &[], "prompt_len=32"),
+    ("precision", DENOISER, &["lora.r=4"], "precision=amp-fp16"),
+    ("gradient_checkpointing", DENOISER, &[], "gradient_checkpointing=true"),
     ("swarm.local_questions", SWARM, &[], "swarm.local_questions=3"),
     ("swarm.external_questions", SWARM, &[], "swarm.external_questions=1"),
     ("swarm.generate_rows", SWARM, &[], "swarm.generate_rows=4"),
@@ -320,6 +329,16 @@ const WITHOUT_PREFETCH: &[&str] = &[
     "deepspeed.prefetch_bucket_size=0",
     "deepspeed.max_reuse_distance=0",
 ];
+
+#[test]
+fn encoders_in_the_step_of_a_denoiser_are_refused_by_their_key() {
+    for key in ["cache_latents", "cache_text_embeddings"] {
+        let off = Override::assignment(&format!("{key}=false")).unwrap();
+        let error = JobSource::from_file("job.toml", DENOISER).resolve(&[off]).unwrap_err();
+        assert_eq!(error.key(), Some(key), "{error}");
+        assert!(error.hint.unwrap_or_default().contains("rehearse"));
+    }
+}
 
 #[test]
 fn images_of_rows_bring_their_tower() {
@@ -424,8 +443,8 @@ fn every_allocator_setting_reaches_the_allocator() {
     assert!(tight.verdict != figures(&[]).verdict);
 }
 
-/// `lora.alpha` scales values; it costs no memory.
-const COSTS_NOTHING: [&str; 1] = ["lora.alpha"];
+/// `lora.alpha` scales values; it costs no memory. Of what is cached only one value is simulated.
+const COSTS_NOTHING: [&str; 3] = ["lora.alpha", "cache_latents", "cache_text_embeddings"];
 /// What says where processes are, and changes none of them: key, job, value.
 const DEPLOYMENTS: &[(&str, &str, &str)] = &[
     ("swarm.nodes", SWARM, "swarm.nodes=2"),

@@ -4,6 +4,7 @@
 
 mod activations;
 mod class_head;
+mod diffusion;
 mod generic;
 mod hrm;
 mod seq2seq;
@@ -12,13 +13,14 @@ mod vision;
 use std::rc::Rc;
 
 use crate::building::{BuildError, Builder};
-use crate::job::{JobError, JobSpec, ModelSpec};
+use crate::job::{Attention, JobError, JobSpec, ModelSpec};
 use crate::model::family::agi2::{self, Agi2Model};
 use crate::model::family::{BuildLanguageModel, LANGUAGE_MODELS, Model, RunOptions, TowerConfig};
 use crate::model::hrm::ActLossHead;
 use crate::model_type::{AGI2, known_model_types};
 
 pub(crate) use activations::bound_activations;
+pub(crate) use diffusion::{Columns, Denoiser, FluxCall, FluxTransformer, Sd3Transformer, UNetCall};
 pub use generic::{Allowance, generic_allowance};
 
 /// Builds a model on the device, by what runs it.
@@ -28,6 +30,8 @@ pub(crate) enum Build {
     LanguageModel(BuildLanguageModel),
     /// The reasoning model with its loss head, for `step/hrm.rs`.
     Hrm(fn(&JobSpec, &Builder) -> Result<ActLossHead, BuildError>),
+    /// A denoiser of diffusers, for `step/diffusion`.
+    Denoiser(fn(&ModelSpec, &Builder, Attention) -> Result<Denoiser, BuildError>),
     /// AGI2's model, for `step/agi2.rs`.
     Agi2(fn(&JobSpec, &Builder) -> Result<Agi2Model, BuildError>),
 }
@@ -64,7 +68,7 @@ impl Family {
                     Ok(built)
                 }
             },
-            Build::Hrm(_) | Build::Agi2(_) => {
+            Build::Hrm(_) | Build::Agi2(_) | Build::Denoiser(_) => {
                 let problem = format!("`{}` runs in its own training loop only", model.model_type);
                 Err(JobError::new(problem).hint("choose a language model of transformers").into())
             }
@@ -87,7 +91,8 @@ fn families() -> impl Iterator<Item = Family> {
         model_types: family.model_types,
         build: Build::LanguageModel(family.build),
     };
-    OWN_LOOPS.iter().copied().chain(LANGUAGE_MODELS.iter().chain(seq2seq::FAMILIES).map(language_model))
+    let own_loops = OWN_LOOPS.iter().copied().chain(diffusion::FAMILIES);
+    own_loops.chain(LANGUAGE_MODELS.iter().chain(seq2seq::FAMILIES).map(language_model))
 }
 
 /// The family of a `model_type`.
@@ -112,7 +117,7 @@ mod tests {
     use crate::building::Mode;
     use crate::dtype::DType;
     use crate::gpu::Device;
-    use crate::job::{Attention, Beside, CheckpointPolicy, Fields, Preset, from_case};
+    use crate::job::{Beside, CheckpointPolicy, Fields, Preset, from_case};
     use crate::model_type::{ConfigWords, facts, language_model_types};
     use crate::tensor::Context;
 
@@ -128,6 +133,10 @@ mod tests {
         let family = find_family(&model.model_type)?;
         if let Build::Hrm(build) = family.build {
             build(&JobSpec { model: model.clone(), micro_batch_size: 1, seq_len: 1, ..puzzle() }, &builder)?;
+            return Ok(builder.parameter_count());
+        }
+        if let Build::Denoiser(build) = family.build {
+            build(model, &builder, Attention::Sdpa)?;
             return Ok(builder.parameter_count());
         }
         let options = RunOptions { attention: Attention::Sdpa, mode: builder.mode(), frozen_base: false, tower: None };
@@ -240,7 +249,7 @@ mod tests {
                 ConfigWords::Gpt2 => "n_embd",
                 ConfigWords::DistilBert => "dim",
                 ConfigWords::EncoderDecoder => "d_model",
-                ConfigWords::Llama | ConfigWords::Hrm => "hidden_size",
+                ConfigWords::Llama | ConfigWords::Hrm | ConfigWords::Diffusers => "hidden_size",
             };
             let names = [facts.layers_key, facts.heads_key, width_key];
             let cases = [

@@ -125,4 +125,9 @@ pub(super) static ALIASES: &[(&str, &str)] = &[
     ("ibm-granite/granite-4.0-h-micro-base", "ibm-granite/granite-4.0-h-micro"),
     ("ibm-granite/granite-4.0-h-tiny-base", "ibm-granite/granite-4.0-h-tiny"),
     ("ibm-granite/granite-4.0-h-small-base", "ibm-granite/granite-4.0-h-small"),
+    ("runwayml/stable-diffusion-v1-5", "stable-diffusion-v1-5/stable-diffusion-v1-5"),
+    ("CompVis/stable-diffusion-v1-4", "stable-diffusion-v1-5/stable-diffusion-v1-5"),
+    ("sd15", "stable-diffusion-v1-5/stable-diffusion-v1-5"),
+    ("sdxl", "stabilityai/stable-diffusion-xl-base-1.0"),
+    ("sd3-medium", "stabilityai/stable-diffusion-3-medium-diffusers"),
 ];

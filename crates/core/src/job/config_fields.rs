@@ -61,6 +61,37 @@ pub(super) const HRM_FIELDS: [&str; 14] = [
     "seq_len",
 ];
 
+/// Fields of the configs of diffusers' denoisers (0.42).
+pub(super) const DIFFUSERS_FIELDS: [&str; 27] = [
+    "addition_embed_type",
+    "addition_time_embed_dim",
+    "attention_head_dim",
+    "axes_dims_rope",
+    "block_out_channels",
+    "caption_projection_dim",
+    "cross_attention_dim",
+    "down_block_types",
+    "dual_attention_layers",
+    "guidance_embeds",
+    "in_channels",
+    "joint_attention_dim",
+    "layers_per_block",
+    "norm_num_groups",
+    "num_attention_heads",
+    "num_layers",
+    "num_single_layers",
+    "out_channels",
+    "patch_size",
+    "pooled_projection_dim",
+    "pos_embed_max_size",
+    "projection_class_embeddings_input_dim",
+    "qk_norm",
+    "sample_size",
+    "transformer_layers_per_block",
+    "up_block_types",
+    "use_linear_projection",
+];
+
 /// Fields of the config classes of the families (transformers 5.17) that shape tensors or choose code paths.
 pub(super) const CONFIG_FIELDS: &[&str] = &[
     "activation_function",

@@ -62,6 +62,7 @@ impl Framework {
             | TaskName::Cpo
             | TaskName::Reward => Self::Trl,
             TaskName::Swarm => Self::RlSwarm,
+            TaskName::Diffusion => Self::Accelerate,
             TaskName::Hrm | TaskName::InferenceForward | TaskName::Generate => Self::Loop,
             TaskName::CausalLm
             | TaskName::MaskedLm

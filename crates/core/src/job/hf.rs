@@ -120,7 +120,11 @@ fn tied_embeddings(tie: OuterTie, outer: &Fields, text: &Fields) -> Result<Optio
 
 /// `model_type`, or, in the oldest configs, what the name of the architecture begins with.
 fn model_type(fields: &Fields) -> Result<String, JobError> {
-    let given = fields.text("model_type", "")?;
+    let given = match fields.text("model_type", "")? {
+        // Configs of diffusers name their class.
+        "" => Some(fields.text("_class_name", "")?).filter(|class| is_mirrored(class)).unwrap_or_default(),
+        given => given,
+    };
     if !given.is_empty() {
         return Ok(canonical_name(given).to_owned());
     }
@@ -140,7 +144,10 @@ fn untyped_config(fields: &Fields) -> JobError {
     match fields.get("_class_name").and_then(Value::as_str) {
         Some(class) => JobError::of_kind(
             JobErrorKind::Unsimulated,
-            format!("`{}` is a diffusers model: diffusion is not simulated", clip_text(class)),
+            format!(
+                "`{}` of diffusers is not simulated, only the denoisers of Flux and Stable Diffusion are",
+                clip_text(class)
+            ),
         )
         .hint(REHEARSE),
         None => {
@@ -335,8 +342,8 @@ mod tests {
             ("{}", "config.json: config key `model_type` is missing"),
             (r#"{"model_type": 3}"#, "config.json: config key `model_type`: must be a string, found 3"),
             (
-                r#"{"_class_name": "UNet2DConditionModel"}"#,
-                "config.json: `UNet2DConditionModel` is a diffusers model: diffusion is not simulated",
+                r#"{"_class_name": "AutoencoderKL"}"#,
+                "config.json: `AutoencoderKL` of diffusers is not simulated, only the denoisers of Flux and Stable Diffusion are",
             ),
             (
                 r#"{"model_type": "llama", "quantization_config": {"quant_method": "bitsandbytes"}}"#,

@@ -50,6 +50,10 @@ names! {
     TRANSFORMERS = "transformers",
     DEVICE_MAP = "device_map",
     GPU = "gpu",
+    // keys/diffusion.rs
+    RESOLUTION = "resolution",
+    CACHE_LATENTS = "cache_latents",
+    CACHE_TEXT_EMBEDDINGS = "cache_text_embeddings",
     // keys/lora.rs
     LORA_R = "lora.r",
     LORA_ALPHA = "lora.alpha",

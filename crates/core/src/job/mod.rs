@@ -77,9 +77,9 @@ pub use source::{
 };
 pub use swarm_training::{ForeignAdvantages, SwarmFilter, SwarmTraining};
 pub use task::{
-    Baseline, DpoSpec, GrpoSpec, JudgePhase, JudgePlace, JudgeSpec, JudgeWeights, KtoLoss, KtoSpec, LogProbs, LossOf,
-    PairLoss, PairsSpec, Passes, QuantizedBase, RewardSpec, Rollout, Seq2SeqSpec, Spreading, SwarmLogProbs, SwarmSpec,
-    Task, TaskFacts, TaskName, TrlVersion,
+    Baseline, DiffusionSpec, DpoSpec, GrpoSpec, JudgePhase, JudgePlace, JudgeSpec, JudgeWeights, KtoLoss, KtoSpec,
+    LogProbs, LossOf, PairLoss, PairsSpec, Passes, QuantizedBase, RewardSpec, Rollout, Seq2SeqSpec, Spreading,
+    SwarmLogProbs, SwarmSpec, Task, TaskFacts, TaskName, TrlVersion,
 };
 pub use training::{DataSpec, GenerationSpec, Init, LearningRateSchedule, TrainingSpec};
 pub use transformers::{

@@ -3,7 +3,9 @@
 use crate::job::{JobErrorKind, keys};
 use serde_json::{Map, Value};
 
-use super::config_fields::{CONFIG_FIELDS, DISTILBERT_FIELDS, ENCODER_DECODER_FIELDS, GPT2_FIELDS, HRM_FIELDS};
+use super::config_fields::{
+    CONFIG_FIELDS, DIFFUSERS_FIELDS, DISTILBERT_FIELDS, ENCODER_DECODER_FIELDS, GPT2_FIELDS, HRM_FIELDS,
+};
 use super::hf::{self, HfModel};
 use super::settings::{Origin, Provenance, Setting, Settings};
 use super::{Beside, Counted, Fields, JobError, JobSource, ModelSpec, WeightsBeside, hub, presets::Preset};
@@ -200,7 +202,12 @@ fn check_field(field: &str, setting: &Setting, model: &ModelSpec) -> Result<(), 
         let meant = other_word.filter(|word| has_field(model_type, word));
         (format!("the config of a `{model_type}` has no field `{field}`"), meant)
     } else {
-        let known = config.keys().map(String::as_str).chain(CONFIG_FIELDS.iter().copied()).chain(HRM_FIELDS);
+        let known = config
+            .keys()
+            .map(String::as_str)
+            .chain(CONFIG_FIELDS.iter().copied())
+            .chain(HRM_FIELDS)
+            .chain(DIFFUSERS_FIELDS);
         (
             format!("no model config has a field `{field}`"),
             nearest(&field, known.filter(|name| has_field(model_type, name))),
@@ -218,7 +225,7 @@ fn check_field(field: &str, setting: &Setting, model: &ModelSpec) -> Result<(), 
 
 /// Whether any model's config has `field`.
 fn is_a_field(field: &str) -> bool {
-    CONFIG_FIELDS.contains(&field) || HRM_FIELDS.contains(&field) || ENCODER_DECODER_FIELDS.contains(&field)
+    [CONFIG_FIELDS, HRM_FIELDS, ENCODER_DECODER_FIELDS, DIFFUSERS_FIELDS].iter().any(|fields| fields.contains(&field))
 }
 
 /// Whether configs of `model_type` have `field`, as far as fields are one family's alone.
@@ -234,6 +241,7 @@ pub fn has_field(model_type: &str, field: &str) -> bool {
         ConfigWords::EncoderDecoder => {
             ENCODER_DECODER_FIELDS.contains(&field) || (CONFIG_FIELDS.contains(&field) && !of_gpt2 && !of_others)
         }
+        ConfigWords::Diffusers => DIFFUSERS_FIELDS.contains(&field) || field == "model_type",
         ConfigWords::DistilBert => DISTILBERT_FIELDS.contains(&field) || (CONFIG_FIELDS.contains(&field) && !of_gpt2),
         ConfigWords::Llama => CONFIG_FIELDS.contains(&field) && !of_gpt2,
     }
@@ -279,7 +287,7 @@ mod tests {
         let generic = generic_model_types();
         for preset in Preset::all() {
             let config: Map<String, Value> = serde_json::from_str(preset.config).unwrap();
-            let model_type = config["model_type"].as_str().unwrap();
+            let Some(model_type) = config.get("model_type").and_then(Value::as_str) else { continue };
             // What is stood in for is read under the names of its own config.
             let has_family = !config.contains_key("text_config") && !generic.contains(&model_type);
             for field in config.keys().filter(|_| has_family) {

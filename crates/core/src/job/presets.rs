@@ -279,6 +279,33 @@ static PRESETS: &[Preset] = &[
     preset("ibm-granite/granite-4.0-h-small", 32_207_337_984, include_str!("presets/granite-4.0-h-small.json")),
     preset("nvidia/Nemotron-H-8B-Base-8K", 8_100_852_736, include_str!("presets/nemotron-h-8b-base-8k.json")),
     preset("nvidia/NVIDIA-Nemotron-Nano-9B-v2", 8_888_227_328, include_str!("presets/nvidia-nemotron-nano-9b-v2.json")),
+    preset("black-forest-labs/FLUX.1-dev", 11_901_408_320, include_str!("presets/flux.1-dev.json")),
+    preset("black-forest-labs/FLUX.1-schnell", 11_891_178_560, include_str!("presets/flux.1-schnell.json")),
+    preset(
+        "stabilityai/stable-diffusion-3-medium-diffusers",
+        2_028_328_000,
+        include_str!("presets/stable-diffusion-3-medium-diffusers.json"),
+    ),
+    preset(
+        "stabilityai/stable-diffusion-3.5-medium",
+        2_243_171_520,
+        include_str!("presets/stable-diffusion-3.5-medium.json"),
+    ),
+    preset(
+        "stabilityai/stable-diffusion-3.5-large",
+        8_056_627_520,
+        include_str!("presets/stable-diffusion-3.5-large.json"),
+    ),
+    preset(
+        "stable-diffusion-v1-5/stable-diffusion-v1-5",
+        859_520_964,
+        include_str!("presets/stable-diffusion-v1-5.json"),
+    ),
+    preset(
+        "stabilityai/stable-diffusion-xl-base-1.0",
+        2_567_463_684,
+        include_str!("presets/stable-diffusion-xl-base-1.0.json"),
+    ),
 ];
 
 /// What people call the folders that models lie in, and no publisher is called.

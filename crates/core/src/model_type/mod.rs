@@ -15,6 +15,7 @@ pub(crate) use vision::{
 
 pub use rows::AGI2;
 pub use rows::HRM;
+pub(crate) use rows::{FLUX, SD3, UNET};
 #[cfg(any(test, feature = "cases"))]
 pub(crate) use rows::{GPT2, QWEN2};
 
@@ -71,6 +72,8 @@ pub(crate) struct ModelType {
     pub state: StateLayers,
     /// Whether `tonnage train` refuses it: what it computes was not held against transformers.
     pub only_simulated: bool,
+    /// Parameters of the encoders that its published pipelines have beside it: of images and of prompts.
+    pub encoder_parameters: u64,
     /// Whether its config class sets `bos_token_id` by default.
     pub has_begin_token: bool,
     /// Whether its config class sets `pad_token_id` by default.
@@ -98,6 +101,8 @@ pub(crate) enum ModelKind {
     Image,
     /// The answer of a puzzle.
     Puzzle,
+    /// What noise was added to latents.
+    Denoiser,
 }
 
 impl ModelKind {
@@ -111,6 +116,7 @@ impl ModelKind {
             Self::EncoderDecoder => "set task = \"seq2seq_lm\"",
             Self::Image => "set task = \"image_classification\" or \"inference_forward\"",
             Self::Puzzle => "set task = \"hrm\"",
+            Self::Denoiser => "set task = \"diffusion\"",
         }
     }
 }
@@ -135,6 +141,8 @@ pub(crate) enum ConfigWords {
     EncoderDecoder,
     /// The hierarchical reasoning model's: `H_cycles`, `expansion`.
     Hrm,
+    /// Those of diffusers' classes: `attention_head_dim`, `in_channels`.
+    Diffusers,
 }
 
 /// Layers that keep a state in the place of keys, by what computes them where no package does.
@@ -248,6 +256,7 @@ impl ModelType {
         has_experts: false,
         state: StateLayers::None,
         only_simulated: false,
+        encoder_parameters: 0,
         has_begin_token: true,
         has_padding_token: false,
         class_heads: ClassHeads::NONE,

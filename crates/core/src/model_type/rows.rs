@@ -10,6 +10,10 @@ pub(crate) const GPT2: &str = "gpt2";
 /// The hierarchical reasoning model, whose configs have no `model_type` either.
 pub const HRM: &str = "hrm";
 pub(crate) const QWEN2: &str = "qwen2";
+/// Models of diffusers are called as their classes, which their configs name.
+pub(crate) const FLUX: &str = "FluxTransformer2DModel";
+pub(crate) const UNET: &str = "UNet2DConditionModel";
+pub(crate) const SD3: &str = "SD3Transformer2DModel";
 
 /// Decoders with Llama's names, which Liger and flash-attn know.
 const LLAMA_LIKE: ModelType = ModelType {
@@ -125,6 +129,21 @@ const IMAGES: ModelType = ModelType {
     divides_heads: false,
     has_begin_token: false,
     since: Some((5, 17)),
+    ..ModelType::DECODER
+};
+
+/// Denoisers of diffusers, with the targets that its examples adapt.
+const DENOISER: ModelType = ModelType {
+    kind: ModelKind::Denoiser,
+    in_transformers: false,
+    config: ConfigWords::Diffusers,
+    layers_key: "num_layers",
+    positions_keys: &[],
+    dropout_keys: &[],
+    lora_targets: &["to_k", "to_q", "to_v", "to_out.0"],
+    divides_heads: false,
+    only_simulated: true,
+    has_begin_token: false,
     ..ModelType::DECODER
 };
 
@@ -412,5 +431,15 @@ pub(super) static ROWS: &[ModelType] = &[
         heads_key: "num_heads",
         row_key: Some("seq_len"),
         ..ModelType::DECODER
+    },
+    // Their VAE; T5-XXL's encoder and CLIP's of ViT-L/14, for SD3 and SDXL OpenCLIP's of ViT-bigG/14 too (counted by transformers and diffusers).
+    ModelType { name: FLUX, encoder_parameters: 4_969_190_819, ..DENOISER },
+    ModelType { name: SD3, encoder_parameters: 5_664_440_483, ..DENOISER },
+    ModelType {
+        name: UNET,
+        layers_key: "layers_per_block",
+        heads_key: "attention_head_dim",
+        encoder_parameters: 901_374_183,
+        ..DENOISER
     },
 ];

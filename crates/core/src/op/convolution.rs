@@ -17,6 +17,11 @@ impl Tensor {
         }
     }
 
+    /// The same between margins of so many zeros.
+    pub(crate) fn conv2d_padded(&self, weight: &Tensor, bias: &Tensor, stride: u64, padding: u64) -> Tensor {
+        convolve(cast_arguments([self, weight, bias]), &[stride; 2], padding)
+    }
+
     /// `conv3d(self, weight, bias, stride)` of [rows, channels, time, height, width] without padding.
     pub(crate) fn conv3d(&self, weight: &Tensor, bias: Option<&Tensor>, stride: [u64; 3]) -> Tensor {
         match bias {

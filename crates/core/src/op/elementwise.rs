@@ -146,6 +146,12 @@ impl Tensor {
         node.finish(out, |grad| gradients![grad.clone()])
     }
 
+    /// `self += number`
+    pub(crate) fn add_scalar_in_place(&self, _number: f64) -> Tensor {
+        let node = NodeBuilder::new("AddBackward0", [self]);
+        node.finish(self.detach(), |grad| gradients![grad.clone()])
+    }
+
     /// `self - number`
     pub(crate) fn sub_scalar(&self, _number: f64) -> Tensor {
         let node = NodeBuilder::new("SubBackward0", [self]);

@@ -54,6 +54,9 @@ impl Tensor {
         if input.sizes().len() == 2 {
             return bias.addmm(&input, &weight.t());
         }
+        if !input.is_contiguous() {
+            return input.matmul(&weight.t()).add_in_place(&bias);
+        }
         let out_sizes = input.sizes().with(input.sizes().len() - 1, weight.size(0));
         let folded = input.reshape(&[input.numel() / input.size(-1), input.size(-1)]);
         bias.addmm(&folded, &weight.t()).view(&out_sizes)

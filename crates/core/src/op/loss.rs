@@ -5,7 +5,7 @@ use super::scratch::softmax;
 use super::scratch::{contiguous, run_steps};
 use super::softmax::describe;
 use crate::dtype::DType;
-use crate::tensor::{NodeBuilder, Shape, Tensor, gradients};
+use crate::tensor::{Layout, NodeBuilder, Shape, Tensor, gradients};
 
 /// What a loss makes of its rows.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -80,6 +80,22 @@ impl Tensor {
         node.finish(out, move |_grad| {
             let [input, _target] = [saved[0].unpack(), saved[1].unpack()];
             gradients![input.unary("sigmoid.default", input.dtype())]
+        })
+    }
+
+    /// `mse_loss(self, target)`: a mean of squares; the target is not differentiated. The result has been made as large as the input
+    /// before it becomes a number, and keeps the memory (Loss.cpp, `TORCH_META_FUNC(mse_loss)`).
+    pub(crate) fn mse_loss(&self, target: &Tensor) -> Tensor {
+        let node = NodeBuilder::new("MseLossBackward0", [self]);
+        let saved = [node.save(self), node.save(target)];
+        let op = "mse_loss.default";
+        let whole = self.unary(op, self.dtype());
+        self.unary(op, self.dtype()).reduce_inside(op);
+        let out = whole.alias_as(Layout::contiguous(Shape::new(&[])), false);
+        drop(whole);
+        node.finish(out, move |_grad| {
+            let [input, _target] = [saved[0].unpack(), saved[1].unpack()];
+            gradients![input.unary("mse_loss_backward.default", input.dtype())]
         })
     }
 

@@ -111,9 +111,17 @@ impl Tensor {
         let [left, right] = cast_arguments([self, other]);
         match (left.sizes().len(), right.sizes().len()) {
             (2, 2) => left.mm(&right),
-            (_, 2) => left.matmul_folded(&right),
+            (_, 2) if left.folds_before(&right) => left.matmul_folded(&right),
             _ => left.matmul_batched(&right),
         }
+    }
+
+    /// Whether a product with a matrix is one of matrices (LinearAlgebra.cpp, `should_fold`): where the matrix is trained, or its rows
+    /// lie as those of a matrix.
+    fn folds_before(&self, matrix: &Tensor) -> bool {
+        let (sizes, strides) = (*self.sizes(), self.strides());
+        let lies_as_rows = |at: usize| strides[at] == strides[at + 1].saturating_mul(sizes[at + 1]);
+        matrix.requires_grad() || (0..sizes.len().saturating_sub(2)).all(lies_as_rows)
     }
 
     fn matmul_folded(&self, matrix: &Tensor) -> Tensor {

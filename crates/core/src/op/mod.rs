@@ -21,6 +21,7 @@ mod dropout;
 mod elementwise;
 mod embedding;
 mod foreach;
+mod group_norm;
 mod grouped;
 mod in_place;
 mod indexing;
@@ -40,6 +41,7 @@ mod selected_log_prob;
 mod softmax;
 mod statistics;
 mod undifferentiated;
+mod upsample;
 mod view;
 mod zero_linear;
 

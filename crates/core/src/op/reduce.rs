@@ -156,6 +156,12 @@ impl Tensor {
         steps.run(self.context(), op, |_| contiguous(*self.sizes(), dtype));
     }
 
+    /// The mean of all elements into a number that is there already.
+    pub(crate) fn reduce_inside(&self, op: &'static str) {
+        let steps = self.reduction_steps(ReduceKind::Mean, &[true; MAX_DIMS], self.dtype()).without_outputs();
+        steps.run(self.context(), op, |_| contiguous(*self.sizes(), self.dtype()));
+    }
+
     /// `linalg.vector_norm(self)` of all elements, outside autograd.
     pub(crate) fn norm(&self) -> Tensor {
         self.reduce_all(NORM, ReduceKind::Norm, self.dtype())

@@ -31,6 +31,15 @@ impl Tensor {
         node.finish(out, move |grad| gradients![grad.reshape(&from)])
     }
 
+    /// `self.view(...).permute(...).reshape(sizes)` where only copies can take the sizes, as of patches of an image: the gradient is
+    /// copied back.
+    pub(crate) fn rearranged(&self, sizes: &[u64]) -> Tensor {
+        let node = NodeBuilder::new("CloneBackward0", [self]);
+        let (from, op) = (*self.sizes(), "clone.default");
+        let out = Tensor::empty(self.context(), op, Shape::new(sizes), self.dtype());
+        node.finish(out, move |grad| gradients![Tensor::empty_view(grad.context(), op, from, grad.dtype())])
+    }
+
     /// `self.transpose(a, b)`
     pub fn transpose(&self, a: usize, b: usize) -> Tensor {
         let node = NodeBuilder::new("TransposeBackward0", [self]);

@@ -6,6 +6,7 @@ mod batches;
 mod cache_growth;
 mod cache_position;
 mod calls;
+mod diffusion;
 mod dpo;
 mod fine_tune;
 mod fused_head;

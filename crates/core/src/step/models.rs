@@ -4,7 +4,7 @@ use std::rc::Rc;
 
 use crate::building::{BuildError, Builder, LigerKernels, Mode, Quantization};
 use crate::dtype::DType;
-use crate::family;
+use crate::family::{self, Build};
 use crate::gpu::Device;
 use crate::job::{Attention, CheckpointPolicy, JobSpec, ModelSpec};
 use crate::model::family::{Model, RunOptions};
@@ -91,6 +91,10 @@ pub fn parameter_count(model: &ModelSpec) -> Result<u64, SimulateError> {
     let mode = Mode::new(false, CheckpointPolicy::Off);
     let builder = Builder::new(&context, DType::Bfloat16, None, mode);
     let options = RunOptions { attention: Attention::Sdpa, mode: builder.mode(), frozen_base: false, tower: None };
-    family::find_family(&model.model_type)?.build_language_model(model, &builder, &options)?;
+    let family = family::find_family(&model.model_type)?;
+    match family.build {
+        Build::Denoiser(build) => drop(build(model, &builder, Attention::Sdpa)?),
+        _ => drop(family.build_language_model(model, &builder, &options)?),
+    }
     Ok(builder.parameter_count())
 }

@@ -2,11 +2,11 @@
 
 use std::rc::Rc;
 
-use crate::building::{Builder, Mode};
+use crate::building::{BuildError, Builder, Mode};
 use crate::dtype::DType;
-use crate::family::{self, Build, Family};
+use crate::family::{self, Build, Denoiser, Family};
 use crate::gpu::Device;
-use crate::job::{CheckpointPolicy, JobSpec, ShardInit, Task, check};
+use crate::job::{Attention, CheckpointPolicy, JobError, JobSpec, ModelSpec, ShardInit, Task, check};
 use crate::model::family::{Model, RunOptions};
 use crate::parallel::{self, Rebuild};
 use crate::tensor::{Context, Tensor};
@@ -20,7 +20,7 @@ use super::models::Policy;
 use super::repetition::Repetition;
 use super::simulation::{SimulateError, Simulation};
 use super::swarm::Node;
-use super::{agi2, dpo, fine_tune, grpo, hrm, infer, kto, pairs, reward, train};
+use super::{agi2, diffusion, dpo, fine_tune, grpo, hrm, infer, kto, pairs, reward, train};
 
 /// Runs `job` on abstract tensors.
 ///
@@ -59,6 +59,7 @@ pub fn simulate_with_other_devices(
             let model = build(job, &builder)?;
             Ok(own_loop(&context, &builder, |parameters| hrm::train_hrm(job, &context, &model, parameters)))
         }
+        Build::Denoiser(build) => denoiser(job, &context, build),
         Build::Agi2(build) => {
             let mode = Mode::new(job.train_mode, job.gradient_checkpointing);
             let builder = Builder::new(&context, job.precision.weight_dtype(), None, mode);
@@ -82,6 +83,29 @@ fn own_loop(context: &Rc<Context>, builder: &Builder, train: impl FnOnce(&[Tenso
         repetition: Some(repetition),
         other_sizes: context.take_sizes(),
     }
+}
+
+/// Trains a denoiser; with adapters what is frozen is in the dtype of mixed precision, and so are adapters but in fp16.
+fn denoiser(
+    job: &JobSpec,
+    context: &Rc<Context>,
+    build: fn(&ModelSpec, &Builder, Attention) -> Result<Denoiser, BuildError>,
+) -> Result<Simulation, SimulateError> {
+    let Task::Diffusion(spec) = &job.task else {
+        return Err(
+            JobError::new(format!("`{}` is trained by task = \"diffusion\" alone", job.model.model_type)).into()
+        );
+    };
+    let frozen = diffusion::frozen_dtype(job);
+    let dtype = if job.lora.is_some() { frozen } else { job.precision.weight_dtype() };
+    let builder = Builder::new(context, dtype, job.lora.clone(), Mode::new(true, job.gradient_checkpointing))
+        .made_in_fp32(frozen != DType::Float16);
+    let model = build(&job.model, &builder, job.attention)?;
+    builder.check_targets()?;
+    let train = |parameters: &[Tensor]| diffusion::train_diffusion(job, spec, context, (&model, parameters));
+    builder.load_adapters_last();
+    let simulation = own_loop(context, &builder, train);
+    context.take_failure().map_or(Ok(simulation), |error| Err(error.into()))
 }
 
 /// Runs the task on a language model.
@@ -186,6 +210,10 @@ fn run_task(
         }
         Task::Hrm => {
             check::is_hrm(job)?;
+            None
+        }
+        Task::Diffusion(spec) => {
+            check::diffusion::check_diffusion(job, spec)?;
             None
         }
     })

@@ -162,6 +162,24 @@ pub fn checkpoint(input: &Tensor, region: impl Fn(&Tensor) -> Tensor + 'static) 
     checkpoint_region(input, Box::new(region))
 }
 
+/// The same of a region with several results, which captures all that it is called with.
+pub(crate) fn checkpoint_all(context: &Rc<Context>, region: impl Fn() -> Vec<Tensor> + 'static) -> Vec<Tensor> {
+    // The first run alone leaves its results.
+    let first = Rc::new(RefCell::new(Some(Vec::new())));
+    let left = Rc::clone(&first);
+    let nothing = Tensor::nowhere(context, Shape::new(&[0]), DType::Float32);
+    let last = checkpoint(&nothing, move |input| {
+        let results = region();
+        let last = results.last().cloned().unwrap_or_else(|| input.clone());
+        if let Some(left) = left.borrow_mut().as_mut() {
+            *left = results;
+        }
+        last
+    });
+    drop(last);
+    first.take().unwrap_or_default()
+}
+
 /// Compiled once, not for each region.
 fn checkpoint_region(input: &Tensor, region: Box<dyn Fn(&Tensor) -> Tensor>) -> Tensor {
     let context = Rc::clone(input.context());

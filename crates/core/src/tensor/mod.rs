@@ -28,6 +28,7 @@ mod workspace;
 pub(crate) use autocast::{cast_arguments, is_autocast};
 pub(crate) use autograd::{NodeBuilder, gradients};
 pub use checkpoint::checkpoint;
+pub(crate) use checkpoint::checkpoint_all;
 pub use context::Context;
 pub(crate) use context::Thread;
 pub(crate) use counter::Product;

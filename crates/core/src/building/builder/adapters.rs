@@ -146,7 +146,8 @@ impl Builder {
             return;
         }
         let built = self.built.borrow();
-        let made_in = self.dtype_of_new_adapters().filter(|dtype| *dtype != DType::Float32);
+        let is_cast = |dtype: &DType| built.adapters.iter().any(|adapter| adapter.dtype() != *dtype);
+        let made_in = self.dtype_of_new_adapters().filter(is_cast);
         let in_base_dtype: Vec<Option<Tensor>> = built
             .adapters
             .iter()

@@ -14,9 +14,9 @@ use of_activations::{activations_counted, inputs_in_flight};
 use of_gpu::{old_gpu, shared_with_host};
 pub(super) use of_host::offloaded;
 use of_model::{
-    context_caveat, convolution_caveat, count_caveat, cudnn_caveat, device_caveat, garbage_collection, generic_caveat,
-    images_caveat, judge_caveat, liger_caveat, linear_attention, loop_of_shards, loss_scaling, math_attention,
-    plain_loop, prefers_cudnn, towers_caveat,
+    context_caveat, convolution_caveat, count_caveat, cudnn_caveat, denoiser_convolutions, device_caveat,
+    encoders_caveat, garbage_collection, generic_caveat, images_caveat, judge_caveat, liger_caveat, linear_attention,
+    loop_of_shards, loss_scaling, math_attention, plain_loop, prefers_cudnn, towers_caveat,
 };
 pub(super) use of_setup::paged_states;
 use of_setup::{
@@ -107,6 +107,8 @@ pub(super) fn all_caveats(
         liger_caveat(job),
         linear_attention(job),
         convolution_caveat(job, trace),
+        denoiser_convolutions(job, trace),
+        encoders_caveat(job, reserved, parameters),
         images_caveat(job),
         plain_loop(job, reserved),
         loop_of_shards(job, reserved),

@@ -4,7 +4,7 @@ use super::Caveat;
 use crate::estimate::engine::loaded_bytes;
 use crate::family::generic_allowance;
 use crate::gpu::Gpu;
-use crate::job::{Attention, JobSpec, LossKernel, Precision, Strategy};
+use crate::job::{Attention, JobSpec, LossKernel, Precision, Strategy, Task};
 use crate::model_type::StateLayers;
 use crate::op::CONVOLUTION;
 use crate::step::{TrainingLoop, training_loop};
@@ -202,6 +202,36 @@ pub(super) fn convolution_caveat(job: &JobSpec, trace: &Trace) -> Option<Caveat>
     let text = "cuDNN's workspace for the convolution that makes patches of images lies inside PyTorch's allocator and is documented \
                 nowhere: none is counted, and the range allows for one more copy of its input, output and weights";
     Some(Caveat::adding("convolution", text, input.saturating_add(output).saturating_add(weights)))
+}
+
+/// The same of a denoiser, where the one convolution that runs may read three times the numbers that it writes.
+pub(super) fn denoiser_convolutions(job: &JobSpec, trace: &Trace) -> Option<Caveat> {
+    let Task::Diffusion(_) = job.task else { return None };
+    let is_convolved = |allocation: &&Allocation| trace.origins[usize::from(allocation.origin)].op == CONVOLUTION;
+    let output = trace.allocations.iter().filter(is_convolved).map(|output| output.bytes).max()?;
+    let levels = job.model.config.get("block_out_channels").and_then(serde_json::Value::as_array);
+    let widest = levels.into_iter().flatten().filter_map(serde_json::Value::as_u64).max().unwrap_or(0);
+    // Nine numbers of each of twice as many channels as it writes, in fp32.
+    let weights = widest.saturating_mul(widest).saturating_mul(2 * 9 * 4);
+    let text = "cuDNN's workspaces for convolutions lie inside PyTorch's allocator and are documented nowhere: none is counted, and the range \
+                allows for one more copy of the largest one's input, output and weights";
+    Some(Caveat::adding("convolution", text, output.saturating_mul(4).saturating_add(weights)))
+}
+
+/// Encoders that are on the device while latents and embeddings are computed, and the denoiser with them.
+pub(super) fn encoders_caveat(job: &JobSpec, reserved: u64, parameters: u64) -> Option<Caveat> {
+    let Task::Diffusion(_) = job.task else { return None };
+    let dtype = job.precision.autocast_dtype().unwrap_or(job.precision.weight_dtype());
+    let of_denoiser = if job.lora.is_some() { dtype } else { job.precision.weight_dtype() };
+    let encoders = job.model.facts().encoder_parameters.saturating_mul(dtype.size());
+    // A tenth more for what they compute.
+    let before = parameters.saturating_mul(of_denoiser.size()).saturating_add(encoders + encoders / 10);
+    let text = format!(
+        "latents and embeddings are taken to come from a run before this one; the examples that compute them first have VAE and text \
+         encoders on the device beside the denoiser for it, of {} in the published pipelines: the range allows for that moment",
+        Bytes(encoders)
+    );
+    Some(Caveat::adding("encoders", text, before.saturating_sub(reserved)))
 }
 
 /// How many patches a pass makes of its images, the numbers of each, and those of all images.

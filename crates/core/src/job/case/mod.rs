@@ -3,6 +3,7 @@
 
 mod agi2;
 mod deepspeed;
+mod diffusion;
 mod dpo;
 mod hrm;
 mod images;
@@ -43,6 +44,7 @@ pub fn from_case(value: &Value) -> Result<JobSpec, JobError> {
         Some("trl_reward") => reward::job_of_case(read_case(value)?),
         Some("trainer") => trainer::job_of_case(read_case(value)?),
         Some("swarm_node") => rl::swarm_job(read_case(value)?),
+        Some("diffusion") => diffusion::job_of_case(read_case(value)?),
         Some("deepspeed") => deepspeed::job_of_case(read_case(value)?),
         Some("parallel") => parallel::job_of_case(read_case(value)?),
         Some(HRM) => Ok(hrm::job_of_case(read_case(value)?)),
@@ -110,6 +112,7 @@ struct CaseLora {
     alpha: Option<f64>,
     #[serde(default)]
     dropout: f64,
+    #[serde(default)]
     targets: CaseTargets,
 }
 
@@ -119,6 +122,12 @@ struct CaseLora {
 enum CaseTargets {
     Word(String),
     Names(Vec<String>),
+}
+
+impl Default for CaseTargets {
+    fn default() -> Self {
+        Self::Names(Vec::new())
+    }
 }
 
 impl From<CaseLora> for LoraSpec {

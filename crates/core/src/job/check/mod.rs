@@ -1,6 +1,7 @@
 //! What a job's values must be together, and what the answer must say about them.
 
 mod agi2;
+pub(crate) mod diffusion;
 mod flash_attn;
 mod flat_shards;
 mod offload;

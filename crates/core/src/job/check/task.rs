@@ -12,6 +12,11 @@ pub(super) fn check_task(job: &JobSpec) -> Result<(), JobError> {
     if job.model.facts().kind == ModelKind::Puzzle && job.task.facts().spreading() != Spreading::OwnRanks {
         return Err(JobError::new("HRM is no language model").about(&[keys::TASK]).hint("set task = \"hrm\""));
     }
+    if job.model.facts().kind == ModelKind::Denoiser && !matches!(job.task, Task::Diffusion(_)) {
+        return Err(JobError::new(format!("`{}` is a denoiser", job.model.model_type))
+            .about(&[keys::TASK])
+            .hint(ModelKind::Denoiser.task_hint()));
+    }
     unread_keys(job)?;
     job.task.facts().check(job)
 }

@@ -2,6 +2,7 @@
 //! table, so a key is described in one place.
 
 mod allocator;
+mod diffusion;
 mod grpo_training;
 mod hrm_training;
 mod judge;
@@ -109,6 +110,7 @@ const MOST_NEW_TOKENS: u64 = 1 << 17;
 
 /// How many keys there are.
 const COUNT: usize = step::KEYS.len()
+    + diffusion::KEYS.len()
     + lora::KEYS.len()
     + quantization::KEYS.len()
     + rl::KEYS.len()
@@ -126,8 +128,9 @@ const COUNT: usize = step::KEYS.len()
 
 /// All keys, in the order in which people are told of them.
 pub static KEYS: [Key; COUNT] = {
-    let tables: [&[Key]; 15] = [
+    let tables: [&[Key]; 16] = [
         &step::KEYS,
+        &diffusion::KEYS,
         &lora::KEYS,
         &quantization::KEYS,
         &rl::KEYS,

@@ -21,8 +21,10 @@ pub(super) const KEYS: [Key; 15] = [
     Key {
         name: names::PROMPT_LEN,
         kind: Kind::Size { min: 1, max: MAX_TOKENS },
-        default: Default::Rule("what the trainer allows a prompt: 512 for TRL's trainers, 64 for a swarm"),
-        doc: "tokens of a prompt, for grpo, rloo, dpo, kto, orpo, cpo and swarm",
+        default: Default::Rule(
+            "what the trainer allows a prompt: 512 for TRL's trainers and Flux, 154 for SD3, 77 for a UNet, 64 for a swarm",
+        ),
+        doc: "tokens of a prompt, for grpo, rloo, dpo, kto, orpo, cpo, swarm and diffusion",
         example: "512",
     },
     Key {

@@ -27,6 +27,7 @@ pub(super) const TASKS: Kind = Kind::Choice(&[
     ("reward", "TRL's RewardTrainer: a score of chosen and rejected rows"),
     ("swarm", "a node of a swarm: generates, and trains on its own and others' completions"),
     ("hrm", "one segment of the hierarchical reasoning model"),
+    ("diffusion", "a denoiser of diffusers (Flux, Stable Diffusion) on latents with noise, as its examples train it"),
 ]);
 pub(super) const FRAMEWORKS: Kind = Kind::Choice(&[
     ("trainer", "Hugging Face's Trainer"),
@@ -95,8 +96,8 @@ pub(super) const KEYS: [Key; 34] = [
         name: names::TASK,
         kind: TASKS,
         default: Default::Rule(
-            "masked_lm for encoders (what `architectures` of its config names), seq2seq_lm for encoder-decoders, hrm for HRM, causal_lm \
-             for all others",
+            "masked_lm for encoders (what `architectures` of its config names), seq2seq_lm for encoder-decoders, hrm for HRM, diffusion \
+             for denoisers, causal_lm for all others",
         ),
         doc: "what is run",
         example: "\"causal_lm\"",

@@ -7,8 +7,8 @@ use crate::alloc::AllocatorConfig;
 use crate::job::keys;
 use crate::job::model_source::Model;
 use crate::job::{
-    Attention, Baseline, CheckpointPolicy, ClipSpec, Framework, Head, JobError, JobSource, JobSpec, LogitsPath,
-    ModelSpec, Parallel, RunSpec, Seq2SeqSpec, Task, TaskName, TransformersVersion, check,
+    Attention, Baseline, CheckpointPolicy, ClipSpec, DiffusionSpec, Framework, Head, JobError, JobSource, JobSpec,
+    LogitsPath, ModelSpec, Parallel, RunSpec, Seq2SeqSpec, Task, TaskName, TransformersVersion, check,
 };
 use crate::model_type::{ModelKind, NEVER};
 
@@ -128,7 +128,7 @@ fn resolve_logits(choose: &mut Chooser<'_>, fuses: bool) -> Result<LogitsPath, J
 /// What trains: said, or what most train such a task with.
 fn resolve_framework(choose: &mut Chooser<'_>, task: TaskName, in_transformers: bool) -> Result<Framework, JobError> {
     // Others' models have a loop of their own.
-    let usual = if in_transformers { Framework::usual(task) } else { Framework::Loop };
+    let usual = if in_transformers || task == TaskName::Diffusion { Framework::usual(task) } else { Framework::Loop };
     let usual = serde_json::to_value(usual).unwrap_or_default();
     choose.word_or(keys::FRAMEWORK, usual.as_str().unwrap_or_default(), "what most train such a task with")
 }
@@ -154,6 +154,11 @@ fn resolve_task(
         TaskName::InferenceForward => Task::InferenceForward,
         TaskName::Generate => Task::Generate,
         TaskName::Hrm => Task::Hrm,
+        TaskName::Diffusion => Task::Diffusion(DiffusionSpec {
+            resolution: choose.take_size(keys::RESOLUTION),
+            cache_latents: choose.take_switch(keys::CACHE_LATENTS),
+            cache_text_embeddings: choose.take_switch(keys::CACHE_TEXT_EMBEDDINGS),
+        }),
         TaskName::Grpo => trainer::resolve_grpo(choose, lengths, (Baseline::Group, accumulation), source)?,
         TaskName::Rloo => trainer::resolve_grpo(choose, lengths, (Baseline::LeaveOneOut, accumulation), source)?,
         TaskName::Dpo => trainer::resolve_dpo(choose, lengths),
@@ -168,6 +173,7 @@ fn resolve_task(
 fn default_task(model: &ModelSpec) -> &'static str {
     match (model.facts().kind, model.beside.head) {
         (ModelKind::Puzzle, _) => "hrm",
+        (ModelKind::Denoiser, _) => "diffusion",
         (ModelKind::Image, _) | (_, Head::ImageClassification) => "image_classification",
         (ModelKind::Decoder, Head::LanguageModel) => "causal_lm",
         (ModelKind::MaskedLm, Head::LanguageModel) => "masked_lm",
@@ -195,6 +201,7 @@ impl Lengths {
             _ if model.facts().image.is_some() => Self::of_images(choose, model),
             _ if model.facts().hears => Self::of_recordings(choose, model),
             TaskName::Swarm => Self::of_trainer(choose),
+            TaskName::Diffusion => Self::of_prompts(choose),
             _ if Framework::usual(name) == Framework::Trl && name != TaskName::Reward => Self::of_trainer(choose),
             _ => Self::of_one_model(choose, name, check::row_length(model)),
         }
@@ -222,6 +229,12 @@ impl Lengths {
         let positions = check::row_length(model).unwrap_or(1);
         let seq_len = choose.size_or(keys::SEQ_LEN, positions, "the positions of a recording");
         Self { seq_len, max_new_tokens: 0, prompt: seq_len, completion: 0, is_recording: true }
+    }
+
+    /// The tokens of a prompt, which the denoiser attends to.
+    fn of_prompts(choose: &mut Chooser<'_>) -> Self {
+        let prompt = choose.take_size(keys::PROMPT_LEN);
+        Self { seq_len: prompt, max_new_tokens: 0, prompt, completion: 0, is_recording: false }
     }
 
     fn of_trainer(choose: &mut Chooser<'_>) -> Self {

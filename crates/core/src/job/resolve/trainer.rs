@@ -12,7 +12,7 @@ use crate::job::{
     Baseline, DpoSpec, Framework, GrpoSpec, JobError, JobSource, JudgePhase, JudgeSpec, RewardSpec, Rollout,
     SwarmLogProbs, SwarmSpec, Task, TaskName, TrlVersion,
 };
-use crate::model_type::AGI2;
+use crate::model_type::{AGI2, FLUX, SD3};
 
 /// GenRL's defaults (its trainer config, and rl-swarm's): fp32 weights, Adam, layers recomputed.
 const GENRL: [(&str, &str); 4] = [
@@ -35,6 +35,9 @@ const RLOO: [(&str, &str); 4] = [
     (keys::GRPO_BETA, "0.05"),
     (keys::GRPO_LOG_PROBS, "\"fused\""),
 ];
+/// The options of diffusers' examples (examples/dreambooth/train_dreambooth_lora_flux.py and its kin).
+const DIFFUSERS: [(&str, &str); 4] =
+    [(keys::OPTIMIZER, "\"adamw\""), (keys::CLIP_GRAD_NORM, "1.0"), (keys::PRECISION, "\"fp32\""), (keys::LORA_R, "4")];
 /// The recipe of the HRM repository, one GPU of eight.
 const HRM: [(&str, &str); 2] = [(keys::OPTIMIZER, "\"adam_atan2\""), (keys::MICRO_BATCH_SIZE, "96")];
 
@@ -82,6 +85,10 @@ pub(super) fn set_defaults(
         }
         TaskName::Swarm => (GENRL.to_vec(), "GenRL's default".to_owned()),
         TaskName::Hrm => (HRM.to_vec(), "HRM's recipe: 768 rows on 8 GPUs".to_owned()),
+        TaskName::Diffusion => {
+            choose.notes.push("behaviour and defaults are those of diffusers' examples, 0.42".to_owned());
+            (of_diffusers(&model.spec.model_type), "diffusers' examples".to_owned())
+        }
         TaskName::Generate => (vec![(keys::USE_CACHE, "true")], "generate caches".to_owned()),
         TaskName::CausalLm
         | TaskName::MaskedLm
@@ -101,6 +108,18 @@ pub(super) fn set_defaults(
     choose.trainer.extend(loaded_dtype(task, model));
     choose.trainer.extend(PLAIN.map(owned));
     Ok(())
+}
+
+/// The options of diffusers' examples for a model.
+fn of_diffusers(model_type: &str) -> Vec<(&'static str, &'static str)> {
+    let (prompt, rows) = match model_type {
+        FLUX => ("512", "4"),
+        // CLIP's tokens and as many of T5's.
+        SD3 => ("154", "4"),
+        _ => ("77", "16"),
+    };
+    let of_model = [(keys::PROMPT_LEN, prompt), (keys::MICRO_BATCH_SIZE, rows)];
+    [DIFFUSERS.as_slice(), &of_model].concat()
 }
 
 /// bf16 autocast, over fp32 weights, or over those that a trainer loads in the dtype that they have.

@@ -2,6 +2,7 @@
 
 mod causal_lm;
 mod classification;
+mod diffusion;
 mod dpo;
 mod facts;
 mod grpo;
@@ -20,6 +21,7 @@ use serde::{Deserialize, Serialize};
 
 use super::Head;
 
+pub use diffusion::DiffusionSpec;
 pub use dpo::DpoSpec;
 pub use facts::{LossOf, Passes, QuantizedBase, Spreading, TaskFacts};
 pub use grpo::{Baseline, GrpoSpec, LogProbs, Rollout};
@@ -64,6 +66,8 @@ pub enum Task {
     Swarm(Box<SwarmSpec>),
     /// One segment of the hierarchical reasoning model's adaptive computation.
     Hrm,
+    /// A denoiser of diffusers on latents with noise.
+    Diffusion(DiffusionSpec),
 }
 
 impl Task {
@@ -85,6 +89,7 @@ impl Task {
             Self::Reward(reward) => reward.as_ref(),
             Self::Swarm(swarm) => swarm.as_ref(),
             Self::Hrm => &hrm::Hrm,
+            Self::Diffusion(diffusion) => diffusion,
         }
     }
 
@@ -225,6 +230,8 @@ pub enum TaskName {
     Swarm,
     /// `hrm`, of [`Task::Hrm`].
     Hrm,
+    /// `diffusion`, of [`Task::Diffusion`].
+    Diffusion,
 }
 
 impl TaskName {
