@@ -100,7 +100,8 @@ impl Located<'_> {
         let warned = Starts::after(&scan.starts.warned, line) >= WARNED;
         // Ray shows what its workers warn of.
         let warned = warned && !scan.setting.has(Framework::Ray);
-        let imports = Starts::after(&scan.starts.importing, line) > 0;
+        // A terminal interrupts all processes of a command.
+        let imports = self.class() != Class::Interrupted && Starts::after(&scan.starts.importing, line) > 0;
         scan.starts.begun.iter().any(begins) || (alone && self.is_raised() && (warned || imports))
     }
 
@@ -270,6 +271,9 @@ mod tests {
         assert_eq!(root(&format!("{RAISED}{}", stops.replace("import", "load"))), Some(Class::Raised));
         // A process that another one started tells of its imports too.
         assert_eq!(root(&format!("{RAISED}{}", stops.replace("fit.py", "<string>"))), Some(Class::Raised));
+        let stopped = RAISED.replace("KeyError: 'fold'", "KeyboardInterrupt");
+        let fails = stops.replace("KeyboardInterrupt", "RuntimeError: KeyboardInterrupt:");
+        assert_eq!(root(&format!("{stopped}{fails}")), Some(Class::Interrupted));
         let chained =
             format!("{RAISED}\nDuring handling of the above exception, another exception occurred:\n\n{stops}");
         assert_eq!(root(&chained), root(&chained.replace("import", "load")));
