@@ -163,7 +163,7 @@ impl Vision {
             return Ok(1);
         };
         let side = 1.0 / self.config.positive(key, ratio)?;
-        if side < 1.0 || side > 64.0 || side.fract() != 0.0 {
+        if !(1.0..=64.0).contains(&side) || side.fract() != 0.0 {
             return Err(FieldError::new(key, "must be one over a whole number"));
         }
         Ok(side as u64)
