@@ -21,12 +21,12 @@ const DEFAULTS: DecoderDefaults = DecoderDefaults { hidden_size: 2048, intermedi
 
 fn build(model: &ModelSpec, at: &Builder, options: &RunOptions) -> Result<Box<dyn Model>, BuildError> {
     let fields = &model.config;
+    let decoder = read_decoder(fields, &DEFAULTS)?;
     if fields.get("layer_types").is_none() {
         return Err(
             FieldError::new("layer_types", "must say which layers have attention and which a convolution").into()
         );
     }
-    let decoder = read_decoder(fields, &DEFAULTS)?;
     let conv = ConvConfig::read(fields, &decoder)?;
     let moe = MoeConfig::read(fields, &decoder, at.dtype())?;
     let dense = match fields.get("num_dense_layers").and_then(serde_json::Value::as_u64) {

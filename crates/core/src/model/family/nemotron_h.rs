@@ -39,6 +39,8 @@ const BLOCKS: &str = "layers_block_type";
 
 fn build(model: &ModelSpec, at: &Builder, options: &RunOptions) -> Result<Box<dyn Model>, BuildError> {
     let fields = &model.config;
+    // Sizes that are impossible are named before blocks.
+    DecoderConfig::read(fields, &DEFAULTS)?;
     let blocks = read_blocks(fields)?;
     let decoder = read_decoder(fields, &blocks)?;
     let mixer = read_mixer(fields, &decoder)?;
