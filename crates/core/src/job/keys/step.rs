@@ -84,7 +84,7 @@ pub(super) const LOSSES: Kind = Kind::Choice(&[
 const MAX_PASSES: u64 = u32::MAX as u64;
 const MAX_STEPS: u64 = u32::MAX as u64;
 
-pub(super) const KEYS: [Key; 34] = [
+pub(super) const KEYS: [Key; 36] = [
     Key {
         name: names::MODEL,
         kind: Kind::Text,

@@ -79,7 +79,7 @@ impl T5Attention {
 
     pub(super) fn forward(&self, hidden_states: &Tensor, call: &Call) -> Attended {
         let _module = self.module.enter();
-        let seen = call.cache.and_then(|(cache, at)| cache.layers().get(at).map(|layer| layer.seen)).unwrap_or(0);
+        let seen = call.cache.and_then(|(cache, at)| cache.layers().get(&at).map(|layer| layer.seen)).unwrap_or(0);
         let query_states = self.project(&self.q, hidden_states);
         let (key_states, value_states) = self.keys_and_values(hidden_states, call, seen);
         let seen = if call.key_value_states.is_some() { 0 } else { seen };
@@ -103,7 +103,7 @@ impl T5Attention {
     /// Those of the encoder's states are projected once for all tokens.
     fn keys_and_values(&self, hidden_states: &Tensor, call: &Call, seen: u64) -> (Tensor, Tensor) {
         if let (Some((cache, at)), Some(_), 1..) = (call.cache, call.key_value_states, seen) {
-            let layer = cache.layers()[at].clone();
+            let layer = cache.layers()[&at].clone();
             return (layer.keys, layer.values);
         }
         let states = call.key_value_states.unwrap_or(hidden_states);
