@@ -188,7 +188,7 @@ fn jobs_that_were_never_resolved_are_checked_too() {
         (|job| job.gradient_accumulation_steps = 0, "`gradient_accumulation_steps` must be at least 1"),
         (|job| job.steps = 0, "`steps` must be at least 1"),
         (|job| job.gpu.multiprocessors = 0, "`gpu.multiprocessors` must be at least 1"),
-        (|job| job.model.model_type = "t5".to_owned(), "model type `t5` is not known"),
+        (|job| job.model.model_type = "musicgen".to_owned(), "model type `musicgen` is not known"),
         (|job| job.logits.logits_to_keep = Some(u64::MAX), "`logits_to_keep`"),
         (|job| drop(job.model.config.0.insert("vocab_size".to_owned(), 0.into())), "config key `vocab_size`"),
     ];

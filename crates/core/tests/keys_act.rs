@@ -536,10 +536,15 @@ fn dropout_acts_in_every_family() {
     for model_type in language_model_types().into_iter().filter(|name| !ENCODER_DECODERS.contains(name)) {
         let layers = if model_type == "gpt2" { "n_layer" } else { "num_hidden_layers" };
         // DeepSeek-V2 has no default here, and its width of an expert, 1407, runs in no grouped product of float32.
-        let own = "num_experts_per_tok = 2, moe_intermediate_size = 64, ";
-        let expert = if model_type == "deepseek_v2" { own } else { "" };
+        let experts = "num_experts_per_tok = 2, moe_intermediate_size = 64, ";
+        // Hybrids drop out in attention alone, of which their first layers have none by default.
+        let own = match model_type {
+            "deepseek_v2" => experts,
+            "bamba" => "attn_layer_indices = [1], ",
+            _ => "",
+        };
         let file = format!(
-            "model = {{ model_type = \"{model_type}\", {layers} = 4, vocab_size = 100, {expert}\
+            "model = {{ model_type = \"{model_type}\", {layers} = 4, vocab_size = 100, {own}\
              pad_token_id = 0 }}\nseq_len = 8\nmicro_batch_size = 1\nattention = \"eager\"\nsteps = 1\ngpu = \"h100\"\n"
         );
         drops_out_in_training(&file, model_type);

@@ -11,8 +11,8 @@ use tonnage_core::trace::Category;
 
 /// Tables of kernels over many tensors are pinned for the moment in which they are copied: at most so many bytes of them stay cached.
 const TABLES: u64 = 1 << 15;
-/// Batches of the measured jobs, which a data loader pins: at most so many bytes of blocks.
-const BATCHES: u64 = 1 << 16;
+/// Batches of the measured jobs, which a data loader pins, two of three int64 tensors: at most so many bytes of blocks.
+const BATCHES: u64 = 1 << 17;
 /// Counters of steps, four bytes a tensor.
 const COUNTERS: u64 = 256;
 

@@ -297,6 +297,8 @@ mod tests {
                 config["intermediate_size"] = huge.clone();
                 config["num_attention_heads"] = json!(1);
                 config["num_key_value_heads"] = json!(1);
+                // Mamba-2's heads make up twice the width.
+                config["num_heads"] = json!(1_u64 << 26);
             }
             let error = with_config(model_type, &config).unwrap_err().to_string();
             assert!(error.contains("at most 2^50"), "{model_type}: {error}");

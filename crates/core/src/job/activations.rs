@@ -9,7 +9,7 @@ use crate::host::HostKind;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum OffloadHooks {
-    /// None do.
+    /// Saved tensors stay where they are.
     None,
     /// `torch.autograd.graph.save_on_cpu()` round forward pass and loss.
     SaveOnCpu,

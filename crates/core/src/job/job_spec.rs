@@ -1,5 +1,4 @@
-//! [`JobSpec`]: one resolved training or inference job, every value decided. Defaults are those of PyTorch 2.11 and
-//! transformers 5.17 unless the job names another version; `resolve` fills them in and remembers where each value came from.
+//! [`JobSpec`]: one resolved training or inference job, every value decided; `resolve` fills in defaults and remembers where each came from.
 
 use serde::{Deserialize, Serialize};
 
@@ -343,8 +342,7 @@ pub struct JobSpec {
     pub max_new_tokens: u64,
     /// Forward-backward passes per optimizer step.
     pub gradient_accumulation_steps: u64,
-    /// Whether a model made on the meta device got memory for its parameters, then for its buffers, instead of being
-    /// moved module by module (`model.to`).
+    /// Whether a model made on the meta device got memory for its parameters, then its buffers, instead of by `model.to`.
     pub materialized: bool,
     /// Whether indexing by masks finds the places first, as the reference measurements do, whose tensors have no values.
     pub places_first: bool,

@@ -225,7 +225,9 @@ fn check_field(field: &str, setting: &Setting, model: &ModelSpec) -> Result<(), 
 
 /// Whether any model's config has `field`.
 fn is_a_field(field: &str) -> bool {
-    [CONFIG_FIELDS, &HRM_FIELDS, &ENCODER_DECODER_FIELDS, &DIFFUSERS_FIELDS].iter().any(|fields| fields.contains(&field))
+    [CONFIG_FIELDS, &HRM_FIELDS, &ENCODER_DECODER_FIELDS, &DIFFUSERS_FIELDS]
+        .iter()
+        .any(|fields| fields.contains(&field))
 }
 
 /// Whether configs of `model_type` have `field`, as far as fields are one family's alone.

@@ -3,6 +3,7 @@
 //! A row in `rows.rs` for each type that a family mirrors, one in `stand_ins.rs` for each that the generic decoder stands
 //! in for and that differs from `ModelType::DECODER` in anything but its layers.
 
+mod likes;
 mod rows;
 mod stand_ins;
 mod vision;

@@ -146,7 +146,11 @@ impl Builder {
             return;
         }
         let built = self.built.borrow();
-        let is_cast = |dtype: &DType| built.adapters.iter().any(|adapter| adapter.dtype() != *dtype);
+        // Those that a trainer casts later are loaded in fp32 all the same.
+        let is_cast = |dtype: &DType| {
+            (self.adapter_dtype.is_some() && *dtype != DType::Float32)
+                || built.adapters.iter().any(|adapter| adapter.dtype() != *dtype)
+        };
         let made_in = self.dtype_of_new_adapters().filter(is_cast);
         let in_base_dtype: Vec<Option<Tensor>> = built
             .adapters
