@@ -48,8 +48,6 @@ pub(crate) fn scaled_dot_product_attention(
 ) -> Tensor {
     let bias = call.mask.filter(|mask| mask.dtype() != DType::Bool).map(|mask| cast_arguments([mask])[0].clone());
     let [query, key, value] = cast_arguments([query, key, value]);
-    let additive = call.mask.filter(|mask| mask.dtype() != DType::Bool).map(|mask| mask.to(query.dtype()));
-    let call = AttentionCall { mask: additive.as_ref().or(call.mask), ..call };
     let _no_autocast = query.context().disable_autocast();
     let call = AttentionCall { mask: bias.as_ref().or(call.mask), ..call };
     let kernel = choose_kernel(&query, &key, &value, &call);
@@ -69,9 +67,6 @@ pub(crate) fn scaled_dot_product_attention(
 
 /// `convert_boolean_attn_mask`: 0 where the mask is true, minus infinity elsewhere.
 fn additive_mask(mask: &Tensor, dtype: DType) -> Tensor {
-    if mask.dtype() != DType::Bool {
-        return mask.clone();
-    }
     where_self(mask, None, dtype)
 }
 
