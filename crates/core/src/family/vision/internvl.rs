@@ -3,6 +3,7 @@
 
 use std::rc::Rc;
 
+use super::linear_pair::LinearPair;
 use super::places::{placeholder_mask, require_patch_grads};
 use crate::building::{BuildError, Builder, Init, Module};
 use crate::job::{FieldError, Fields, Image, Vision};
@@ -249,10 +250,7 @@ impl VisionModel {
 struct Projector {
     module: Module,
     layer_norm: LayerNorm,
-    linear_1: Linear,
-    act: Module,
-    activation: Activation,
-    linear_2: Linear,
+    linears: LinearPair,
 }
 
 impl Projector {
@@ -260,22 +258,13 @@ impl Projector {
         Self {
             module: at.module(),
             layer_norm: LayerNorm::new(&at.at("layer_norm"), merged, 1e-5),
-            linear_1: Linear::new(&at.at("linear_1"), merged, width, true),
-            act: at.at("act").module(),
-            activation,
-            linear_2: Linear::new(&at.at("linear_2"), width, width, true),
+            linears: LinearPair::new(at, [merged, width], (true, activation)),
         }
     }
 
     fn forward(&self, image_features: &Tensor) -> Tensor {
         let _module = self.module.enter();
-        let mut hidden_states = self.layer_norm.forward(image_features);
-        hidden_states = self.linear_1.forward(&hidden_states);
-        hidden_states = {
-            let _act = self.act.enter();
-            self.activation.forward(&hidden_states)
-        };
-        self.linear_2.forward(&hidden_states)
+        self.linears.forward(self.layer_norm.forward(image_features))
     }
 }
 

@@ -5,11 +5,12 @@ use std::rc::Rc;
 use serde_json::Value;
 
 use super::clip::{ClipConfig, ClipVisionModel, Kind};
+use super::linear_pair::LinearPair;
 use super::places::placeholder_mask;
 use crate::building::{BuildError, Builder, Module};
 use crate::job::{FieldError, Vision};
 use crate::model::family::{Embedded, ForwardCall, Images, RunOptions, Tower, TowerConfig};
-use crate::model::nn::{Activation, Linear};
+use crate::model::nn::Activation;
 use crate::op::cat;
 use crate::tensor::Tensor;
 
@@ -72,31 +73,20 @@ impl TowerConfig for Config {
 
 struct Projector {
     module: Module,
-    linear_1: Linear,
-    act: Module,
-    activation: Activation,
-    linear_2: Linear,
+    linears: LinearPair,
 }
 
 impl Projector {
     fn new(at: &Builder, [states, width]: [u64; 2], config: &Config) -> Self {
         Self {
             module: at.module(),
-            linear_1: Linear::new(&at.at("linear_1"), states, width, config.projector_bias),
-            act: at.at("act").module(),
-            activation: config.activation,
-            linear_2: Linear::new(&at.at("linear_2"), width, width, config.projector_bias),
+            linears: LinearPair::new(at, [states, width], (config.projector_bias, config.activation)),
         }
     }
 
     fn forward(&self, image_features: &Tensor) -> Tensor {
         let _module = self.module.enter();
-        let mut hidden_states = self.linear_1.forward(image_features);
-        hidden_states = {
-            let _act = self.act.enter();
-            self.activation.forward(&hidden_states)
-        };
-        self.linear_2.forward(&hidden_states)
+        self.linears.forward(image_features.clone())
     }
 }
 

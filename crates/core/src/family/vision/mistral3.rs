@@ -3,6 +3,7 @@
 
 use std::rc::Rc;
 
+use super::linear_pair::LinearPair;
 use super::pixtral::{PixtralConfig, PixtralVisionModel};
 use super::places::placeholder_mask;
 use crate::building::{BuildError, Builder, Module};
@@ -51,10 +52,7 @@ struct Projector {
     norm: RmsNorm,
     patch_merger: Module,
     merging_layer: Linear,
-    linear_1: Linear,
-    act: Module,
-    activation: Activation,
-    linear_2: Linear,
+    linears: LinearPair,
     merge: u64,
     /// Height and width of an image in patches.
     sides: [u64; 2],
@@ -69,10 +67,7 @@ impl Projector {
             norm: RmsNorm::new(&at.at("norm"), states, 1e-6),
             patch_merger: merger.module(),
             merging_layer: Linear::new(&merger.at("merging_layer"), states * unit, states, false),
-            linear_1: Linear::new(&at.at("linear_1"), states, width, config.bias),
-            act: at.at("act").module(),
-            activation: config.activation,
-            linear_2: Linear::new(&at.at("linear_2"), width, width, config.bias),
+            linears: LinearPair::new(at, [states, width], (config.bias, config.activation)),
             merge: config.merge,
             sides: config.pixtral.sides,
         }
@@ -82,12 +77,7 @@ impl Projector {
         let _module = self.module.enter();
         let mut hidden_states = self.norm.forward(image_features);
         hidden_states = self.merge_patches(&hidden_states, image_sizes);
-        hidden_states = self.linear_1.forward(&hidden_states);
-        hidden_states = {
-            let _act = self.act.enter();
-            self.activation.forward(&hidden_states)
-        };
-        self.linear_2.forward(&hidden_states)
+        self.linears.forward(hidden_states)
     }
 
     /// `Mistral3PatchMerger`

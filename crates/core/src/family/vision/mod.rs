@@ -7,6 +7,7 @@ mod grid_positions;
 mod grids;
 mod internvl;
 mod interpolation;
+mod linear_pair;
 mod llava;
 mod merger;
 mod mistral3;

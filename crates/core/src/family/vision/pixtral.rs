@@ -11,6 +11,7 @@ use crate::job::{FieldError, Fields, Vision};
 use crate::model::family::RunOptions;
 use crate::model::family::bounds::{bound_weights, check_divides};
 use crate::model::family::encoder::{EncoderLayer, attend};
+use crate::model::family::gated_mlp::{self, DecoderMlp};
 use crate::model::nn::{Activation, Conv2d, Linear, RmsNorm, rotate};
 use crate::op::{arange, cat, filled, full, stack_last};
 use crate::tensor::Tensor;
@@ -118,47 +119,15 @@ impl Attention {
     }
 }
 
-struct FeedForward {
-    module: Module,
-    gate_proj: Linear,
-    up_proj: Linear,
-    down_proj: Linear,
-    act_fn: Module,
-    activation: Activation,
-}
-
-impl FeedForward {
-    fn new(at: &Builder, config: &PixtralConfig) -> Self {
-        let (hidden, inner) = (config.hidden_size, config.intermediate_size);
-        Self {
-            module: at.module(),
-            gate_proj: Linear::new(&at.at("gate_proj"), hidden, inner, false),
-            up_proj: Linear::new(&at.at("up_proj"), hidden, inner, false),
-            down_proj: Linear::new(&at.at("down_proj"), inner, hidden, false),
-            act_fn: at.at("act_fn").module(),
-            activation: config.activation,
-        }
-    }
-
-    fn forward(&self, x: &Tensor) -> Tensor {
-        let _module = self.module.enter();
-        let product = {
-            let activated = {
-                let gate = self.gate_proj.forward(x);
-                let _act_fn = self.act_fn.enter();
-                self.activation.forward(&gate)
-            };
-            let up = self.up_proj.forward(x);
-            &activated * &up
-        };
-        self.down_proj.forward(&product)
-    }
+fn feed_forward_of(at: &Builder, config: &PixtralConfig) -> DecoderMlp {
+    let sizes = [config.hidden_size, config.intermediate_size];
+    DecoderMlp::with_sizes(at, gated_mlp::NAMES, sizes, (false, config.activation))
 }
 
 struct Layer {
     module: Module,
     attention_norm: RmsNorm,
-    feed_forward: FeedForward,
+    feed_forward: DecoderMlp,
     attention: Attention,
     ffn_norm: RmsNorm,
 }
@@ -205,7 +174,7 @@ impl PixtralVisionModel {
         let layer = |layer| {
             let at = transformer.at("layers").element(layer);
             let (attention_norm, feed_forward) =
-                (config.norm(&at.at("attention_norm")), FeedForward::new(&at.at("feed_forward"), config));
+                (config.norm(&at.at("attention_norm")), feed_forward_of(&at.at("feed_forward"), config));
             let attention = Attention::new(&at.at("attention"), config, options);
             let ffn_norm = config.norm(&at.at("ffn_norm"));
             Rc::new(Layer { module: at.module(), attention_norm, feed_forward, attention, ffn_norm })

@@ -14,6 +14,7 @@ use crate::dtype::DType;
 use crate::job::{FieldError, Fields, Vision};
 use crate::model::family::bounds::{bound_weights, check_divides};
 use crate::model::family::encoder::{EncoderLayer, attend};
+use crate::model::family::gated_mlp::{self, DecoderMlp};
 use crate::model::family::{Embedded, ForwardCall, Images, RunOptions, Tower, TowerConfig};
 use crate::model::nn::{Activation, Linear, Norm, RmsNorm, rotate};
 use crate::op::cat;
@@ -40,7 +41,7 @@ pub(super) struct Config<N, M> {
 
 pub(super) fn read_tower(vision: &Vision) -> Result<Rc<dyn TowerConfig>, BuildError> {
     let tower = vision.tower()?;
-    let config = Config::<RmsNorm, GatedMlp> {
+    let config = Config::<RmsNorm, DecoderMlp> {
         patches: Patches::read(vision, &tower)?,
         depth: tower.layers("depth", 32)?,
         embed_dim: tower.size("hidden_size", 3584)?,
@@ -125,41 +126,13 @@ pub(super) trait TowerMlp<N>: 'static {
     fn forward(&self, hidden_state: &Tensor) -> Tensor;
 }
 
-/// `Qwen2_5_VLMLP`
-pub(super) struct GatedMlp {
-    module: Module,
-    gate_proj: Linear,
-    up_proj: Linear,
-    down_proj: Linear,
-    act_fn: Module,
-    activation: Activation,
-}
-
-impl<N> TowerMlp<N> for GatedMlp {
+impl<N> TowerMlp<N> for DecoderMlp {
     fn new(at: &Builder, config: &Config<N, Self>) -> Self {
-        let (hidden, inner) = (config.embed_dim, config.intermediate_size);
-        Self {
-            module: at.module(),
-            gate_proj: Linear::new(&at.at("gate_proj"), hidden, inner, true),
-            up_proj: Linear::new(&at.at("up_proj"), hidden, inner, true),
-            down_proj: Linear::new(&at.at("down_proj"), inner, hidden, true),
-            act_fn: at.at("act_fn").module(),
-            activation: config.activation,
-        }
+        Self::with_sizes(at, gated_mlp::NAMES, [config.embed_dim, config.intermediate_size], (true, config.activation))
     }
 
     fn forward(&self, hidden_state: &Tensor) -> Tensor {
-        let _module = self.module.enter();
-        let product = {
-            let activated = {
-                let gate = self.gate_proj.forward(hidden_state);
-                let _act_fn = self.act_fn.enter();
-                self.activation.forward(&gate)
-            };
-            let up = self.up_proj.forward(hidden_state);
-            &activated * &up
-        };
-        self.down_proj.forward(&product)
+        Self::forward(self, hidden_state)
     }
 }
 

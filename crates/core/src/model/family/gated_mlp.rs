@@ -1,4 +1,4 @@
-//! The gated MLP that Llama's relatives share.
+//! The gated MLP that Llama's relatives and some towers share.
 
 use std::rc::Rc;
 
@@ -8,6 +8,9 @@ use crate::tensor::Tensor;
 
 use super::decoder::DecoderConfig;
 use super::layer::{FeedForward, LayerCall};
+
+/// What gates, what is gated and the projection back, as Llama calls them.
+pub(crate) const NAMES: [&str; 3] = ["gate_proj", "up_proj", "down_proj"];
 
 pub(crate) struct DecoderMlp {
     module: Module,
@@ -21,19 +24,29 @@ pub(crate) struct DecoderMlp {
 
 impl DecoderMlp {
     pub(crate) fn new(at: &Builder, config: &DecoderConfig) -> Self {
-        Self::named(at, config, ["gate_proj", "up_proj", "down_proj"])
+        Self::named(at, config, NAMES)
     }
 
     /// With these names for what gates, what is gated and the projection back.
     pub(crate) fn named(at: &Builder, config: &DecoderConfig, [gate, up, down]: [&str; 3]) -> Self {
-        let (hidden, inner, bias) = (config.hidden_size, config.intermediate_size, config.mlp_bias);
+        let (sizes, bias) = ([config.hidden_size, config.intermediate_size], config.mlp_bias);
+        Self::with_sizes(at, [gate, up, down], sizes, (bias, config.activation))
+    }
+
+    /// From `hidden` features to `inner` ones and back.
+    pub(crate) fn with_sizes(
+        at: &Builder,
+        [gate, up, down]: [&str; 3],
+        [hidden, inner]: [u64; 2],
+        (bias, activation): (bool, Activation),
+    ) -> Self {
         Self {
             module: at.module(),
             gate_proj: Linear::new(&at.at(gate), hidden, inner, bias),
             up_proj: Linear::new(&at.at(up), hidden, inner, bias),
             down_proj: Linear::new(&at.at(down), inner, hidden, bias),
             act_fn: at.at("act_fn").module(),
-            activation: config.activation,
+            activation,
             mode: at.mode(),
         }
     }

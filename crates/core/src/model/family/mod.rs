@@ -20,7 +20,7 @@ pub(crate) mod electra;
 pub(crate) mod encoder;
 pub(crate) mod falcon_h1;
 pub(crate) mod gated_delta;
-mod gated_mlp;
+pub(crate) mod gated_mlp;
 pub(crate) mod gemma2;
 pub(crate) mod gemma3;
 pub(crate) mod gemma3n;
