@@ -56,7 +56,6 @@ pub struct Starts {
     pub(crate) familiar: Vec<u64>,
 }
 
-/// Gathers [`Starts`].
 #[derive(Default)]
 pub(crate) struct Gatherer {
     /// The letters of the lines before the first finding, and how often each stood; `None` before anything was found.

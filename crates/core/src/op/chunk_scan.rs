@@ -165,7 +165,6 @@ impl Tensor {
         node.finish(out, move |grad| gradients![grad.narrow_any(2, numbers).map(op, grad.dtype())])
     }
 
-    /// `reshape_into_chunks`
     fn reshape_into_chunks(&self, pad_size: u64, chunk_size: u64) -> Tensor {
         let padded = self.pad_tokens_by(pad_size);
         padded.reshape(&padded.sizes().with(1, padded.size(1) / chunk_size).inserted(2, chunk_size))

@@ -19,7 +19,7 @@ use crate::trace::{AllocationId, Category};
 
 /// `min_offload_size`, in bytes.
 const MIN_OFFLOAD_SIZE: u64 = 1024;
-/// `max_fwd_stash_size`
+/// `max_fwd_stash_size`: of so many tensors the copy to the host may still run (trl 1.16, models/activation_offloading.py).
 const MAX_FWD_STASH_SIZE: u64 = 5;
 /// `s1`, beside the stream that kernels run on.
 const COMMUNICATION: u8 = 1;

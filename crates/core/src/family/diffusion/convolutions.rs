@@ -24,7 +24,6 @@ impl Conv2d {
     }
 }
 
-/// `nn.GroupNorm`
 pub(super) struct GroupNorm {
     module: Module,
     weight: Tensor,
@@ -44,7 +43,6 @@ impl GroupNorm {
     }
 }
 
-/// `ResnetBlock2D`
 pub(super) struct ResnetBlock {
     module: Module,
     norm1: GroupNorm,

@@ -77,7 +77,6 @@ impl Config {
     }
 }
 
-/// `PatchEmbed`
 struct PatchEmbed {
     module: Module,
     proj: Module,

@@ -52,7 +52,6 @@ impl CrossAttention {
     }
 }
 
-/// `BasicTransformerBlock`
 struct TransformerBlock {
     module: Module,
     norm1: LayerNorm,

@@ -51,7 +51,6 @@ impl TowerConfig for Config {
     }
 }
 
-/// `Gemma3MultiModalProjector`
 struct Projector {
     module: Module,
     mm_input_projection_weight: Tensor,

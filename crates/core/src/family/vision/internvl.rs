@@ -246,7 +246,6 @@ impl VisionModel {
     }
 }
 
-/// `InternVLMultiModalProjector`
 struct Projector {
     module: Module,
     layer_norm: LayerNorm,

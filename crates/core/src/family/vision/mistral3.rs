@@ -46,7 +46,6 @@ impl TowerConfig for Config {
     }
 }
 
-/// `Mistral3MultiModalProjector`
 struct Projector {
     module: Module,
     norm: RmsNorm,

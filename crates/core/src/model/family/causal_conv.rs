@@ -69,7 +69,6 @@ impl CausalConv {
     }
 }
 
-/// `apply_mask_to_padding_states`
 pub(crate) fn apply_mask_to_padding_states(hidden_states: &Tensor, attention_mask: Option<&Tensor>) -> Tensor {
     match attention_mask {
         Some(mask) => (hidden_states * &mask.unsqueeze(2)).to(hidden_states.dtype()),

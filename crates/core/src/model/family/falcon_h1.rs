@@ -102,7 +102,6 @@ impl Numbers {
     }
 }
 
-/// `FalconH1MLP`
 struct FalconH1Mlp {
     module: Module,
     gate_proj: Linear,
@@ -141,7 +140,6 @@ impl FalconH1Mlp {
     }
 }
 
-/// `FalconH1DecoderLayer`
 struct FalconH1DecoderLayer {
     module: Module,
     layer: usize,

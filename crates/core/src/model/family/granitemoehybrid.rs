@@ -175,7 +175,6 @@ impl SharedMlp {
     }
 }
 
-/// `GraniteMoeHybridDecoderLayer`
 struct GraniteMoeHybridDecoderLayer {
     module: Module,
     layer: usize,

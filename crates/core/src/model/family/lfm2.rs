@@ -94,7 +94,7 @@ pub(crate) fn new_mlp(at: &Builder, decoder: &DecoderConfig) -> DecoderMlp {
 /// What the config says of layers with a short convolution.
 #[derive(Clone, Copy)]
 pub(crate) struct ConvConfig {
-    /// `conv_L_cache`
+    /// Tokens that a convolution reads (`conv_L_cache`).
     width: u64,
     bias: bool,
 }
@@ -107,7 +107,6 @@ impl ConvConfig {
         Ok(Self { width, bias: fields.flag("conv_bias", false)? })
     }
 
-    /// `Lfm2DecoderLayer`
     pub(crate) fn new_layer(
         self,
         at: &Builder,
@@ -130,7 +129,6 @@ impl ConvConfig {
     }
 }
 
-/// `Lfm2ShortConv`
 struct ShortConv {
     module: Module,
     conv: CausalConv,

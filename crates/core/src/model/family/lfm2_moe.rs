@@ -109,7 +109,6 @@ impl Lfm2MoeTopKRouter {
     }
 }
 
-/// `Lfm2MoeSparseMoeBlock`
 struct SparseMoeBlock {
     module: Module,
     experts: Experts,

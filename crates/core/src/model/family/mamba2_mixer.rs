@@ -165,7 +165,6 @@ fn multiply_gate(hidden_states: &Tensor, gate: &Tensor) -> Tensor {
     hidden_states * &activated
 }
 
-/// `Mamba2Mixer`
 pub(crate) struct Mamba2Mixer {
     module: Module,
     dt_bias: Tensor,

@@ -58,7 +58,6 @@ pub(crate) trait Mixer: 'static {
     fn forward(&self, hidden_states: &Tensor, mask: Option<&Tensor>, state: Option<LayerState>) -> Tensor;
 }
 
-/// `MambaBlock`
 struct MambaBlock {
     module: Module,
     norm: RmsNorm,
@@ -81,7 +80,6 @@ impl MambaBlock {
     }
 }
 
-/// `MambaForCausalLM`
 pub(crate) struct MambaForCausalLm {
     module: Module,
     backbone: Module,

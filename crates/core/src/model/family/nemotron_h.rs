@@ -145,7 +145,6 @@ impl SelfAttention for Mlp {
     }
 }
 
-/// `NemotronHBlock`
 struct NemotronHBlock {
     module: Module,
     layer: usize,

@@ -133,7 +133,6 @@ impl KvCache {
         full
     }
 
-    /// `update_recurrent_state`
     pub(crate) fn update_recurrent_state(&self, layer: usize, state: &Tensor) {
         let _category = state.context().enter_category(Category::KvCache);
         let kept = self.recurrent_state(layer).unwrap_or_else(|| state.zeros_like());

@@ -51,7 +51,6 @@ pub(super) fn foreach_all_gather_copy_out(group: &ParamGroup) {
     let _table = Tensor::scratch(context, "_to_copy.default", table);
 }
 
-/// `all_reduce_stream`
 const fn all_reduce_stream(world_size: u64) -> u8 {
     reduce_scatter_stream(world_size) + 1
 }

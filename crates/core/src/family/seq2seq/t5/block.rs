@@ -167,7 +167,6 @@ pub(super) struct Biases {
     of_encoder: Option<Tensor>,
 }
 
-/// `T5Block`
 pub(super) struct T5Block {
     pub module: Module,
     self_attention: AttentionLayer,
