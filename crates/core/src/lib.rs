@@ -58,7 +58,6 @@
     )
 )]
 
-pub mod alloc;
 mod building;
 pub mod dtype;
 pub mod estimate;
@@ -70,7 +69,6 @@ pub mod job;
 pub mod limit;
 mod model;
 pub mod model_type;
-pub mod nearest;
 mod op;
 mod optimizer;
 mod parallel;
@@ -84,6 +82,7 @@ pub mod rehearsal;
 pub mod small_sort;
 pub mod step;
 mod tensor;
-pub mod trace;
-pub mod units;
 pub mod work;
+
+pub use tonnage_alloc as alloc;
+pub use tonnage_alloc::{nearest, trace, units};

@@ -7,7 +7,7 @@ use std::io::Read;
 use std::path::{Path, PathBuf};
 
 use flate2::read::GzDecoder;
-use serde_json::Value;
+use serde_json::{Value, json};
 use tonnage_core::recording::{Names, RecordedEvent, Recording, compare, read_timeline};
 use tonnage_core::{job, step};
 
@@ -36,4 +36,17 @@ fn every_step_is_what_pytorch_does() {
         assert!(comparison.first.is_none(), "{id}: {:#?}", comparison.first);
     }
     assert!(cases.len() >= 40);
+}
+
+#[test]
+fn weights_and_states_of_the_optimizer_last_whatever_the_batch() {
+    let lasting = |rows: u64| {
+        let case = json!({"micro_batch": rows, "model": {"family": "gpt2", "n_layer": 2, "n_embd": 64, "n_head": 2}});
+        let simulation = step::simulate(&job::from_case(&case).unwrap()).unwrap();
+        (simulation.trace.lasting_bytes(), simulation.parameter_count)
+    };
+    let (of_one, parameters) = lasting(1);
+    assert_eq!(lasting(6).0, of_one);
+    // Four bytes of the weight and eight of AdamW's two states; steps are counted on the host.
+    assert_eq!(of_one, 12 * parameters);
 }

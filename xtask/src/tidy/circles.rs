@@ -10,7 +10,8 @@ use anyhow::{Context, Result};
 use super::source::{code_of, rust_files};
 
 /// Crates whose modules are in order.
-const ORDERED: &[&str] = &["crates/core/src", "crates/run/src", "crates/watch/src", "crates/report/src"];
+const ORDERED: &[&str] =
+    &["crates/alloc/src", "crates/core/src", "crates/run/src", "crates/watch/src", "crates/report/src"];
 /// The crate whose rooms are in order too.
 const ROOMS_OF: &str = "crates/core/src";
 /// What each module names of the others.

@@ -1,6 +1,6 @@
 //! A vLLM engine in the trainer's process: its share of the GPU beside what the trainer reserves, phase by phase.
 
-use super::peaks::{Peaks, PhasePeak};
+use crate::alloc::{Peaks, PhasePeak};
 use crate::job::keys;
 use crate::job::{JobError, JobSpec, Rollout};
 use crate::trace::{Allocation, Category, PhaseKind, Trace};

@@ -4,8 +4,8 @@ use super::breakdown::AtPeak;
 use super::caveat::{Caveat, Direction};
 use super::engine::Engine;
 use super::outside::Outside;
-use super::peaks::PhasePeak;
 use super::verdict::Verdict;
+use crate::alloc::PhasePeak;
 use crate::host::HostMemory;
 use crate::trace::Phase;
 

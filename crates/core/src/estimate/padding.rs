@@ -4,8 +4,9 @@
 
 use std::cell::OnceCell;
 
+use super::Caveat;
 use super::other_devices::OtherDevices;
-use super::{Caveat, pass};
+use crate::alloc::counted_peaks;
 use crate::gpu::Device;
 use crate::job::{Attention, Framework, JobSpec, Task};
 use crate::step;
@@ -76,7 +77,7 @@ impl PaddedJob {
 }
 
 fn reserved_of(trace: &Trace, job: &JobSpec) -> Option<u64> {
-    pass::counted_peaks(trace, &job.allocator).map(|peaks| peaks.reserved)
+    counted_peaks(trace, &job.allocator).map(|peaks| peaks.reserved)
 }
 
 fn caveat_of(padded: Option<u64>, reserved: u64) -> Option<Caveat> {

@@ -8,12 +8,12 @@ use super::caveat::Direction;
 use super::figures::NO_SIZE;
 use super::other_devices::OtherDevices;
 use super::padding::Padding;
-use super::peaks::Peaks;
 use super::timeline::{self, Timeline};
 use super::verdict::{
     Capacity, Least, OomMoment, Verdict, count_retries, failure_moment, no_room_to_wake, run_within, safety_margin,
 };
-use super::{AtPeak, Engine, Estimate, activations, breakdown, caveat, outside_bytes, pass};
+use super::{AtPeak, Engine, Estimate, activations, breakdown, caveat, outside_bytes};
+use crate::alloc::{Peaks, counted_peaks};
 use crate::gpu::{Device, Gpu};
 use crate::host::HostMemory;
 use crate::job::{FieldError, JobError, JobSpec, REHEARSE, Strategy};
@@ -209,7 +209,7 @@ impl<'a> SimulatedJob<'a> {
 
     fn peaks(&self) -> Result<&Peaks, EstimateError> {
         let (trace, config) = (&self.trace, &self.job.allocator);
-        let peaks = self.peaks.get_or_init(|| pass::counted_peaks(trace, config));
+        let peaks = self.peaks.get_or_init(|| counted_peaks(trace, config));
         peaks.as_ref().ok_or(EstimateError::TooLarge)
     }
 

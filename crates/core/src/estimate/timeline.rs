@@ -1,7 +1,7 @@
 //! How the bytes rise and fall over the job, downsampled so that no peak is lost.
 
-use super::pass::Pass;
 use crate::alloc::AllocatorConfig;
+use crate::alloc::Pass;
 use crate::trace::{Category, Event, Phase, Trace};
 use crate::units::round_up;
 

@@ -5,7 +5,7 @@
 //! its cache. A GPU that has the first fits; one that has less than the second, though its context is at its lowest, does
 //! not; what lies between is tight. Both are figures of the job alone, so that more memory never makes it stop fitting.
 
-use super::peaks::PhasePeak;
+use crate::alloc::PhasePeak;
 use crate::alloc::{AllocatorConfig, CachingAllocator, ReplayOom, replay_trace};
 use crate::trace::{Event, Phase, Trace};
 use crate::units::MIB;

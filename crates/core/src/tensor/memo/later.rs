@@ -63,8 +63,8 @@ impl Recorder {
     pub(crate) fn copy_later(&self, slice: &TraceSlice, copied: &mut Copied) {
         let mut trace = self.trace.borrow_mut();
         let later = self.current_phase() - slice.phases.start;
-        trace.copy_allocations(slice, later, copied);
-        trace.copy_events(slice, later, copied);
+        slice.copy_allocations(&mut trace, later, copied);
+        slice.copy_events(&mut trace, later, copied);
         for at in slice.phases.start + 1..=slice.phases.end {
             let Phase { kind, .. } = trace.phases[at as usize];
             trace.phases.push(Phase { kind, step: self.current_step() });
@@ -98,7 +98,7 @@ impl Recorder {
     /// A slice of one phase that leaves nothing happens `times` more times, now: it is copied once.
     pub(crate) fn repeat_whole(&self, slice: &TraceSlice, times: u64) {
         let Some(not_copied) = times.checked_sub(1) else { return };
-        self.trace.borrow_mut().begin_repeat(slice);
+        slice.begin_repeat(&mut self.trace.borrow_mut());
         self.copy_later(slice, &mut Copied::new(std::slice::from_ref(slice)));
         let mut trace = self.trace.borrow_mut();
         let until = trace.events.len();
@@ -107,29 +107,30 @@ impl Recorder {
     }
 }
 
-impl Trace {
+impl TraceSlice {
     /// Announces the next repeat. There is room for the slice twice then, as what happens in one step mostly does in the next.
-    fn begin_repeat(&mut self, slice: &TraceSlice) {
-        self.events.reserve(2 * slice.events.len());
-        self.allocations.reserve(2 * slice.allocations.len());
-        self.events.push(Event::Repeat(self.repeats.len() as u32));
+    fn begin_repeat(&self, trace: &mut Trace) {
+        trace.events.reserve(2 * self.events.len());
+        trace.allocations.reserve(2 * self.allocations.len());
+        let repeat = trace.repeats.len();
+        trace.events.push(Event::Repeat(repeat as u32));
     }
 
-    fn copy_allocations(&mut self, slice: &TraceSlice, later: u32, copied: &mut Copied) {
-        for id in slice.allocations.clone() {
-            let allocation = self.allocations[id as usize];
+    fn copy_allocations(&self, trace: &mut Trace, later: u32, copied: &mut Copied) {
+        for id in self.allocations.clone() {
+            let allocation = trace.allocations[id as usize];
             // Workspaces are there by now.
             if !is_workspace(&allocation) {
-                *copied.slot(id) = self.allocations.len() as AllocationId;
-                self.allocations.push(Allocation { phase: allocation.phase + later, ..allocation });
+                *copied.slot(id) = trace.allocations.len() as AllocationId;
+                trace.allocations.push(Allocation { phase: allocation.phase + later, ..allocation });
             }
         }
     }
 
-    fn copy_events(&mut self, slice: &TraceSlice, later: u32, copied: &Copied) {
-        let begin = self.events.len();
-        self.events.extend_from_within(slice.events.clone());
-        for event in &mut self.events[begin..] {
+    fn copy_events(&self, trace: &mut Trace, later: u32, copied: &Copied) {
+        let begin = trace.events.len();
+        trace.events.extend_from_within(self.events.clone());
+        for event in &mut trace.events[begin..] {
             match event {
                 Event::Alloc(id) | Event::Free(id) => *id = copied.id(*id),
                 Event::Phase(phase) => *phase += later,
@@ -137,29 +138,29 @@ impl Trace {
             }
         }
         let is_copied = |event: &Event| *event != Event::Alloc(NOT_COPIED);
-        if !self.events[begin..].iter().all(is_copied) {
+        if !trace.events[begin..].iter().all(is_copied) {
             // Workspaces are allocated before anything grows, so that growing stretches are copied whole.
-            let events = self.events.split_off(begin);
-            self.events.extend(events.into_iter().filter(is_copied));
+            let events = trace.events.split_off(begin);
+            trace.events.extend(events.into_iter().filter(is_copied));
         }
-        self.copy_growing(begin, copied);
+        copy_growing(trace, begin, copied);
     }
+}
 
-    /// Gives the growing stretches that were copied to `begin` and behind it their own sizes and ends.
-    fn copy_growing(&mut self, begin: usize, copied: &Copied) {
-        for index in begin..self.events.len() {
-            let Event::Growing(at) = self.events[index] else { continue };
-            let Some(growing) = self.growing.get(at as usize) else { continue };
-            let mut copy = Growing {
-                until: index + 1 + growing.stretch,
-                growth: growing.growth.iter().map(|(id, growth)| (copied.id(*id), *growth)).collect(),
-                carried: growing.carried.iter().map(|(old, new)| (copied.id(*old), copied.id(*new))).collect(),
-                ..*growing
-            };
-            copy.growth.sort_unstable();
-            self.events[index] = Event::Growing(self.growing.len() as u32);
-            self.growing.push(copy);
-        }
+/// Gives the growing stretches that were copied to `begin` and behind it their own sizes and ends.
+fn copy_growing(trace: &mut Trace, begin: usize, copied: &Copied) {
+    for index in begin..trace.events.len() {
+        let Event::Growing(at) = trace.events[index] else { continue };
+        let Some(growing) = trace.growing.get(at as usize) else { continue };
+        let mut copy = Growing {
+            until: index + 1 + growing.stretch,
+            growth: growing.growth.iter().map(|(id, growth)| (copied.id(*id), *growth)).collect(),
+            carried: growing.carried.iter().map(|(old, new)| (copied.id(*old), copied.id(*new))).collect(),
+            ..*growing
+        };
+        copy.growth.sort_unstable();
+        trace.events[index] = Event::Growing(trace.growing.len() as u32);
+        trace.growing.push(copy);
     }
 }
 

@@ -2,20 +2,20 @@
 
 use std::ops::Range;
 
-use super::peaks::{Peaks, Tally};
-use crate::alloc::growing::{self, Place};
-use crate::alloc::{AllocatorConfig, BlockId, CachingAllocator};
+use crate::growing::{self, Place};
+use crate::peaks::{Peaks, Tally};
 use crate::trace::{Event, Phase, Repeat, Trace};
+use crate::{AllocatorConfig, BlockId, CachingAllocator};
 
 /// The allocator, the blocks it gave out, and the figures so far.
-pub(super) struct Pass {
+pub struct Pass {
     allocator: CachingAllocator,
     blocks: Vec<BlockId>,
     tally: Tally,
 }
 
 /// Replays `trace` on a device that never runs out; `None` when even the address space does.
-pub(super) fn counted_peaks(trace: &Trace, config: &AllocatorConfig) -> Option<Peaks> {
+pub fn counted_peaks(trace: &Trace, config: &AllocatorConfig) -> Option<Peaks> {
     let mut pass = Pass::new(trace, config);
     let mut index = 0;
     while let Some(event) = trace.events.get(index) {
@@ -25,6 +25,7 @@ pub(super) fn counted_peaks(trace: &Trace, config: &AllocatorConfig) -> Option<P
 }
 
 impl Pass {
+    /// Before the first event of `trace`.
     pub fn new(trace: &Trace, config: &AllocatorConfig) -> Self {
         let allocator = CachingAllocator::new(config.clone(), None);
         Self { allocator, blocks: vec![BlockId::NONE; trace.allocations.len()], tally: Tally::default() }
@@ -84,8 +85,8 @@ impl Pass {
             Event::Growing(at) => {
                 let Self { allocator, blocks, tally } = self;
                 let growing = &trace.growing[at as usize];
-                let rises = |allocated, place| tally.note_rise(allocated, place);
-                growing::run_all_but_last((allocator, blocks), (trace, index + 1), growing, rises).ok()?;
+                let mut rises = |allocated, place| tally.note_rise(allocated, place);
+                growing::run_all_but_last((allocator, blocks), (trace, index + 1), growing, &mut rises).ok()?;
             }
         }
         Some(())

@@ -1,7 +1,7 @@
 //! [`Peaks`]: the peaks of every phase and the moment of the highest; [`Tally`] gathers them as phases end.
 
-use crate::alloc::Stats;
-use crate::alloc::growing::Place;
+use crate::Stats;
+use crate::growing::Place;
 use crate::trace::{Phase, PhaseKind};
 
 /// The peaks of a phase; what is alive when it begins counts.
@@ -18,15 +18,22 @@ pub struct PhasePeak {
 
 /// The figures of one pass.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(super) struct Peaks {
+pub struct Peaks {
+    /// Of every phase, in their order.
     pub phases: Vec<PhasePeak>,
     /// The event at which the allocated bytes are highest for the first time.
     pub place: Place,
+    /// The most that was allocated.
     pub allocated: u64,
+    /// The most that was reserved.
     pub reserved: u64,
+    /// The most that was requested, each request rounded up to 512 bytes.
     pub rounded512: u64,
+    /// What is reserved for each stream at the end.
     pub reserved_by_stream: Vec<u64>,
+    /// What is allocated when the models are loaded.
     pub after_load: u64,
+    /// What is allocated when the steps are over.
     pub steady_state: u64,
 }
 
@@ -39,7 +46,7 @@ impl Peaks {
 
 /// What was reached since a phase began.
 #[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Reached {
+pub(crate) struct Reached {
     /// What is allocated now.
     pub allocated: u64,
     /// The most that was allocated.
@@ -63,7 +70,7 @@ impl From<&Stats> for Reached {
 
 /// The figures of the phases that ended, and the phase that runs.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Tally {
+pub(crate) struct Tally {
     running: Option<Phase>,
     peaks: Peaks,
 }

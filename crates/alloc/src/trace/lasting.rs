@@ -24,25 +24,3 @@ impl Trace {
         lasting
     }
 }
-
-#[cfg(test)]
-mod tests {
-    use serde_json::json;
-
-    use crate::job::from_case;
-    use crate::step::simulate;
-
-    #[test]
-    fn more_rows_leave_it_as_it_is() {
-        let lasting = |rows: u64| {
-            let case =
-                json!({"micro_batch": rows, "model": {"family": "gpt2", "n_layer": 2, "n_embd": 64, "n_head": 2}});
-            let simulation = simulate(&from_case(&case).unwrap()).unwrap();
-            (simulation.trace.lasting_bytes(), simulation.parameter_count)
-        };
-        let (of_one, parameters) = lasting(1);
-        assert_eq!(lasting(6).0, of_one);
-        // Four bytes of the weight and eight of AdamW's two states; steps are counted on the host.
-        assert_eq!(of_one, 12 * parameters);
-    }
-}

@@ -4,8 +4,8 @@ use std::ops::Range;
 
 use super::counters::Level;
 use super::{Kind, Op, Run, bytes_at, is_small};
-use crate::alloc::arena::BlockId;
-use crate::alloc::caching::OutOfMemory;
+use crate::arena::BlockId;
+use crate::caching::OutOfMemory;
 
 /// Where small blocks lie may alternate between so many arrangements.
 const MOST_ARRANGEMENTS: usize = 4;

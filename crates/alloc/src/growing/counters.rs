@@ -1,10 +1,10 @@
 //! What the replay of a growing stretch asks of the allocator, and tells it.
 
-use crate::alloc::arena::{BlockId, NIL};
-use crate::alloc::caching::CachingAllocator;
-use crate::alloc::config::{LARGE_SEGMENT, MIN_BLOCK_SIZE};
-use crate::alloc::pool_kind::PoolKind;
-use crate::alloc::stats::Stats;
+use crate::arena::{BlockId, NIL};
+use crate::caching::CachingAllocator;
+use crate::config::{LARGE_SEGMENT, MIN_BLOCK_SIZE};
+use crate::pool_kind::PoolKind;
+use crate::stats::Stats;
 use crate::units::round_up;
 
 /// Bytes of the small pool more or less than when a section began: of its blocks, as asked for, and rounded to 512.

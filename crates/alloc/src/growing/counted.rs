@@ -8,8 +8,8 @@ use std::ops::Range;
 
 use super::counters::Level;
 use super::{Kind, Op, Place, Run, bytes_at};
-use crate::alloc::arena::BlockId;
-use crate::alloc::caching::OutOfMemory;
+use crate::arena::BlockId;
+use crate::caching::OutOfMemory;
 use crate::trace::Growing;
 
 type Failed = (usize, Box<OutOfMemory>);

@@ -35,9 +35,10 @@ pub struct Stride {
     pub small: u64,
 }
 
-/// The first tokens of a generation, and its last ones, of which a replay leaves nothing out.
+/// The first tokens of a generation, of which a replay leaves nothing out.
 const FIRST_TOKENS: u64 = 64;
-pub(crate) const LAST_TOKENS: u64 = 512;
+/// The last tokens of a generation, of which a replay leaves nothing out.
+pub const LAST_TOKENS: u64 = 512;
 /// The last ones where there is no upper bound anyway ([`Trace::passes_over_segments`]).
 const LAST_OF_UNBOUNDED: u64 = 64;
 /// Stretches that are so many of their own lengths apart belong to one generation.
@@ -45,7 +46,7 @@ const APART: usize = 8;
 
 impl Growing {
     /// The time that a replay runs after this one; from 0.
-    pub(crate) fn size_after(&self, time: u64) -> u64 {
+    pub fn size_after(&self, time: u64) -> u64 {
         let last = self.times.saturating_sub(1);
         let stride = self.stride.times.max(1);
         let until = self.times.saturating_sub(self.whole.1).min(last);
@@ -54,7 +55,7 @@ impl Growing {
     }
 
     /// Whether all small requests of a time are given blocks.
-    pub(crate) fn places_all(&self, time: u64) -> bool {
+    pub fn places_all(&self, time: u64) -> bool {
         time < self.whole.0 || (self.places_last && time >= self.times.saturating_sub(self.whole.1))
     }
 
@@ -64,7 +65,7 @@ impl Growing {
     }
 
     /// How many bytes fewer than recorded an allocation asks for, `back` times before the recorded one.
-    pub(crate) fn size_less(&self, id: AllocationId, back: u64) -> i64 {
+    pub fn size_less(&self, id: AllocationId, back: u64) -> i64 {
         let growth = self.growth.binary_search_by_key(&id, |(id, _)| *id).map_or(0, |at| self.growth[at].1);
         growth.saturating_mul(i64::try_from(back).unwrap_or(i64::MAX))
     }
@@ -89,13 +90,13 @@ const FEWER_LARGE: u64 = 1 << 23;
 
 /// How many times as many tokens as usual a simulation may leap over, of a generation of so many events that is replayed so often:
 /// its replays leave out as many of them. None of the last ones.
-pub(crate) fn leap_factor(events: u64, replays: u64) -> u64 {
+pub fn leap_factor(events: u64, replays: u64) -> u64 {
     events.saturating_mul(replays).div_ceil(ALL).max(1)
 }
 
 impl Trace {
     /// Whether a replay takes so long that the least memory is not searched for by one after another.
-    pub(crate) fn is_long(&self) -> bool {
+    pub fn is_long(&self) -> bool {
         self.grown_events() > LONG
     }
 
@@ -126,7 +127,7 @@ impl Trace {
 
     /// Where so many replays of every growing stretch would take long together, each leaves out what lies between, and one of
     /// several counts small requests of the last tokens too.
-    pub(crate) fn bound_replay(&mut self, replays: u64) {
+    pub fn bound_replay(&mut self, replays: u64) {
         let events = self.grown_events().saturating_mul(replays);
         if events > ALL {
             let one_by_one = self.grown_one_by_one().saturating_mul(replays);
@@ -138,7 +139,7 @@ impl Trace {
 
     /// Between the first and the last tokens of each generation a replay leaves out so much; of the last small requests are
     /// given blocks as they come, or as between.
-    pub(crate) fn stride(&mut self, stride: Stride, places_last: bool) {
+    pub fn stride(&mut self, stride: Stride, places_last: bool) {
         let is_growing = |(index, event): (usize, &Event)| match event {
             Event::Growing(at) => Some((index, *at as usize)),
             _ => None,
@@ -177,12 +178,12 @@ impl Trace {
     }
 
     /// How much of the tokens that lie between a replay leaves out.
-    pub(crate) fn replayed_stride(&self) -> Stride {
+    pub fn replayed_stride(&self) -> Stride {
         self.growing.iter().map(|growing| growing.stride).max().unwrap_or_default()
     }
 
     /// Whether a replay that leaves tokens out passes over segments that the allocator would have taken.
-    pub(crate) fn passes_over_segments(&self) -> bool {
+    pub fn passes_over_segments(&self) -> bool {
         self.leaps_over_segments(self.replayed_stride().times)
     }
 

@@ -5,8 +5,7 @@
 mod growing;
 mod lasting;
 
-pub use growing::{Growing, Stride};
-pub(crate) use growing::{LAST_TOKENS, leap_factor};
+pub use growing::{Growing, LAST_TOKENS, Stride, leap_factor};
 
 use serde::{Deserialize, Serialize};
 
@@ -98,15 +97,14 @@ pub struct Allocation {
     pub category: Category,
     /// The CUDA stream whose pool it comes from; 0 is the one that kernels run on.
     pub stream: u8,
-    /// The place, from 1, of its size in [`Simulation::other_sizes`](crate::step::Simulation); 0 where every device that was
+    /// The place, from 1, of its size in a simulation's `other_sizes`; 0 where every device that was
     /// asked about needs as much.
-    pub(crate) other_size: u32,
+    pub other_size: u32,
 }
 
-#[cfg(test)]
 impl Allocation {
-    /// One of which only the size matters.
-    pub(crate) const fn of_bytes(bytes: u64) -> Self {
+    /// A temporary of which only the size matters.
+    pub const fn of_bytes(bytes: u64) -> Self {
         Self { bytes, origin: 0, module: 0, phase: 0, category: Category::Temporary, stream: 0, other_size: 0 }
     }
 }
@@ -278,7 +276,7 @@ impl Trace {
     }
 
     /// Appends the stretch again, its allocations under new ids; what it leaves alive is left out.
-    pub(crate) fn append_again(&mut self, stretch: &[Event]) {
+    pub fn append_again(&mut self, stretch: &[Event]) {
         let allocated = |event: &Event| if let Event::Alloc(id) = event { Some(*id) } else { None };
         let Some(first) = stretch.iter().find_map(allocated) else { return };
         let mut again: Vec<Option<AllocationId>> = vec![None; self.allocations.len().saturating_sub(first as usize)];

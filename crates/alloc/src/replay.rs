@@ -84,14 +84,15 @@ pub fn replay_trace(allocator: &mut CachingAllocator, trace: &Trace) -> Result<R
 }
 
 /// A replay that follows a trace while it is recorded, on a device that never runs out.
-pub(crate) struct Follower {
+pub struct Follower {
     allocator: CachingAllocator,
     blocks: Vec<BlockId>,
     next: usize,
 }
 
 impl Follower {
-    pub(crate) fn new(config: &AllocatorConfig) -> Self {
+    /// An allocator with these settings and nothing recorded yet.
+    pub fn new(config: &AllocatorConfig) -> Self {
         let config = AllocatorConfig { per_process_memory_fraction: None, ..config.clone() };
         Self { allocator: CachingAllocator::new(config, None), blocks: Vec::new(), next: 0 }
     }
@@ -100,13 +101,13 @@ impl Follower {
     ///
     /// # Errors
     /// More is needed than any device has.
-    pub(crate) fn follow_trace(&mut self, trace: &Trace) -> Result<Option<Arrangement>, ReplayOom> {
+    pub fn follow_trace(&mut self, trace: &Trace) -> Result<Option<Arrangement>, ReplayOom> {
         self.catch_up(trace)?;
         Ok(self.allocator.arrangement())
     }
 
     /// Where an allocation lies that is alive at the end of what was recorded; 0 where more is needed than any device has.
-    pub(crate) fn address_of(&mut self, trace: &Trace, id: AllocationId) -> u64 {
+    pub fn address_of(&mut self, trace: &Trace, id: AllocationId) -> u64 {
         match self.catch_up(trace) {
             Ok(()) => self.blocks.get(id as usize).map_or(0, |block| self.allocator.block_address(*block)),
             Err(_) => 0,
@@ -190,7 +191,7 @@ impl<'a> Run<'a> {
             && let Some(growing) = trace.growing.get(*at as usize)
         {
             let memory = (&mut *self.allocator, &mut self.blocks);
-            let ran = growing::run_all_but_last(memory, (trace, index + 1), growing, |_, _| {});
+            let ran = growing::run_all_but_last(memory, (trace, index + 1), growing, &mut |_, _| {});
             return ran.map_err(|(event, oom)| self.out_of_memory(event, oom));
         }
         match request_of(trace, *event) {

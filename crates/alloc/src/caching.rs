@@ -8,7 +8,7 @@ use super::stats::Stats;
 use crate::units::{Bytes, round_up};
 
 /// What a device without a stated capacity holds: 16 TiB.
-pub(crate) const ADDRESS_SPACE: u64 = 1 << 44;
+pub const ADDRESS_SPACE: u64 = 1 << 44;
 
 /// A request that did not fit after every way to make room was tried.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]

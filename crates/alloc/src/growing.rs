@@ -19,7 +19,7 @@ use layers::Layers;
 
 /// An event of the trace, in one of the times it happens.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Place {
+pub struct Place {
     /// Index of the event in the trace.
     pub event: usize,
     /// How many times before the recorded one.
@@ -59,11 +59,11 @@ const UNWATCHED: u64 = 31;
 ///
 /// # Errors
 /// At the first request that does not fit, with the index of its event.
-pub(crate) fn run_all_but_last(
+pub fn run_all_but_last(
     (allocator, blocks): (&mut CachingAllocator, &mut Vec<BlockId>),
     (trace, first): (&Trace, usize),
     growing: &Growing,
-    rises: impl FnMut(u64, Place),
+    rises: &mut dyn FnMut(u64, Place),
 ) -> Result<(), (usize, Box<OutOfMemory>)> {
     let ops = growing_ops(trace, first, growing);
     let most = ops.iter().map(|op| op.id as usize + 1).max().unwrap_or(0);

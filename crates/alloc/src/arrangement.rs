@@ -48,7 +48,7 @@ impl CachingAllocator {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::alloc::AllocatorConfig;
+    use crate::AllocatorConfig;
     use crate::units::MIB;
 
     #[test]
