@@ -44,7 +44,9 @@ fn compile(source: &Path, library: &Path) {
         "allow",
     ]);
     // The soname makes it the driver that PyTorch and Triton look for by name.
-    for option in ["opt-level=2", "panic=abort", "strip=symbols", "link-arg=-Wl,-soname,libcuda.so.1"] {
+    rustc.args(["-C", "link-arg=-Wl,-soname,libcuda.so.1"]);
+    // Small, since pip downloads it within the program: 2 packs a fifth larger, and small steps take as long with either.
+    for option in ["opt-level=s", "lto=fat", "codegen-units=1", "panic=abort", "strip=symbols"] {
         rustc.args(["-C", option]);
     }
     if variable("TARGET") != variable("HOST") {
