@@ -31,6 +31,10 @@ pub(crate) struct Again {
     known: Option<Vec<String>>,
     /// Whether the very first lines are known, however often they stood: a log of many runs.
     is_loose: bool,
+    /// The first two lines, figures included.
+    opening: Vec<String>,
+    /// The line in which the first of them came again.
+    opened: Option<u64>,
     /// The last one that came again: which, and in what line.
     last: Option<(usize, u64)>,
     /// Lines in which two of them came again, in their order.
@@ -46,11 +50,26 @@ impl Again {
     /// Learns what stood before `line`, in which the first finding stands, of a log that begins with `head`.
     pub(crate) fn learn(&mut self, head: &[u8], line: u64) {
         let is_loose = self.is_loose;
+        if self.known.is_none() && !is_loose {
+            self.opening = opening_lines(head, line);
+        }
         self.known.get_or_insert_with(|| first_lines(head, line, is_loose));
+    }
+
+    /// Whether the first two lines come again, one below the other and figures included: a count begins anew.
+    fn opens(&mut self, text: &str, number: u64) -> bool {
+        let [first, second] = self.opening.as_slice() else { return false };
+        let is_second = *second == text && self.opened.is_some_and(|opened| opened + 1 == number);
+        self.opened = if *first == text { Some(number) } else { None };
+        is_second
     }
 
     /// A line after a finding.
     pub(crate) fn line(&mut self, text: &str, number: u64) {
+        if self.opens(text, number) {
+            keep(&mut self.lines, number - 1);
+            return;
+        }
         let Some(known) = self.known.as_ref().filter(|known| !known.is_empty() && text.len() >= SHORTEST) else {
             return;
         };
@@ -61,15 +80,30 @@ impl Again {
         let own = letters_of(text);
         let Some(at) = known.iter().position(|known| *known == own) else { return };
         let follows = self.last.is_some_and(|(before, line)| before < at && number > line && number <= line + NEAR);
-        if follows {
-            // Of more, the last ones count.
-            if self.lines.len() >= MOST_PLACES {
-                self.lines.remove(0);
-            }
-            self.lines.extend(self.last.map(|(_, line)| line));
+        if let Some((_, line)) = self.last.filter(|_| follows) {
+            keep(&mut self.lines, line);
         }
         self.last = Some((at, number));
     }
+}
+
+/// Of more places, the last ones count.
+fn keep(lines: &mut Vec<u64>, line: u64) {
+    if lines.len() >= MOST_PLACES {
+        lines.remove(0);
+    }
+    lines.push(line);
+}
+
+/// The first two lines that say anything, where they stand before `line`; what nohup says comes first and says nothing.
+fn opening_lines(head: &[u8], line: u64) -> Vec<String> {
+    let before = usize::try_from(line.saturating_sub(1)).unwrap_or(usize::MAX);
+    let text = String::from_utf8_lossy(head);
+    let said = text.lines().take(before).map(|text| Line::new(text.as_bytes()).text);
+    let said = said.filter(|text| !text.is_empty() && !text.starts_with("nohup: "));
+    let opening: Vec<String> = said.take(2).collect();
+    let is_usable = |text: &String| text.len() >= SHORTEST && !is_error(text) && !has_phrase(text, HEAD);
+    if opening.len() == 2 && opening.iter().all(is_usable) { opening } else { Vec::new() }
 }
 
 fn letters(text: &str) -> impl Iterator<Item = char> + '_ {
@@ -168,6 +202,15 @@ mod tests {
         };
         assert_eq!(lines_of(&["x", "==== seed 2 begins ====", "reading the corpus of plays"]), [7]);
         assert!(lines_of(&["building a small model", "reading the corpus of plays", "epoch 1 loss 2.31"]).is_empty());
+        let counted = b"has read 0 rows\nhas read 1000 rows\nhas read 2000 rows\n";
+        let counts = |after: &[&str]| {
+            let mut again = Again::default();
+            again.learn(counted, 4);
+            after.iter().zip(9..).for_each(|(text, number)| again.line(text, number));
+            again.lines
+        };
+        assert_eq!(counts(&["x", "has read 0 rows", "has read 1000 rows"]), [10]);
+        assert!(counts(&["has read 3000 rows", "has read 4000 rows", "has read 1000 rows"]).is_empty());
         // Of many the last ones are kept.
         let many = ["==== seed 2 begins ====", "reading the corpus of plays"].repeat(90);
         assert_eq!(lines_of(&many).last(), Some(&184));

@@ -48,7 +48,8 @@ impl Located<'_> {
                 || self.is_before_a_start()
                 || self.is_reopened()
                 || self.never_began()
-                || self.is_left_by_its_script())
+                || self.is_left_by_its_script()
+                || self.is_before_what_was_shown())
     }
 
     /// Whether a command that could not be run, which ends at once, stands before what another one died of.
@@ -131,10 +132,23 @@ impl Located<'_> {
     /// the script's loop goes on, or the next job.
     fn is_left_by_its_script(&self) -> bool {
         let (scan, own) = (&self.source.scan, self.finding);
-        let of_shell = has_phrase(&own.text, ": line ")
+        let of_shell = (has_phrase(&own.text, ": line ") || own.text == "Terminated")
             && matches!(self.class(), Class::Killed | Class::Terminated | Class::Crash);
         let of_pbs = has_phrase(&own.text, "=>> PBS: job killed: ");
         (of_shell || of_pbs) && !scan.ends_in_dump && Starts::after(&scan.starts.familiar, own.last_line) >= FAMILIAR
+    }
+
+    /// Whether the only process of the log died of it before it had written as much as is held back of an output, and lines
+    /// like those before come after it: those had been shown at once, so that these are of another process.
+    fn is_before_what_was_shown(&self) -> bool {
+        let (scan, line) = (&self.source.scan, self.finding.last_line);
+        let familiar = Starts::after(&scan.starts.familiar, line);
+        let figures = Starts::after(&scan.starts.figures, line);
+        let goes_on = familiar >= FAMILIAR || (familiar > 0 && figures >= FIGURES);
+        // Threads and processes that a program started write on for a while.
+        let is_main = self.is_raised() && self.class() != Class::Interrupted;
+        let is_later = scan.last_error.as_ref().is_some_and(|error| error.line > line);
+        is_main && self.is_alone() && line <= scan.starts.shown && goes_on && !is_later
     }
 
     fn is_raised(&self) -> bool {

@@ -2,6 +2,7 @@
 
 use crate::built;
 use crate::code;
+use crate::leftovers;
 use crate::text::{has_phrase, places_of, text_after, text_before};
 
 /// A longer line is no shell's, scheduler's or loader's.
@@ -53,21 +54,11 @@ pub(crate) fn is_noise(text: &str) -> bool {
     ];
     // Tasks that SLURM ends after another one.
     let is_torn_down = text.starts_with("srun: ") && text.ends_with(": Terminated");
-    // Chromium's, in which programs show their windows: `[5048:0419/124642.498:ERROR:backend.cc(984)] text`.
-    let is_of_a_window = has_phrase(text, ":ERROR:") && has_phrase(text, ".cc(") && text.starts_with('[');
     text.ends_with(" FAILED")
         || is_torn_down
         || code::is_of_debugger(text)
-        || is_of_a_window
-        || is_of_cleaning(text)
+        || leftovers::is_leftover(text)
         || NOISE.iter().any(|words| has_phrase(text, words))
-}
-
-/// What coreutils say of a file that is not there, or there already, which a script has no need of.
-fn is_of_cleaning(text: &str) -> bool {
-    const TOOLS: &[&str] = &["rm: ", "ls: ", "find: ", "rmdir: ", "mkdir: ", "ln: ", "kill: "];
-    const SAID: &[&str] = &[": No such file or directory", ": File exists", ": No such process"];
-    TOOLS.iter().any(|tool| text.starts_with(tool)) && SAID.iter().any(|words| text.ends_with(words))
 }
 
 /// `[12/500] [done] a.mp4`: a row of a program that counts what it does, one after another.

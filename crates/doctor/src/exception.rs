@@ -49,6 +49,7 @@ const LAUNCHERS: &[&str] = &[
     "TrainingFailedError",
     "RendezvousClosedError",
     "RendezvousGracefulExitError",
+    "WorkerGroupFailureException",
     "TuneError",
 ];
 /// Files of launchers: what is raised there is about a worker.
@@ -56,6 +57,7 @@ const LAUNCHER_FILES: &[&str] = &[
     "torch/distributed/launch",
     "torch/distributed/run.py",
     "torch/distributed/elastic/",
+    "torchelastic/",
     "accelerate/commands/",
     "deepspeed/launcher/",
     "horovod/runner/",
@@ -177,7 +179,10 @@ fn raiser(name: &str, message: &str, files: &Files) -> Raiser {
     // A launcher of launchers (colossalai run) says that it could not run one.
     let of_launch = short == "Error" && has_phrase(message, "failed to run ") && names_a_launch(message);
     // What else a launcher raises is its own: a flag that is missing, a file of hosts that cannot be read.
-    if ends(LAUNCHERS) || of_command || of_launch || (files.launcher && matches!(short, "SystemExit" | "Exit")) {
+    // torch.multiprocessing's, above what a worker raised.
+    let is_head = short == "Exception" && message.is_empty();
+    let is_end = files.launcher && (is_head || matches!(short, "SystemExit" | "Exit"));
+    if ends(LAUNCHERS) || of_command || of_launch || is_end {
         return Raiser::Launcher;
     }
     let peer = ["Connection closed by peer", "Connection reset by peer"].iter().any(|words| has_phrase(message, words));
@@ -301,6 +306,8 @@ mod tests {
             ("EOFError", "", "/usr/lib/python3.10/multiprocessing/connection.py", Raiser::Victim),
             ("EOFError", "Ran out of input", "load.py", Raiser::Program),
             ("RuntimeError", "Engine core initialization failed. See root cause above.", "x.py", Raiser::Victim),
+            ("Exception", "", "torch/multiprocessing/spawn.py", Raiser::Launcher),
+            ("Exception", "", "train.py", Raiser::Program),
             ("KeyboardInterrupt", "", "train.py", Raiser::Interrupt),
         ];
         for (name, message, file, raiser) in cases {

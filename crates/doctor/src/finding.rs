@@ -227,10 +227,17 @@ impl Tone {
             && !has_phrase(text, " in DataLoader worker")
             && !has_phrase(text, "Watchdog caught");
         // These warn of what they die of.
-        let means_it =
-            ["NCCL WARN", "tensorflow/", "_bfc) ran out", "tsl/", "Killed", "ran out of memory with exception"]
-                .iter()
-                .any(|word| has_phrase(text, word));
+        let means_it = [
+            "NCCL WARN",
+            "error: argument ",
+            "tensorflow/",
+            "_bfc) ran out",
+            "tsl/",
+            "Killed",
+            "ran out of memory with exception",
+        ]
+        .iter()
+        .any(|word| has_phrase(text, word));
         if (python || level || glog || caught) && !means_it { Self::Warned } else { Self::Said }
     }
 }

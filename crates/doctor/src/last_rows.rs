@@ -69,6 +69,8 @@ pub(crate) const ROWS: &[Row] = &[
     row(Class::Terminated, "", "eceived signal SIGTERM", ""),
     row(Class::Terminated, "", "aught SIGTERM", ""),
     row(Class::Unreachable, "", "The client socket has failed to connect to any network address of ", ""),
+    // Flask's.
+    row(Class::PortInUse, "Port ", " is in use by another program", ""),
     row(Class::Unreachable, "ssh: connect to host ", " port ", ""),
     row(Class::Unreachable, "Host key verification failed.", "", ""),
     row(Class::Interrupted, "^C", "", "^C"),
@@ -78,6 +80,9 @@ pub(crate) const ROWS: &[Row] = &[
     row(Class::Interrupted, "KeyboardInterrupt ", "", ""),
     row(Class::Interrupted, "", "aught KeyboardInterrupt", ""),
     row(Class::Interrupted, "", "Detected KeyboardInterrupt, attempting graceful shutdown", ""),
+    row(Class::Interrupted, "", "nterrupt signal received", ""),
+    // Snakemake's.
+    row(Class::Interrupted, "Terminating processes on user request", "", ""),
     row(Class::Interrupted, "--KeyboardInterrupt--", "", "--KeyboardInterrupt--"),
     row(Class::Interrupted, "", "nterrupted by user", ""),
     row(Class::Interrupted, "", "nterrupted by the user", ""),
@@ -112,6 +117,8 @@ pub(crate) const ROWS: &[Row] = &[
     row(Class::Reported, "Error termination via ", "", ""),
     row(Class::Reported, "", " finished by error termination in ", ""),
     row(Class::Reported, "FAILED (failures=", "", ")"),
+    // The last line of NVIDIA's samples and trtexec.
+    row(Class::Reported, "&&&& FAILED ", "", ""),
     row(Class::Reported, "FAILED (errors=", "", ")"),
     row(Class::Reported, "Errors while running CTest", "", ""),
     // Shells: cmd in English and Chinese, PowerShell, zsh, dash, bash; Python's own; SLURM's commands.
@@ -154,6 +161,11 @@ pub(crate) const ROWS: &[Row] = &[
 /// Whole lines of shells in other languages, and in Markdown's stars.
 pub(crate) const LINES: &[(Class, &str)] = &[
     (Class::Reported, "License checkout failed."),
+    (Class::Reported, "Exécution arrêtée"),
+    (Class::Reported, "Ausführung angehalten"),
+    (Class::Reported, "Ejecución interrumpida"),
+    (Class::Reported, "Esecuzione interrotta"),
+    (Class::Reported, "Execução interrompida"),
     (Class::Killed, "**Killed**"),
     (Class::Killed, "已杀死"),
     (Class::Killed, "已殺死"),

@@ -38,6 +38,7 @@ mod history;
 mod julia;
 mod last_rows;
 mod last_words;
+mod leftovers;
 mod life;
 mod line;
 mod mark;

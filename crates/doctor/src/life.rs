@@ -264,7 +264,7 @@ pub(crate) fn is_logged(line: &Line) -> bool {
 }
 
 /// Whether a logger, which writes the time, tells of something else than errors and the end.
-fn is_alive(line: &Line) -> bool {
+pub(crate) fn is_alive(line: &Line) -> bool {
     let text = line.text.as_str();
     let has_time = line.stamp.is_some() || Stamp::of_line(text).is_some();
     let launches =
@@ -286,7 +286,11 @@ fn is_passing_over(text: &str) -> bool {
     const WORDS: &[&str] = &["kipping ", "kipped ", "ontinuing", "alling back", "etrying", "rying again"];
     const ANYWHERE: &[&str] = &["entering retry", "etrying in", "will retry", "ill be retried", ", trying the "];
     let start = text.get(..24).unwrap_or(text);
-    WORDS.iter().any(|words| has_phrase(start, words)) || ANYWHERE.iter().any(|words| has_phrase(text, words))
+    // Who started the command that failed warns of it.
+    let is_warned = text.starts_with("WARNING:") && has_phrase(text, " failed: Command '");
+    is_warned
+        || WORDS.iter().any(|words| has_phrase(start, words))
+        || ANYWHERE.iter().any(|words| has_phrase(text, words))
 }
 
 /// Whether a line begins or ends another run of several: of wandb's and Hydra's sweeps, of Ray Tune's trials, of scripts

@@ -107,7 +107,8 @@ fn is_told(head: &[u8]) -> bool {
 pub(crate) fn by_itself(line: &Line) -> bool {
     let text = line.text.as_str();
     // Loguru marks the frame where it caught with an angle.
-    let mark = text.starts_with(['>', '#', '`']) && !text.starts_with("> File \"")
+    let is_javas = text.starts_with("# A fatal error has been detected by the Java");
+    let mark = text.starts_with(['>', '#', '`']) && !text.starts_with("> File \"") && !is_javas
         || text.starts_with("\"quoted\":")
         || is_table(text);
     mark || has_phrase(text, "Ignoring this choice")

@@ -223,7 +223,11 @@ fn speaks_of_several(causes: &[Located<'_>]) -> bool {
         matches!(&found.finding.cause, FailureCause::WorkerFailed(worker) if worker.rank.is_none() && worker.exit_code > 0)
             && text::has_phrase(&found.finding.text, ": tasks ")
     };
-    causes.iter().any(|found| lists(&found))
+    // MPI tells of every rank that something killed, in the order of their numbers.
+    let told = causes.iter().filter(|found| found.finding.signature == "mpi_bad_termination");
+    let mut ranks = told.filter_map(|found| worker_rank(found, false));
+    let first = ranks.next();
+    causes.iter().any(|found| lists(&found)) || ranks.any(|rank| Some(rank) != first)
 }
 
 /// The one rank that states the same, where the root itself names none.

@@ -14,6 +14,8 @@ use crate::traceback::{HEAD, is_frame};
 
 /// Lines that are kept of each kind.
 const MOST: usize = 64;
+/// Bytes that C and Python hold back of an output that goes to a file.
+const HELD_BACK: usize = 8 << 10;
 /// Letters of a line by which it is known again where it stood more than once before, and where it stood once.
 const SHORTEST: usize = 3;
 const SHORTEST_ONCE: usize = 12;
@@ -52,14 +54,18 @@ pub struct Starts {
     pub(crate) warned: Vec<u64>,
     /// Lines with figures or steps that no shell, launcher or scheduler writes.
     pub(crate) figures: Vec<u64>,
-    /// Lines like those before the first finding.
+    /// Lines like those before the last finding.
     pub(crate) familiar: Vec<u64>,
+    /// The first lines, which have no more bytes than a program holds back: of what it held back it had shown none.
+    pub(crate) shown: u64,
 }
 
 #[derive(Default)]
 pub(crate) struct Gatherer {
     /// The letters of the lines before the first finding, and how often each stood; `None` before anything was found.
     known: Option<HashMap<String, usize>>,
+    /// The letters of the lines since the last finding.
+    recent: Vec<String>,
     /// The last stage of a script before the first finding: which, and of how many.
     stage: Option<(u32, u32)>,
     traceback: Opened,
@@ -79,9 +85,12 @@ enum Opened {
 }
 
 impl Gatherer {
-    /// Learns what stood before `line`, in which the first finding stands, of a log that begins with `head`.
+    /// Learns what stood before `line`, in which a finding stands, of a log that begins with `head`.
     pub(crate) fn learn(&mut self, head: &[u8], line: u64) {
-        self.known.get_or_insert_with(|| {
+        let shown = head.get(..HELD_BACK).unwrap_or(head);
+        self.seen.shown = memchr::memchr_iter(b'\n', shown).count() as u64;
+        let recent = std::mem::take(&mut self.recent);
+        let known = self.known.get_or_insert_with(|| {
             let before = usize::try_from(line.saturating_sub(1)).unwrap_or(usize::MAX);
             let mut known = HashMap::new();
             let text = String::from_utf8_lossy(head);
@@ -90,6 +99,7 @@ impl Gatherer {
             lines.for_each(|text| *known.entry(letters_of(text)).or_default() += 1);
             known
         });
+        recent.into_iter().for_each(|letters| *known.entry(letters).or_default() += 1);
     }
 
     /// A line after a finding.
@@ -122,6 +132,7 @@ impl Gatherer {
         if is_known && !is_trailer(text) && is_of_a_start(text) {
             keep(&mut seen.familiar, number);
         }
+        self.recent.push(letters);
     }
 
     /// Finds tracebacks that begin where a program imports: who raised before, and says no more of it, is another process.
@@ -199,11 +210,12 @@ fn has_figures(text: &str, number: u64) -> bool {
         "ime", "emory", "ffici", "CPU", "job", "Job", "ersion", "lapsed", "real", "user", "sys", "cput", "ode", "ost",
         "NCCL", "ip ", "IP ", "http", "address",
     ];
+    const METRICS: &[&str] = &["ccuracy", "loss", "recall", "auc", "rmse", "RMSE"];
     let is_row = has_fraction(text)
         && !is_closing(text)
         && !is_trailer(text)
         && !has_path(text)
-        && !OTHERS.iter().any(|words| has_phrase(text, words));
+        && (METRICS.iter().any(|words| has_phrase(text, words)) || !OTHERS.iter().any(|words| has_phrase(text, words)));
     is_row || Progress::of_line(text, number, None).is_some()
 }
 

@@ -35,6 +35,10 @@ const TOLD: usize = 2;
 const OUTLIVED_LINES: u64 = 300;
 const OUTLIVED_SECONDS: u32 = 120;
 
+/// So many lines of a logger, over so many seconds, are of who went on as well.
+const OUTLIVED_TOLD: usize = 5;
+const OUTLIVED_LOGGED: u32 = 60;
+
 /// Exceptions of one rank, all alike, after which it is one that the program goes on after; fewer may be of workers that
 /// it started, each of which died of it.
 const HABIT: u64 = 64;
@@ -114,6 +118,7 @@ impl Located<'_> {
             || self.is_of_an_earlier_run()
             || self.is_habit()
             || self.is_outlived()
+            || self.is_outwritten()
             || self.is_logged()
             || rising_steps(steps) >= needed
     }
@@ -198,6 +203,15 @@ impl Located<'_> {
         !scan.ends_in_dump && scan.findings.iter().filter(ends_all).any(|it| scan.lines > it.last_line + OF_A_RUN)
     }
 
+    /// Whether more than a page was written after the only process that was killed, and nothing else failed: what is dead writes
+    /// no more.
+    fn is_outwritten(&self) -> bool {
+        let (scan, own) = (&self.source.scan, self.finding);
+        let alone = scan.findings.iter().all(|it| it.rank.is_none());
+        let later = scan.findings.iter().any(|it| it.last_line > own.last_line && it.class() != own.class());
+        own.signature == "shell_killed" && alone && !later && scan.lines > own.last_line + OF_A_RUN
+    }
+
     /// Whether the only process of the log wrote on and on for minutes after it, and of nothing worse: who raised it
     /// caught it.
     fn is_outlived(&self) -> bool {
@@ -209,7 +223,9 @@ impl Located<'_> {
         let is_other = self.class() == Class::Usage;
         let time = own.stamp.zip(scan.last_stamp).map_or(0, |(then, last)| then.seconds_to(last));
         let is_long = alone && scan.lines > own.last_line + OUTLIVED_LINES;
-        is_long && (is_other || (is_exception && !later && time >= OUTLIVED_SECONDS))
+        let told = scan.alive.iter().filter(|alive| **alive > own.last_line).count();
+        let is_logging = alone && told >= OUTLIVED_TOLD && time >= OUTLIVED_LOGGED && is_exception && !later;
+        is_logging || is_long && (is_other || (is_exception && !later && time >= OUTLIVED_SECONDS))
     }
 }
 

@@ -2,7 +2,9 @@
 
 use tonnage_core::failure::{Class, Strength};
 
-use super::onward::{goes_on, is_gone_on_from, is_habit, is_long_past, is_passed_over, is_said_again, trained_up_to};
+use super::onward::{
+    goes_on, is_gone_on_from, is_habit, is_long_past, is_passed_over, is_said_again, is_said_before, trained_up_to,
+};
 use super::{Scanner, prose, reports};
 use crate::built;
 use crate::cause::{FailureCause, Worker};
@@ -220,7 +222,7 @@ impl Scanner {
                 && ((at < last_words::VERY_LAST
                     && (ordinary == 0 || has_phrase(text, " failed: "))
                     && error_words::may_be_error(text))
-                    || (at == 0 && error_words::lacks(text)));
+                    || (at == 0 && error_words::lacks(text) && !is_said_before(closing, place(closing, *number))));
             let at_line = place(closing, *number);
             let is_passed_over =
                 text.starts_with("Error: ") && (is_passed_over(closing, at_line) || is_said_again(closing, at_line));
@@ -347,7 +349,7 @@ fn spawned_rank(closing: &[(Line, u64)], at: usize) -> Option<u32> {
 
 /// The closing lines that say anything, the last first, with their numbers.
 fn closing_lines(tail: &str, lines: u64, around: Wrapped) -> Vec<(Line, u64)> {
-    let numbered = tail.lines().rev().zip((1..=lines).rev()).skip(reports::lines_of_lsf(tail));
+    let numbered = tail.lines().rev().zip((1..=lines).rev()).skip(reports::lines_of_scheduler(tail));
     let last = |text: &str| text.rsplit('\r').find(|part| !part.is_empty()).unwrap_or_default().to_owned();
     let read = numbered.map(|(text, number)| (Line::new(around.inside(last(text).as_bytes())), number));
     let has_stack = julia::has_stack(tail);

@@ -2,19 +2,25 @@
 
 use crate::error_words::{self, is_error};
 use crate::last_words;
+use crate::life::{is_alive, is_logged};
 use crate::line::Line;
 use crate::progress::Progress;
 use crate::text::has_phrase;
 
 /// Ordinary lines after which an exception without a traceback is long past.
 const PAGE: usize = 12;
+/// So many of a logger's, which have a time, show the same.
+const LOGGED: usize = 6;
 
 /// Whether what follows the exception in closing line `at` says that the program went on: it tries again or passes over
 /// it in the next line, its bar gets to the end, or two steps are stated.
 pub(super) fn is_passed_over(closing: &[(Line, u64)], at: usize) -> bool {
     const HANDLED: &[&str] = &["etry", "rying again", "kipping", "alling back", "fallback"];
     let next = at.checked_sub(1).and_then(|next| closing.get(next));
-    let is_handled = next.is_some_and(|(line, _)| HANDLED.iter().any(|words| has_phrase(&line.text, words)));
+    let is_handled = next.is_some_and(|(line, _)| {
+        let is_warned = line.text.starts_with("WARNING:") && has_phrase(&line.text, " failed: Command '");
+        is_warned || HANDLED.iter().any(|words| has_phrase(&line.text, words))
+    });
     let steps = closing.iter().take(at).filter_map(|(line, number)| Progress::of_line(&line.text, *number, line.rank));
     let (mut count, mut is_full) = (0, false);
     for step in steps {
@@ -40,7 +46,9 @@ pub(super) fn is_long_past(closing: &[(Line, u64)], at: usize) -> bool {
             && !last_words::is_native_frame(text)
             && !has_phrase(text, "torch.distributed")
     };
-    closing.iter().take(at).filter(is_ordinary).count() > PAGE
+    let is_logged = |(line, _): &&(Line, u64)| is_logged(line) && has_phrase(&line.text, "INFO") && is_alive(line);
+    let after = || closing.iter().take(at);
+    after().filter(is_ordinary).count() > PAGE || after().filter(is_logged).count() >= LOGGED
 }
 
 /// Whether the script went on after conda's exception in closing line `at`, as it did after an earlier one: another
@@ -69,6 +77,15 @@ pub(super) fn is_habit(closing: &[(Line, u64)], at: usize) -> bool {
     let part = closing.get(at).and_then(|(line, _)| error_words::spoken_part(&line.text));
     let says = |(line, _): &(Line, u64)| part.is_some_and(|part| has_phrase(&line.text, part));
     closing.iter().skip(at).skip_while(|it| says(it)).any(says)
+}
+
+/// Whether the program had said closing line `at` word for word before, and something else since: it went on after it.
+pub(super) fn is_said_before(closing: &[(Line, u64)], at: usize) -> bool {
+    let own = closing.get(at).map_or("", |(line, _)| line.text.as_str());
+    let same = |(line, _): &(Line, u64)| line.text == own;
+    let before = closing.iter().skip(at).skip_while(|it| same(it));
+    let works = |it: &&(Line, u64)| has_phrase(&it.0.text, "%|") || Progress::of_line(&it.0.text, it.1, None).is_some();
+    before.clone().next().is_some_and(|it| works(&it)) && before.clone().any(same)
 }
 
 /// Whether the program had said the line often before, between others: it goes on after what it fails to do.

@@ -42,7 +42,9 @@ impl Scanner {
             return;
         }
         let back = self.lines.saturating_sub(ended.head);
-        if ended.is_of_exit || is_ignored(&history, back) {
+        // NumPy warns of a module that was built for an older one with the whole stack.
+        let is_warning = ended.exception.message == "_ARRAY_API not found";
+        if ended.is_of_exit || is_warning || is_ignored(&history, back) {
             self.ignored = ended.last_line;
             return;
         }

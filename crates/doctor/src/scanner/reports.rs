@@ -75,6 +75,13 @@ fn told_code(text: &str) -> Option<i64> {
     Some(if (129..=192).contains(&code) { 128 - code } else { code })
 }
 
+/// Lines of the report that a scheduler or a site's epilog puts behind a job's output.
+pub(super) fn lines_of_scheduler(tail: &str) -> usize {
+    const MOST: usize = 80;
+    let of_site = tail.lines().rev().take(MOST).position(|text| text.starts_with("=== JOB_STATISTICS ==="));
+    lines_of_lsf(tail).max(of_site.map_or(0, |head| head + 1))
+}
+
 /// Lines of the report that LSF puts behind a job's output, where the log ends with one; none where it says why it
 /// ended the job.
 pub(super) fn lines_of_lsf(tail: &str) -> usize {

@@ -29,10 +29,24 @@ pub(super) fn of_snakemake(closing: &[(Line, u64)]) -> Option<(usize, FailureCau
         let said = text_of(at.saturating_sub(1)).strip_prefix("message: ").unwrap_or_default();
         return Some((at, reported(&format!("{} {said}", text_of(at)))));
     }
-    let at = closing.iter().rposition(|(line, _)| raised_in(&line.text).is_some())?;
+    let raised = closing.iter().rposition(|(line, _)| raised_in(&line.text).is_some());
+    // Its log has no more where the job's own words went elsewhere.
+    let Some(at) = raised else {
+        let at = closing.iter().take(ENDING).position(|(line, _)| is_failed(&line.text))?;
+        return Some((at, reported(text_of(at))));
+    };
     let name = raised_in(text_of(at))?;
     let message = cut_text(text_of(at.checked_sub(1)?), LONGEST);
     Some((at, FailureCause::Raised(Exception::new(name, message, &Files::default()))))
+}
+
+/// Lines behind the one in which Snakemake says that it ends.
+const ENDING: usize = 6;
+
+/// What Snakemake says of a job that failed, beside the job's own words.
+fn is_failed(text: &str) -> bool {
+    text.starts_with("Exiting because a job execution failed.")
+        || text.starts_with("Removing output files of failed job ")
 }
 
 /// `MissingInputException in rule a in file Snakefile, line 5:`, and `WorkflowError:` with its words in the next line.

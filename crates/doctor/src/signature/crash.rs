@@ -19,6 +19,8 @@ pub(super) const SEGMENTATION: Signature = Signature {
         "received signal SIG",
         "forrtl: severe (174)",
         "段错误",
+        "总线错误",
+        "(core dumped)",
         "crash data gathering hook invoked",
         "RAW: Dumping core locally",
     ],
@@ -44,14 +46,51 @@ pub(super) const SEGMENTATION: Signature = Signature {
         let hook = has_phrase(text, "coredump_hook.cc") && has_phrase(text, "] RAW: ");
         // glibc before 2.26.
         let heap = text.starts_with("*** Error in `") && text.ends_with(" ***");
-        let pid = reported_pid(text);
+        let pid = reported_pid(text).or_else(|| dumped_pid(text));
         // gdb; bash in Chinese, `run.sh: 行 3:  4711 段错误  python`.
         let debugged = has_phrase(text, " received signal SIGSEGV, Segmentation fault") || is_of_fortran(text);
-        let chinese = has_phrase(text, ": 行 ") && has_phrase(text, " 段错误 ");
+        let chinese = is_of_shell(text) && SEGMENTATION_ELSEWHERE.iter().any(|words| has_phrase(text, words));
         if signal || debugged || chinese || hook || heap || alone || python || worker || srun || zsh || pid.is_some() {
             return Reading::whole(FailureCause::Crash { pid, aborted: false });
         }
         None
+    },
+};
+
+/// What bash in Chinese calls SIGSEGV and SIGBUS: `run.sh: 行 3:  4711 段错误  python`.
+const SEGMENTATION_ELSEWHERE: &[&str] = &[" 段错误", " 总线错误"];
+
+/// Whether it is a shell's report of a process, in English or in Chinese.
+pub(super) fn is_of_shell(text: &str) -> bool {
+    [": line ", ": 行 ", "：行 "].iter().any(|words| has_phrase(text, words))
+}
+
+/// The process in a shell's report of it in any language: `run.sh: Zeile 3:  4711 Abgebrochen  (core dumped) fit`. What has
+/// a signature of its own in English is left to that.
+fn dumped_pid(text: &str) -> Option<u64> {
+    let (report, _) = text.split_once(" (core dumped)")?;
+    let is_english = ABORTS.iter().any(|abort| has_phrase(report, abort)) || has_phrase(report, "Bus error");
+    let words: Vec<&str> = report.split_whitespace().collect();
+    let number = |word: &str| word.parse::<u64>().ok();
+    words.windows(2).filter(|_| !is_english).find_map(|pair| match pair {
+        [line, pid] => line.strip_suffix(':').and_then(number).and_then(|_| number(pid)),
+        _ => None,
+    })
+}
+
+/// Java's, of its own death; a memory that it cannot have is told in one of the next lines.
+pub(super) const JAVA: Signature = Signature {
+    name: "java_died",
+    needles: &["A fatal error has been detected by the Java Runtime Environment:"],
+    also: &[],
+    follow: 8,
+    read: |text| {
+        if !text.starts_with("A fatal error has been detected by") && !text.starts_with("# A fatal error") {
+            return None;
+        }
+        let memory = ["OutOfMemoryError", "insufficient memory for the Java"].iter().any(|it| has_phrase(text, it));
+        let crash = FailureCause::Crash { pid: None, aborted: false };
+        if memory { Reading::whole(cause_of(Class::HostMemory)) } else { Reading::part(Some(crash)) }
     },
 };
 

@@ -43,7 +43,7 @@ pub(super) const WORKER: Signature = Signature {
 pub(super) const SHELL: Signature = Signature {
     name: "shell_killed",
     needles: &["Killed", " killed  ", " 已杀死 "],
-    also: &[": line ", "]  ", "zsh: killed ", "Killed\n", "Killed\r", ": 行 "],
+    also: &[": line ", "]  ", "zsh: killed ", "Killed\n", "Killed\r", ": 行 ", "：行 "],
     follow: 0,
     read: |text| {
         let srun = has_phrase(text, "srun: error: ") && has_phrase(text, ": task") && text.ends_with(": Killed");
@@ -55,7 +55,7 @@ pub(super) const SHELL: Signature = Signature {
             return killed(None, false);
         }
         // `run.sh: 行 3:  4711 已杀死  python`.
-        if has_phrase(text, ": 行 ") && has_phrase(text, " 已杀死 ") {
+        if super::crash::is_of_shell(text) && has_phrase(text, " 已杀死 ") {
             return killed(None, false);
         }
         let words: Vec<&str> = text.split_whitespace().take(8).collect();

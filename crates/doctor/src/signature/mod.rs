@@ -166,6 +166,7 @@ pub const SIGNATURES: &[Signature] = &[
     torch::EXPANDABLE_SHARING,
     crash::SEGMENTATION,
     crash::ABORTED,
+    crash::JAVA,
     crash::THROWN,
     scheduler::SLURM,
     scheduler::OTHERS,

@@ -3,7 +3,7 @@
 use super::{Reading, Signature};
 use crate::cause::FailureCause;
 use crate::error_words::is_noise;
-use crate::text::{has_phrase, text_before};
+use crate::text::{has_phrase, text_after, text_before};
 use tonnage_core::failure::Class;
 
 pub(super) const USAGE: Signature = Signature {
@@ -29,8 +29,7 @@ pub(super) const USAGE: Signature = Signature {
         ]
         .iter()
         .any(|words| has_phrase(text, words));
-        let argument =
-            has_phrase(text, "error: argument ") && (has_phrase(text, "invalid ") || has_phrase(text, "expected "));
+        let argument = text_after(text, "error: argument ").is_some_and(|said| has_phrase(said, ": "));
         let script = has_phrase(text, "can't open file '") && has_phrase(text, "[Errno ");
         // PowerShell breaks what a program says into lines.
         let script = script || (text.starts_with("python") && text.trim_end().ends_with(": can't open file"));
