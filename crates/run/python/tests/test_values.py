@@ -253,6 +253,13 @@ class Followed(unittest.TestCase):
             self.assertEqual(self.torch.bincount(chosen.flatten()).tolist(), [16] * 8)
         self.assertEqual(places.sort(-1)[0].tolist(), [list(range(8))] * 64)
 
+    def test_rows_that_are_mixed_have_their_share_in_every_part(self):
+        alive = self.torch.arange(64) < 32
+        parts = alive[self.choices.mixed(64)].split(16)
+        self.assertTrue(all(0 < int(part.sum()) < 16 for part in parts))
+        self.assertEqual(self.choices.mixed(64).sort()[0].tolist(), list(range(64)))
+        self.assertTrue(self.torch.equal(self.choices.mixed(64), self.choices.mixed(64)))
+
     def test_among_many_kinds_the_first_is_chosen(self):
         self.assertEqual(self.choices.spread((2, 3), 1, 50_000).tolist(), [[0, 1, 2], [0, 1, 2]])
 
