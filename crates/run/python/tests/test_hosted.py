@@ -87,6 +87,17 @@ class Taken(unittest.TestCase):
         self.assertEqual((index[1].tolist(), list(self.told)), ([True] * 4, ["size"]))
         self.assertEqual(self.decided(lambda: self.hosted.masks(self.torch.ones(4).bool())), [])
 
+    def test_rows_of_unknown_length_are_packed_as_long_as_they_may_be(self):
+        from tonnage_rehearse.values import choices, lengths
+
+        said = []
+        pack = lengths._packing(lambda data, lengths, batch_first: said.append(lengths.tolist()))
+        unknown, told, rows = self.taken(), self.taken(self.known.Certainty.CHOSEN), self.torch.zeros(4, 9, 2)
+        ordered = choices._chosen(self.torch.sort, "sort", choices.sorted_places)(unknown)[0]
+        for one in (ordered, told, self.torch.tensor([3, 2, 1, 1])):
+            pack(rows, one, True)
+        self.assertEqual((said, list(self.told)), ([[9] * 4, [0] * 4, [3, 2, 1, 1]], ["size", "chosen"]))
+
     def test_the_script_says_what_range_takes(self):
         text = """
 def padded(lengths, rows):

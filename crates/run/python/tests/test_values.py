@@ -293,7 +293,7 @@ class Followed(unittest.TestCase):
 
     def test_fractions_of_the_device_become_sizes(self):
         share = self.numbers.number(0.0)
-        self.assertEqual((share + 0.5, round(share, 2), self.told), (0.5, 0.0, {}))
+        self.assertEqual((share + 0.5, round(share, 2), "%d%%" % (100 * share), self.told), (0.5, 0.0, "0%", {}))
         for whole in (int, math.floor, math.ceil):
             self.told.clear()
             self.assertEqual((whole(share * 512), list(self.told)), (0, ["size"]))

@@ -71,7 +71,11 @@ def spread(shape, dimension, size):
 def _chosen(original, name, places):
     def chosen(input, *args, **kwargs):
         out = original(input, *args, **kwargs)
-        if _compiling() or Spent.depth or not known.Values.is_on or not getattr(input, "is_cuda", False):
+        if _compiling() or Spent.depth or not known.Values.is_on:
+            return out
+        if not getattr(input, "is_cuda", False):
+            if id(input) in known.Values.by_id:
+                follow(original, "", out, (input, *args), kwargs)
             return out
         found = known.of(input)
         # What was chosen, or written into empty memory, is sorted as any numbers; who is chosen among it is another choice.

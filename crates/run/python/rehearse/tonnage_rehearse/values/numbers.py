@@ -1,6 +1,7 @@
 """Numbers that the host has read from a device and that only a kernel would have computed. They are ordinary numbers; where
 one decides a size or a branch, the report says so and names the line."""
 
+import dis
 import os
 import sys
 
@@ -49,11 +50,17 @@ def _becoming(kind, name):
     original = getattr(kind, name)
 
     def becoming(self):
-        size_told()
+        if not (issubclass(kind, float) and _is_formatted(sys._getframe(1))):
+            size_told()
         return original(self)
 
     becoming.__name__ = name
     return becoming
+
+
+def _is_formatted(frame):
+    """Whether the frame puts a number into a text (`"%d" % share`), which is the only operator that makes a fraction whole."""
+    return dis.opname[frame.f_code.co_code[frame.f_lasti]] in ("BINARY_OP", "BINARY_MODULO")
 
 
 def _keeping(kind, name, keep):
