@@ -21,6 +21,11 @@ assert [part.shape[0] for part in torch.randn(12, 2, device="cuda").split(small.
 alike = (small[:, None] == small[None]).fill_diagonal_(False)
 assert not alike.any() and small.outer(small).pow_(2).diagonal().tolist() == [81, 1, 1296, 16] and alike.logical_not_().sum() == 16
 
+# What is turned keeps what is known of it, and lengths of segments are asked within PyTorch.
+table = torch.tensor([[1, 0], [0, 1], [1, 1]]).cuda()
+assert table.T.tolist() == table.mT.tolist() == table.H.tolist() == [[1, 0, 1], [0, 1, 1]] and table.T.nonzero().shape == (4, 2)
+assert torch.segment_reduce(torch.randn(8, 2, device="cuda"), "sum", lengths=torch.tensor([3, 1, 4]).cuda()).shape == (3, 2)
+
 small[1] = 9
 small.add_(1)
 tail = small[1:]

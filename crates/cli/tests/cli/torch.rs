@@ -178,7 +178,13 @@ fn hand_written_experts_take_their_even_share() {
 #[test]
 #[ignore = "needs PyTorch: TONNAGE_TORCH_PYTHON"]
 fn experts_that_are_sorted_drawn_recomputed_or_compiled_all_run() {
-    for words in [&["ordered"][..], &["drawn"], &["any", "5", "checkpointed"], &["one_hot", "5", "compiled"]] {
+    for words in [
+        &["ordered"][..],
+        &["drawn"],
+        &["any", "5", "checkpointed"],
+        &["one_hot", "5", "compiled"],
+        &["counts", "5", "compiled"],
+    ] {
         let output = rehearse_words(&[&["experts.py"], words].concat(), &["--gpu", "l4"], &[]);
         assert_eq!(output.status.code(), Some(0), "{words:?}: {}", String::from_utf8_lossy(&output.stderr));
     }
@@ -213,6 +219,21 @@ fn what_the_host_wrote_is_true_and_the_rest_valid() {
     }
     let without = rehearse("values.py", &["--gpu", "l4", "--no-values"]);
     assert_eq!(without.status.code(), Some(1), "everything is zero: {}", String::from_utf8_lossy(&without.stderr));
+}
+
+#[test]
+#[ignore = "needs PyTorch: TONNAGE_TORCH_PYTHON"]
+fn what_the_host_decides_by_tables_of_the_device_is_told() {
+    let lines =
+        [("array", "taken.py:19"), ("range", "taken.py:22"), ("mask", "taken.py:25"), ("nothing", ""), ("sparse", "")];
+    for (kind, line) in lines {
+        let output = rehearse_words(&["taken.py", kind], &["--gpu", "l4"], &[]);
+        let exit = if kind == "sparse" { 3 } else { 0 };
+        assert_eq!(output.status.code(), Some(exit), "{kind}: {}", String::from_utf8_lossy(&output.stderr));
+        let caveats = document(&output)["processes"][0]["caveats"].to_string();
+        let told = if line.is_empty() { !caveats.contains("\"size\"") } else { caveats.contains(line) };
+        assert!(told, "{kind}: {caveats}");
+    }
 }
 
 #[test]

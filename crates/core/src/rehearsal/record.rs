@@ -203,9 +203,9 @@ impl ProcessRecord {
         matches!(self.stop.reason.as_str(), "steady" | "steps" | "seconds") && self.failure.is_none()
     }
 
-    /// Whether a part of the model never ran, though it may on a GPU (`coverage.py` tells it).
+    /// Whether a part of the model never ran, though it may on a GPU (`coverage.py` tells it), or was made empty (`sparse.py`).
     pub fn skipped(&self) -> bool {
-        self.caveats.iter().any(|caveat| caveat.code == "skipped")
+        self.caveats.iter().any(|caveat| matches!(caveat.code.as_str(), "skipped" | "sparse_product"))
     }
 
     /// The out-of-memory error of `device` that ended the script, if that is how it ended.

@@ -77,6 +77,25 @@ class Followed(unittest.TestCase):
             self.assertEqual(sizes.elements(mask, "mask")[0], count)
             self.assertEqual(list(self.told), [] if sure is certainty.WRITTEN else ["mask"] if count == 4 else ["size"])
 
+    def test_a_mask_that_only_has_the_shape_of_the_labels_counts_as_full(self):
+        from tonnage_rehearse.answers import batch
+        from tonnage_rehearse.values import sizes
+
+        with mock.patch.object(batch, "_counts", {(2, 3): 4}):
+            mask = self.torch.zeros(2, 3, dtype=self.torch.bool)
+            self.assertEqual((sizes.elements(mask, "mask")[0], list(self.told)), (6, ["mask"]))
+            with mock.patch.object(self.known.Values, "is_spent", True):
+                self.assertEqual(sizes.elements(mask, "mask")[0], 4)
+
+    def test_a_tensor_that_is_turned_keeps_its_value(self):
+        from tonnage_rehearse.values import births
+
+        tensor = self.torch.arange(6.0).view(2, 3)
+        self.known.give(tensor, tensor.clone(), self.known.Certainty.WRITTEN)
+        for name in births.TURNED:
+            turned = births._turned(getattr(self.torch.Tensor, name)).fget(tensor)
+            self.assertEqual(self.known.of(turned).value.tolist(), [[0.0, 3.0], [1.0, 4.0], [2.0, 5.0]])
+
     def test_kinds_of_tensors_that_leave_computing_to_pytorch_are_plain(self):
         torch = self.torch
 
@@ -115,8 +134,8 @@ class Followed(unittest.TestCase):
         self.assertEqual(lengths._target_lengths(self.torch.zeros(2, 5), 2), [5, 5])
 
     def test_what_was_chosen_is_sorted_truly(self):
-        sort = self.choices._chosen(self.torch.sort, self.choices._sorted)
-        argsort = self.choices._chosen(self.torch.argsort, self.choices._sorted)
+        sort = self.choices._chosen(self.torch.sort, "sort", self.choices.sorted_places)
+        argsort = self.choices._chosen(self.torch.argsort, "argsort", self.choices.sorted_places)
         cuda = mock.patch.object(self.torch.Tensor, "is_cuda", True)
         written, uniform = self.torch.tensor([3, 1, 2]), self.known.uniform((3,), self.torch.long)
         sorted_truly = [1, 2, 3], [1, 2, 0]
@@ -226,13 +245,20 @@ class Followed(unittest.TestCase):
             self.assertTrue(all(len(set(one)) == 2 for one in row.tolist()), "an expert once a token")
 
     def test_the_first_of_sorted_kinds_are_an_even_share(self):
-        sort = self.choices._chosen(self.torch.sort, self.choices._sorted)
+        sort = self.choices._chosen(self.torch.sort, "sort", self.choices.sorted_places)
         with mock.patch.object(self.torch.Tensor, "is_cuda", True):
             places = self.known.of(sort(self.torch.rand(64, 8), descending=True)[1]).value
             turned = self.known.of(sort(self.torch.rand(8, 64), dim=0)[1]).value
         for chosen in (places[:, :2], turned[:2]):
             self.assertEqual(self.torch.bincount(chosen.flatten()).tolist(), [16] * 8)
         self.assertEqual(places.sort(-1)[0].tolist(), [list(range(8))] * 64)
+
+    def test_rows_that_are_mixed_have_their_share_in_every_part(self):
+        alive = self.torch.arange(64) < 32
+        parts = alive[self.choices.mixed(64)].split(16)
+        self.assertTrue(all(0 < int(part.sum()) < 16 for part in parts))
+        self.assertEqual(self.choices.mixed(64).sort()[0].tolist(), list(range(64)))
+        self.assertTrue(self.torch.equal(self.choices.mixed(64), self.choices.mixed(64)))
 
     def test_among_many_kinds_the_first_is_chosen(self):
         self.assertEqual(self.choices.spread((2, 3), 1, 50_000).tolist(), [[0, 1, 2], [0, 1, 2]])
@@ -267,7 +293,7 @@ class Followed(unittest.TestCase):
 
     def test_fractions_of_the_device_become_sizes(self):
         share = self.numbers.number(0.0)
-        self.assertEqual((share + 0.5, round(share, 2), self.told), (0.5, 0.0, {}))
+        self.assertEqual((share + 0.5, round(share, 2), "%d%%" % (100 * share), self.told), (0.5, 0.0, "0%", {}))
         for whole in (int, math.floor, math.ceil):
             self.told.clear()
             self.assertEqual((whole(share * 512), list(self.told)), (0, ["size"]))

@@ -30,6 +30,12 @@ def tell_of_value(code, text):
         _note(code, text, places.of_frame(frame))
 
 
+def tell_of_line(code, text, line):
+    """The same of a value that another line than the running one took."""
+    Asked.device = True
+    _note(code, text, line)
+
+
 def tell_of_run(code, text):
     """Notes what no line asked."""
     _note(code, text, None)
@@ -47,4 +53,4 @@ def told():
     for caveat in _told.values():
         if callable(caveat["text"]):
             caveat["text"] = caveat["text"]()
-    return sorted(_told.values(), key=lambda caveat: caveat["code"] not in ("skipped", "no_steps"))
+    return sorted(_told.values(), key=lambda caveat: caveat["code"] not in ("skipped", "sparse_product", "no_steps"))

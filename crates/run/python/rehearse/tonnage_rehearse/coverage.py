@@ -71,15 +71,22 @@ class Coverage:
         used = {one.family for watched in self.trees.values() for one in watched if one.is_used} - {None}
         # A layer of no width, which some models make and never call, takes nothing.
         never = [one for watched in self.trees.values() for one in watched if not one.is_used and any(p.numel() for p in one.parameters())]
-        skipped = [one for one in never if one.family in used or (stepped and caveats.Asked.device and self._is_trained(one))]
-        unused = [one for one in never if one not in skipped and stepped and self._is_trained(one)]
+        skipped = [one for one in never if one.family in used or (stepped and caveats.Asked.device and not one.is_compiled and self._is_trained(one))]
+        unused = [one for one in never if one not in skipped and stepped and self._is_trained(one) and not one.is_compiled]
         if skipped:
             caveats.tell_of_run("skipped", f"{_names(skipped)} got no forward pass: what they would take is in no figure, so it is not known whether it fits")
+        hidden = [one for one in never if one not in skipped and stepped and one.is_compiled and self._is_trained(one)]
+        if hidden and caveats.Asked.device:
+            caveats.tell_of_run(
+                "compiled_unused",
+                f"{_names(hidden)} are compiled and got no gradient: where a value of the device decides whether they run, what they would take "
+                "is in no figure",
+            )
         if unused:
             caveats.tell_of_run("unused", f"{_names(unused)} got neither a forward pass nor a gradient; nothing of the device was asked that decides it")
 
     def _is_trained(self, one):
-        return one.tree in self.trained and not one.is_compiled and any(p.requires_grad for p in one.parameters())
+        return one.tree in self.trained and any(p.requires_grad for p in one.parameters())
 
 
 def _names(modules):

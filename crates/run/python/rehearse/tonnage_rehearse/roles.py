@@ -55,6 +55,18 @@ class Roles:
         for tensor in tensors:
             here = getattr(tensor, "_local_tensor", tensor)
             if here.device.type == "cuda":
-                addresses.setdefault(here.device.index or 0, []).append(memory(here))
+                addresses.setdefault(here.device.index or 0, []).extend(memories(here))
         for device, here in addresses.items():
             self.marks.append((device, self.counters.read(device).events, category, here))
+
+
+def memories(tensor):
+    """Where its memory begins; a sparse tensor has several, and one that wraps others none of its own."""
+    if tensor.layout is torch.sparse_coo:
+        return [memory(tensor._indices()), memory(tensor._values())]
+    if tensor.layout is not torch.strided:
+        return []
+    try:
+        return [memory(tensor)]
+    except RuntimeError:
+        return []

@@ -37,16 +37,16 @@ def expect_per_row(length, count):
     _rows[length] = count
 
 
-def is_known(shape):
+def is_known(shape, by_row_alone=False):
     """Whether it was told how many elements of such a mask are true."""
     shape = tuple(shape)
-    return shape in _counts or (len(shape) == 2 and shape[1] in _rows)
+    return (shape in _counts and not by_row_alone) or (len(shape) == 2 and shape[1] in _rows)
 
 
-def expected(shape):
-    """True elements of a mask of this shape: as told, or all of them."""
+def expected(shape, by_row_alone=False):
+    """True elements of a mask of this shape: as told, or all of them. `by_row_alone`: labels in the host's memory are no witness."""
     shape = tuple(shape)
-    if shape in _counts:
+    if shape in _counts and not by_row_alone:
         return _counts[shape]
     if len(shape) == 2 and shape[1] in _rows:
         return shape[0] * _rows[shape[1]]

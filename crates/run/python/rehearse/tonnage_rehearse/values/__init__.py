@@ -5,7 +5,7 @@ beside the device; what only a kernel would compute reads as zero, and choices o
 decide a size, and reach the host.
 """
 
-from . import births, choices, follow, known, lengths, reads, rules, sizes, sparse
+from . import births, choices, compiled, follow, known, lengths, reads, rules, sizes, sparse
 
 
 def install(torch, wanted):
@@ -15,6 +15,7 @@ def install(torch, wanted):
     follow.install(torch)
     births.install(torch)
     choices.install(torch)
+    compiled.install(torch)
     sizes.install(torch)
     sparse.install(torch)
     lengths.install(torch)

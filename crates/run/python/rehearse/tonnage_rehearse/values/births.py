@@ -1,14 +1,13 @@
 """Where values begin: what the host copies to a device, and what it asks a device to be filled with."""
 
-from . import choices, known
+from .. import imports
+from . import arrays, choices, known
 from .follow import Computing, Spent, _compiling, change, follow, replace
 from .known import Certainty
 from .numbers import host_numbers, is_printed
 
 SMALL = 1 << 16
 """Elements of a filled tensor whose values are kept one by one."""
-TABLE = 1 << 22
-"""Elements of a copied table of whole numbers (tokens, labels, masks) at most."""
 FEW = 1 << 12
 """The same of fractions: images and embeddings decide nothing."""
 FILLS = {
@@ -20,7 +19,8 @@ LISTED = ("arange", "linspace", "eye", "tensor", "as_tensor", "asarray", "new_te
 """Functions that make small tensors, whose values are those that they make in the host's memory."""
 MOVES = ("to", "cuda", "type", "type_as")
 """Functions that copy a tensor to a device, or to another type of elements; `type()` alone tells the type's name."""
-
+TURNED = ("T", "mT", "H", "mH")
+"""Attributes of a tensor that are a view of it."""
 SAME = ("as_subclass", "__deepcopy__")
 """Functions whose result has the values of its tensor."""
 
@@ -37,6 +37,12 @@ def install(torch):
     for name in SAME:
         replace(torch, (tensor,), name, _same)
     tensor.data = _data(tensor.data)
+    turned = {name: getattr(tensor, name) for name in TURNED}
+    for name, original in turned.items():
+        setattr(tensor, name, _turned(original))
+    # Dynamo takes what is there by the kind that PyTorch's own attributes have.
+    imports.after("torch._dynamo.variables.tensor", lambda module: getattr(module, "all_tensor_attrs", {}).update(turned))
+    replace(torch, (torch,), "from_numpy", _listed)
     replace(torch, (tensor,), "copy_", _copied)
     replace(torch, (tensor,), "fill_", _overwritten)
     replace(torch, (tensor,), "zero_", _overwritten)
@@ -44,10 +50,10 @@ def install(torch):
 
 def written(tensor, source):
     """The host's tensor was copied to the device's."""
-    most = FEW if source.is_floating_point() or source.is_complex() else TABLE
+    most = FEW if source.is_floating_point() or source.is_complex() else known.TABLE
     if source.numel() <= (known.LITTLE if known.Values.is_spent else most):
         with Computing():
-            known.give(tensor, source.detach().clone(), Certainty.WRITTEN)
+            known.give(tensor, source.detach().clone(), known.certainty_on_host(source))
 
 
 def _filled(original, name):
@@ -90,22 +96,26 @@ def _listed(original, name):
             return original(*args, **kwargs)
         args = _sizes(name, args)
         out = original(*args, **kwargs)
-        if Spent.depth or not known.is_plain(out) or out.numel() > SMALL or any(out is one for one in args):
+        if Spent.depth or not known.is_plain_kind(type(out)) or any(out is one for one in args):
             return out
-        _list(original, out, args, kwargs)
+        certainty = arrays.certainty_of(args[0]) if args else Certainty.WRITTEN
+        if not known.is_plain(out):
+            known.host(out, certainty)
+        elif out.numel() <= SMALL:
+            _list(original, out, args, kwargs, certainty)
         return out
 
     return listed
 
 
-def _list(original, out, args, kwargs):
+def _list(original, out, args, kwargs, certainty):
     if len(args) and hasattr(args[0], "is_cuda") and args[0].is_cuda and not hasattr(original, "__self__"):
         follow(original, "", out, args, kwargs)
         return
     kwargs = {key: value for key, value in kwargs.items() if key not in ("out", "requires_grad", "pin_memory")}
     try:
         with Computing():
-            known.give(out, original(*_on_host(args), **{**kwargs, "device": "cpu"}), Certainty.WRITTEN)
+            known.give(out, original(*_on_host(args), **{**kwargs, "device": "cpu"}), certainty)
     except Exception:
         return
 
@@ -144,6 +154,16 @@ def _same(original, name):
     return same
 
 
+def _turned(original):
+    def get(self):
+        out = original.__get__(self)
+        if not _compiling() and not Spent.depth and id(self) in known.Values.by_id:
+            follow(original.__get__, "", out, (self,), {})
+        return out
+
+    return property(get)
+
+
 def _data(original):
     """The property `data` of tensors, whose result no longer shares its versions."""
 
@@ -176,6 +196,7 @@ def read_into(out, source):
             out.data.copy_(found.value)
         elif known.Values.is_on and 0 < out.numel() * out.element_size() <= SMALL:
             out.data.zero_()
+        known.host(out, Certainty.UNKNOWN if found is None else found.certainty)
 
 
 def told_of_table(source):

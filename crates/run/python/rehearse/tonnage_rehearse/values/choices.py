@@ -38,14 +38,8 @@ def told_of_size(certainty, name="read"):
 def install(torch):
     """Wraps what chooses."""
     owners = (torch, torch.Tensor)
-    replace(torch, owners, "topk", lambda original, name: _chosen(original, _topk))
-    for name in ("argmax", "argmin"):
-        replace(torch, owners, name, lambda original, name: _chosen(original, _arg))
-    for name in ("max", "min", "median", "mode"):
-        replace(torch, owners, name, lambda original, name: _chosen(original, _pairs))
-    replace(torch, owners, "sort", lambda original, name: _chosen(original, _sorted))
-    replace(torch, owners, "argsort", lambda original, name: _chosen(original, _sorted))
-    replace(torch, owners, "multinomial", lambda original, name: _chosen(original, _drawn))
+    for name, places in CHOICES.items():
+        replace(torch, owners, name, functools.partial(_chosen, places=places))
     replace(torch, owners, "scatter", _placed)
     replace(torch, (torch.Tensor,), "scatter_", _placed)
     replace(torch, (torch,), "randperm", _ordered)
@@ -74,19 +68,24 @@ def spread(shape, dimension, size):
     return places.reshape(*shape, chosen).movedim(-1, dimension) if shape else places.reshape(chosen)
 
 
-def _chosen(original, give):
+def _chosen(original, name, places):
     def chosen(input, *args, **kwargs):
         out = original(input, *args, **kwargs)
-        if _compiling() or Spent.depth or not known.Values.is_on or not getattr(input, "is_cuda", False):
+        if _compiling() or Spent.depth or not known.Values.is_on:
+            return out
+        if not getattr(input, "is_cuda", False):
+            if id(input) in known.Values.by_id:
+                follow(original, "", out, (input, *args), kwargs)
             return out
         found = known.of(input)
         # What was chosen, or written into empty memory, is sorted as any numbers; who is chosen among it is another choice.
-        is_told = found is not None and give is _sorted and (found.certainty is Certainty.CHOSEN or not known.is_uniform(found.value))
+        is_told = found is not None and places is sorted_places and (found.certainty is Certainty.CHOSEN or not known.is_uniform(found.value))
         if is_told or (found is not None and found.certainty < Certainty.CHOSEN):
             follow(original, "", out, (input, *args), kwargs)
             return out
         with Computing():
-            give(out, input, args, kwargs)
+            for one, value in places(out, input, args, kwargs):
+                _give(one, value)
         return out
 
     return chosen
@@ -97,36 +96,31 @@ def _dimension(args, kwargs, at=0, default=-1):
     return dimension if isinstance(dimension, int) and not isinstance(dimension, bool) else None
 
 
-def _give(tensor, places):
-    if places is not None:
-        known.give(tensor, places, Certainty.CHOSEN)
-
-
 def _topk(out, input, args, kwargs):
     dimension = _dimension(args, kwargs, at=1)
     if input.dim() and dimension is not None:
-        _give(out[1], spread(out[1].shape, dimension % input.dim(), input.shape[dimension]))
+        yield out[1], spread(out[1].shape, dimension % input.dim(), input.shape[dimension])
 
 
 def _arg(out, input, args, kwargs):
     dimension = _dimension(args, kwargs, default=None)
     if dimension is None or not input.dim():
-        known.give(out, known.uniform(out.shape, out.dtype), Certainty.CHOSEN)
+        yield out, known.uniform(out.shape, out.dtype)
         return
     dimension %= input.dim()
     shape = list(input.shape)
     shape[dimension] = 1
     places = spread(shape, dimension, input.shape[dimension])
-    _give(out, None if places is None else places.reshape(out.shape))
+    yield out, None if places is None else places.reshape(out.shape)
 
 
 def _pairs(out, input, args, kwargs):
     """`max` over a dimension gives places too; over all, or of two tensors, it chooses nothing."""
     if isinstance(out, tuple) and len(out) == 2:
-        _arg(out[1], input, args, kwargs)
+        yield from _arg(out[1], input, args, kwargs)
 
 
-def _sorted(out, input, args, kwargs):
+def sorted_places(out, input, args, kwargs):
     """Of few kinds (experts) every row begins with another one; else in the order in which it was."""
     torch = known._torch()
     dimension = _dimension([one for one in args if not isinstance(one, bool)], kwargs)
@@ -140,11 +134,23 @@ def _sorted(out, input, args, kwargs):
         order.add_(torch.arange(rows, device="cpu").unsqueeze(1)).remainder_(max(size, 1))
     shape = list(places.shape)
     shape.append(shape.pop(dimension))
-    _give(places, order.reshape(shape).movedim(-1, dimension).contiguous())
+    yield places, order.reshape(shape).movedim(-1, dimension).contiguous()
 
 
 def _drawn(out, input, args, kwargs):
-    _give(out, spread(out.shape, out.dim() - 1, input.shape[-1]))
+    yield out, spread(out.shape, out.dim() - 1, input.shape[-1])
+
+
+def _give(tensor, places):
+    if places is not None:
+        known.give(tensor, places, Certainty.CHOSEN)
+
+
+CHOICES = {
+    "topk": _topk, "argmax": _arg, "argmin": _arg, "max": _pairs, "min": _pairs, "median": _pairs, "mode": _pairs,
+    "sort": sorted_places, "argsort": sorted_places, "multinomial": _drawn,
+}  # fmt: skip
+"""Function -> the places that it gives, each with the tensor that gets them."""
 
 
 def _categories(module):
@@ -182,14 +188,22 @@ def _placed(original, name):
 
 
 def _ordered(original, name):
+    """An order as good as any: mixed, because rows that stand together have much in common (steps after an episode's end)."""
+
     def randperm(*args, **kwargs):
         out = original(*args, **kwargs)
         if not _compiling() and not Spent.depth and known.is_plain(out) and out.numel() <= known.MOST:
             with Computing():
-                _give(out, known._torch().arange(out.numel(), device="cpu"))
+                _give(out, mixed(out.numel()))
         return out
 
     return randperm
+
+
+def mixed(count):
+    """Always the same order of as many."""
+    torch = known._torch()
+    return torch.randperm(count, generator=torch.Generator().manual_seed(count), device="cpu")
 
 
 def _integers(original, name):

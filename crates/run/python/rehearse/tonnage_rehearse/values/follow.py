@@ -143,7 +143,7 @@ def _following(original, name):
 def _comparing(original, name):
     def compared(*args, **kwargs):
         out = original(*args, **kwargs)
-        if _compiling() or Spent.depth or not known.is_plain(out) or not (known.Values.is_on or any_known(args)):
+        if _compiling() or Spent.depth or not ((known.Values.is_on and known.is_plain(out)) or any_known(args)):
             return out
         follow(original, name, out, args, kwargs, unknown_is_zero=known.Values.is_on)
         return out
@@ -153,7 +153,7 @@ def _comparing(original, name):
 
 def _changing(original, name):
     def changed(self, *args, **kwargs):
-        if _compiling() or Spent.depth or id(self) not in known.Values.by_id:
+        if _compiling() or Spent.depth or id(self) not in known.Values.by_id or not known.is_plain(self):
             return original(self, *args, **kwargs)
         before = known.of(self)
         out = original(self, *args, **kwargs)
@@ -187,6 +187,10 @@ def follow(original, name, out, args, kwargs, unknown_is_zero=False):
     """Gives the results of a function their values, where those of its arguments are known."""
     if not (known.Values.is_on or known.Values.by_id):
         return
+    first = next(tensors_in((out,)), None)
+    if first is None or not known.is_plain(first):
+        _host_all(out, args, kwargs)
+        return
     try:
         with Computing():
             mapped, certainty = map_all(args, Certainty.WRITTEN, unknown_is_zero)
@@ -199,6 +203,14 @@ def follow(original, name, out, args, kwargs, unknown_is_zero=False):
     except Exception:
         # Whatever cannot be computed is not known; the script's own call has been made.
         return
+
+
+def _host_all(out, args, kwargs):
+    """What the host computes of a table that it has taken from a device is no more certain than that."""
+    certainty = max(map(known.certainty_on_host, tensors_in((*args, *kwargs.values()))), default=Certainty.WRITTEN)
+    if certainty >= Certainty.CHOSEN:
+        for one in tensors_in((out,)):
+            known.host(one, certainty)
 
 
 def _computed(original, name, out, args, kwargs):
@@ -262,7 +274,7 @@ def _mapped(value, unknown_is_zero):
     torch = known._torch()
     if isinstance(value, torch.Tensor):
         if value.device.type == "cpu":
-            return value, Certainty.WRITTEN
+            return value, known.certainty_on_host(value)
         found = known.of(value)
         if found is not None:
             return found.value, found.certainty

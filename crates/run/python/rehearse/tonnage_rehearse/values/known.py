@@ -9,6 +9,9 @@ import weakref
 MOST = 1 << 25
 """Elements of a value at most; uniform values take no memory and may stand for more."""
 
+TABLE = 1 << 22
+"""Elements of a copied table of whole numbers (tokens, labels, masks) at most."""
+
 
 class Certainty(enum.IntEnum):
     """How a value is known; of several, the least certain counts."""
@@ -25,6 +28,20 @@ class Certainty(enum.IntEnum):
 
 LITTLE = 64
 """Elements of values that are kept when they have taken their time: limits, sizes, times of a solver."""
+
+
+class _Whatever:
+    """The version of a table in the host's memory: what it follows from stays uncertain, whatever is written into it."""
+
+    def __ne__(self, _):
+        return False
+
+    __eq__ = object.__eq__
+    __hash__ = object.__hash__
+
+
+HOSTED = (_Whatever(),)
+"""The family of what is known of tensors in the host's memory: that they follow from what only a device computes."""
 
 
 class Values:
@@ -118,6 +135,22 @@ def give(tensor, value, certainty, family=None):
         give(owner, value, certainty)
 
 
+def host(tensor, certainty):
+    """The host has a table that is as uncertain as this; it is its own value."""
+    if certainty < Certainty.CHOSEN or not Values.is_on or tensor.is_cuda or not is_plain_kind(type(tensor)):
+        return
+    known = Known(tensor.detach(), certainty, HOSTED)
+    known.ref = _Ref(tensor, _gone)
+    known.ref.key = id(tensor)
+    Values.by_id[id(tensor)] = known
+
+
+def certainty_on_host(tensor):
+    """How certain a table in the host's memory is."""
+    found = Values.by_id.get(id(tensor))
+    return Certainty.WRITTEN if found is None else found.certainty
+
+
 def stand_for(data, tensor):
     """What is known of `data` from now on, its `tensor` is too."""
     known = Values.by_id.get(id(data))
@@ -128,7 +161,7 @@ def stand_for(data, tensor):
 def turn_off():
     """From now on only what holds by a rule and what is small is known."""
     Values.is_spent = True
-    for key in [key for key, one in Values.by_id.items() if not _is_lasting(one.value, one.certainty)]:
+    for key in [key for key, one in Values.by_id.items() if one.family is not HOSTED and not _is_lasting(one.value, one.certainty)]:
         Values.by_id.pop(key, None)
 
 

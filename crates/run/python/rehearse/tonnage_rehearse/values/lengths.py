@@ -1,6 +1,7 @@
 """Lengths that PyTorch's own code copies to the host and allocates by: what is known of them is laid where it reads."""
 
 import ctypes
+import functools
 
 from . import choices, known
 from .follow import Computing, Spent, _compiling, replace
@@ -9,8 +10,24 @@ from .numbers import size_told
 
 
 def install(torch):
-    """Of the CTC loss, which takes tables of a device."""
+    """Of the CTC loss, which takes tables of a device, and of packed sequences, which take the host's."""
     replace(torch, (torch,), "ctc_loss", _connected)
+    torch._VF._pack_padded_sequence = functools.wraps(torch._VF._pack_padded_sequence)(_packing(torch._VF._pack_padded_sequence))
+
+
+def _packing(original):
+    """Rows whose lengths nobody knows are as long as they may be."""
+
+    def pack(data, lengths, batch_first):
+        certainty = known.certainty_on_host(lengths)
+        if _compiling() or certainty < Certainty.CHOSEN:
+            return original(data, lengths, batch_first)
+        choices.told_of_size(certainty, "lengths")
+        if certainty is Certainty.UNKNOWN:
+            lengths = known._torch().full_like(lengths, data.shape[1 if batch_first else 0])
+        return original(data, lengths, batch_first)
+
+    return pack
 
 
 def _connected(original, name):

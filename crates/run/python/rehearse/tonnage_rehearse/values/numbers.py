@@ -1,6 +1,7 @@
 """Numbers that the host has read from a device and that only a kernel would have computed. They are ordinary numbers; where
 one decides a size or a branch, the report says so and names the line."""
 
+import dis
 import os
 import sys
 
@@ -49,18 +50,26 @@ def _becoming(kind, name):
     original = getattr(kind, name)
 
     def becoming(self):
-        size_told()
+        if not (issubclass(kind, float) and _is_formatted(sys._getframe(1))):
+            size_told()
         return original(self)
 
     becoming.__name__ = name
     return becoming
 
 
-def _keeping(kind, name):
+def _is_formatted(frame):
+    """Whether the frame puts a number into a text (`"%d" % share`), which is the only operator that makes a fraction whole."""
+    return dis.opname[frame.f_code.co_code[frame.f_lasti]] in ("BINARY_OP", "BINARY_MODULO")
+
+
+def _keeping(kind, name, keep):
     original = getattr(kind, name)
 
     def keeping(self, *others):
-        return number(original(self, *others))
+        if type(others[0] if others else None) in (list, tuple):
+            size_told()
+        return keep(original(self, *others))
 
     keeping.__name__ = name
     return keeping
@@ -73,17 +82,14 @@ _COMBINE = (
 )  # fmt: skip
 
 
-def _methods(kind):
+def methods(kind, is_whole, keep):
+    """Of numbers that tell what they decide; `keep` makes one of what is computed of them."""
     made = {name: _telling(kind, name) for name in _COMPARE}
     # What is made of it for a sum of losses is an ordinary fraction.
-    kept, whole = (_COMBINE, ("__int__", "__index__")) if kind is int else (("__mul__", "__rmul__"), ("__int__", "__trunc__", "__floor__", "__ceil__"))
-    made |= {name: _keeping(kind, name) for name in kept}
-    made |= {name: _becoming(kind, name) for name in whole}
+    kept, whole = (_COMBINE, ("__int__", "__index__")) if is_whole else (("__mul__", "__rmul__"), ("__int__", "__trunc__", "__floor__", "__ceil__"))
+    made |= {name: _keeping(kind, name, keep) for name in kept if hasattr(kind, name)}
+    made |= {name: _becoming(kind, name) for name in whole if hasattr(kind, name)}
     return {**made, "__hash__": kind.__hash__, "__reduce__": lambda self: (kind, (kind(self),)), "__slots__": ()}
-
-
-DeviceInt = type("DeviceInt", (int,), _methods(int))
-DeviceFloat = type("DeviceFloat", (float,), _methods(float))
 
 
 def number(value):
@@ -91,6 +97,10 @@ def number(value):
     if type(value) is int:
         return DeviceInt(value)
     return DeviceFloat(value) if type(value) is float else value
+
+
+DeviceInt = type("DeviceInt", (int,), methods(int, True, number))
+DeviceFloat = type("DeviceFloat", (float,), methods(float, False, number))
 
 
 def host_numbers(args):
@@ -110,8 +120,9 @@ def _host_number(value):
     return value
 
 
+SIZE = "a size was read from the device, where only a kernel would have computed it: the figures are those of the value answered here"
+
+
 def size_told():
     """A size is a number of the device."""
-    caveats.tell_of_value(
-        "size", "a size was read from the device, where only a kernel would have computed it: the figures are those of the value answered here"
-    )
+    caveats.tell_of_value("size", SIZE)

@@ -1,6 +1,6 @@
 """Where values reach the host: what is known is handed over; what is not is zero, never what the memory held before."""
 
-from . import choices, known
+from . import arrays, choices, known, loops
 from .births import read_into, told_of_table
 from .follow import Computing, Spent, _compiling, replace
 from .known import Answered, Certainty
@@ -16,14 +16,16 @@ def install(torch):
     replace(torch, (torch, tensor), "is_nonzero", _truth)
     replace(torch, (tensor,), "tolist", _list)
     replace(torch, (tensor,), "cpu", _cpu)
+    replace(torch, (tensor,), "numpy", _numpy)
+    replace(torch, (tensor,), "__array__", _array)
     for name in ("equal", "allclose"):
         replace(torch, (torch, tensor), name, _same)
     replace(torch, (tensor,), "__contains__", _contains)
 
 
 def value_of(tensor):
-    """What the host reads, and how certain it is; None for tensors that are not of a phantom alone."""
-    if Spent.depth or not known.is_plain_kind(type(tensor)) or not tensor.is_cuda:
+    """What the host reads, and how certain it is; None for tensors that are neither of a phantom alone nor made of what is."""
+    if Spent.depth or not known.is_plain_kind(type(tensor)) or not (tensor.is_cuda or id(tensor) in known.Values.by_id):
         return None, Certainty.WRITTEN
     found = known.of(tensor)
     if found is not None:
@@ -86,8 +88,11 @@ def _list(original, name):
 
 
 def _in_model(made, certainty):
-    """What a model reads of whole numbers decides a size or a place, also where no comparison tells so."""
+    """What a model reads of whole numbers decides a size or a place, also where no comparison tells so; of what others read the script's
+    text says it."""
     if not known.Values.in_model or isinstance(made, float):
+        if not isinstance(made, float) and loops.takes():
+            choices.told_of_size(certainty)
         return made
     if not is_printed():
         choices.told_of_size(certainty)
@@ -115,6 +120,28 @@ def _cpu(original, name):
         return out
 
     return cpu
+
+
+def _numpy(original, name):
+    def numpy(self, *args, **kwargs):
+        made = original(self, *args, **kwargs)
+        return made if _compiling() or Spent.depth else arrays.marked(made, known.certainty_on_host(self))
+
+    return numpy
+
+
+def _array(original, name):
+    """`numpy.asarray` makes an ordinary array of it, of which nothing is seen any more."""
+
+    def array(self, *args, **kwargs):
+        made = original(self, *args, **kwargs)
+        if not _compiling() and not Spent.depth and not self.dtype.is_floating_point:
+            certainty = known.certainty_on_host(self)
+            if certainty >= Certainty.CHOSEN:
+                choices.told_of_size(certainty, "numpy")
+        return made
+
+    return array
 
 
 def _same(original, name):

@@ -14,7 +14,7 @@ def install(torch):
         replace(torch, (torch, torch.Tensor), name, functools.partial(_ruled, answer=answer))
     for name in ("clamp", "clamp_min", "clip"):
         replace(torch, (torch, torch.Tensor), name, _clamping)
-    for name in ("normal", "poisson", "binomial"):
+    for name in ("normal", "poisson", "binomial", "segment_reduce"):
         replace(torch, (torch,), name, _checking)
     imports.after("torch.distributions.constraints", _constraints)
 

@@ -5,7 +5,7 @@ import math
 
 from .. import caveats
 from ..answers import batch
-from . import choices, known
+from . import choices, hosted, known
 from .follow import Computing, Spent, _compiling, any_known, change, follow, replace
 from .known import Answered, Certainty
 from .numbers import host_numbers, is_printed, size_told
@@ -50,17 +50,22 @@ def elements(mask, name):
             if found.certainty >= Certainty.CHOSEN:
                 choices.told_of_size(found.certainty, name)
             return count, found.value
-    count = batch.expected(mask.shape)
-    if not batch.is_known(mask.shape):
+    count = batch.expected(mask.shape, _is_followed(mask))
+    if not batch.is_known(mask.shape, _is_followed(mask)):
         caveats.tell_of_value(name, f"`{name}` of a device tensor has a size that only data decides; it was answered with all {count} elements")
     full = count == mask.numel()
     return count, known.uniform(mask.shape, mask.dtype, 1) if full else None
 
 
+def _is_followed(mask):
+    """Whether a mask that follows from the labels would be known: one that is not is no mask of theirs, whatever its shape."""
+    return known.Values.is_on and not known.Values.is_spent and mask.numel() <= known.TABLE
+
+
 def _nonzero(original, name):
     def nonzero(input, *args, **kwargs):
         if not is_of_device(input):
-            return original(input, *args, **kwargs)
+            return original(hosted.mask_of(input, name), *args, **kwargs)
         count, value = elements(input, name)
         with Answered(count):
             out = original(input, *args, **kwargs)
@@ -100,7 +105,7 @@ def _where(original, name):
 def _selected(original, name):
     def masked_select(input, mask, **kwargs):
         if not is_of_device(mask) or not is_of_device(input):
-            return original(input, mask, **kwargs)
+            return original(input, hosted.mask_of(mask, name), **kwargs)
         if is_printed():
             with Answered(mask.numel()):
                 return original(input, mask, **kwargs)
@@ -160,7 +165,7 @@ def _true_elements(mask, out):
 def _unique(original, name):
     def unique(input, *args, **kwargs):
         if not is_of_device(input):
-            return original(input, *args, **kwargs)
+            return hosted.computed(original, name, input, input, *args, **kwargs)
         found = known.of(input)
         sure = found is not None and found.certainty < Certainty.UNKNOWN
         if found is None or (known.is_uniform(found.value) and not sure):
@@ -189,7 +194,7 @@ def _repeated(original, name):
     def repeat_interleave(input, *args, **kwargs):
         repeats = kwargs.get("repeats", args[0] if args else input)
         if not hasattr(repeats, "is_cuda") or not is_of_device(repeats) or kwargs.get("output_size") is not None:
-            return original(input, *host_numbers(args), **kwargs)
+            return hosted.repeated(original, name, input, host_numbers(args), kwargs)
         found = known.of(repeats)
         if found is None:
             caveats.tell_of_value(name, "`repeat_interleave` by counts of the device has a size that only data decides; it was answered as once each")
@@ -221,7 +226,7 @@ def _largest(tensor, name):
 def _counted(original, name):
     def bincount(input, weights=None, minlength=0):
         if not is_of_device(input):
-            return original(input, weights, minlength)
+            return hosted.computed(original, name, input, input, weights, minlength)
         found = known.of(input)
         # At least as many as were asked for: then the largest value decides nothing.
         largest = min(minlength - 1, 0) if found is None and minlength else _largest(input, name)
@@ -237,7 +242,7 @@ def _counted(original, name):
 def _one_hot(original, name):
     def one_hot(tensor, num_classes=-1):
         if not is_of_device(tensor):
-            return original(tensor, num_classes)
+            return hosted.computed(original, name, tensor, tensor, num_classes) if num_classes == -1 else original(tensor, num_classes)
         largest = _largest(tensor, name) if num_classes == -1 else num_classes - 1
         with Answered(largest):
             out = original(tensor, num_classes)
@@ -265,7 +270,7 @@ def _indexed(original, name):
                 follow(original, "", out, (self, index), {})
                 return out
             return original(self, index)
-        index = _host_index(index)
+        index = hosted.masks(_host_index(index))
         masks = [one for one in (index if isinstance(index, tuple) else (index,)) if _is_mask(one)]
         out = _by_mask(original, self, index, masks) if masks and self.is_cuda else original(self, index)
         if id(self) in known.Values.by_id:

@@ -1,8 +1,10 @@
 """Sparse tensors, whose size only values decide: how many elements are not zero, how many indices are there twice."""
 
+import functools
+
 from .. import caveats
 from . import known
-from .follow import replace
+from .follow import _compiling, replace
 from .known import Answered
 from .sizes import answer_within, elements, is_of_device
 
@@ -14,10 +16,46 @@ def install(torch):
     replace(torch, (torch.Tensor,), "coalesce", _coalesced)
     replace(torch, (torch,), "spmm", _multiplied)
     replace(torch, (torch.sparse,), "mm", _multiplied)
+    for name in ("sparse_coo_tensor", "sparse_csr_tensor", "sparse_csc_tensor", "sparse_compressed_tensor"):
+        replace(torch, (torch,), name, _made)
+
+
+@functools.cache
+def watch_products():
+    """From the first sparse tensor on: most scripts have none, and multiply at every turn."""
+    torch = known._torch()
+    for name in ("mm", "matmul", "__matmul__"):
+        replace(torch, (torch, torch.Tensor), name, _product)
+
+
+def _made(original, name):
+    def made(*args, **kwargs):
+        watch_products()
+        return original(*args, **kwargs)
+
+    return made
+
+
+def _product(original, name):
+    def product(self, other, *args, **kwargs):
+        if not _compiling() and hasattr(other, "layout"):
+            tell_product(self, other)
+        return original(self, other, *args, **kwargs)
+
+    return product
+
+
+def tell_product(one, other):
+    """Of two sparse tensors: the library that multiplies asks the device for its size within itself, and finds it empty."""
+    dense = known._torch().strided
+    if one.layout is not dense and other.layout is not dense and is_of_device(one):
+        text = "the product of two sparse tensors has a size that only data decides; it was answered as empty, so it is not known whether it fits"
+        caveats.tell_of_value("sparse_product", text)
 
 
 def _sparse(original, name):
     def sparse(self, *args, **kwargs):
+        watch_products()
         if not is_of_device(self) or self.layout is not known._torch().strided:
             return original(self, *args, **kwargs)
         with Answered(elements(self, name)[0]):
@@ -38,6 +76,7 @@ def _coalesced(original, name):
 
 def _multiplied(original, name):
     def multiplied(self, other, *args):
+        tell_product(self, other)
         if not _has_twins(self):
             return original(self, other, *args)
         answered = _as_many(self, "coalesce")
