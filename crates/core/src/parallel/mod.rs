@@ -210,6 +210,14 @@ pub(crate) fn wrap_model(job: &JobSpec, context: &Rc<Context>, loaded: Loaded) -
     }
 }
 
+/// Puts round a model that is not trained what TRL prepares it with (trl 1.16, models/utils.py).
+pub(crate) fn wrap_frozen(job: &JobSpec, context: &Rc<Context>, loaded: Loaded) -> Box<dyn Wrapper> {
+    match job.parallel.strategy {
+        Strategy::Fsdp1(options) => fsdp1::wrap_frozen(options, job, context, loaded),
+        _ => Box::new(Plain::new(loaded)),
+    }
+}
+
 struct Plain {
     model: Rc<dyn Model>,
     parameters: Vec<Tensor>,

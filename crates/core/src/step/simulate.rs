@@ -197,8 +197,8 @@ fn run_task(
         }
         Task::Grpo(spec) => Some(grpo::train_grpo(job, spec, context, policy)?),
         Task::Dpo(spec) => Some(dpo::train_dpo(job, spec, context, policy)?),
-        Task::Kto(spec) => Some(kto::train_kto(job, spec, context, &policy)?),
-        Task::Pairs(spec) => Some(pairs::train_pairs(job, spec, context, &policy)),
+        Task::Kto(spec) => Some(kto::train_kto(job, spec, context, policy)?),
+        Task::Pairs(spec) => Some(pairs::train_pairs(job, spec, context, policy)),
         Task::Reward(spec) => Some(reward::train_reward(job, spec, context, policy)),
         Task::Swarm(swarm) => {
             let (mode, parameters) = (&builder.mode(), &builder.trainable());

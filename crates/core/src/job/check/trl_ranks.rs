@@ -1,0 +1,39 @@
+//! Under which wrappers ranks of TRL's trainers are simulated.
+
+use super::trainer::without_ranks;
+use crate::job::keys;
+use crate::job::{JobError, JobErrorKind, JobSpec, Strategy, Task};
+
+/// Refuses what was not measured.
+pub(super) fn fits_trl_ranks(job: &JobSpec) -> Result<(), JobError> {
+    let facts = job.task.facts();
+    let is_sharded = match job.parallel.strategy {
+        Strategy::Ddp(_) => return Ok(()),
+        Strategy::Fsdp1(_) => facts.learns_preferences(),
+        _ => false,
+    };
+    if !is_sharded {
+        let task = serde_json::to_value(job.task.name()).unwrap_or_default();
+        let wrappers = if facts.learns_preferences() { "\"ddp\" and \"fsdp1\"" } else { "\"ddp\" alone" };
+        let problem = format!("`parallel`: ranks of task = {task} are simulated under parallel = {wrappers}");
+        return Err(JobError::new(problem)
+            .about(&[keys::PARALLEL, keys::WORLD_SIZE])
+            .hint(without_ranks(job.parallel.strategy)));
+    }
+    if job.lora.is_some() && matches!(job.task, Task::Reward(_)) {
+        let problem = "`lora`: a head that is trained in full beside adapters is not simulated on a model in shards";
+        return Err(JobError::of_kind(JobErrorKind::Unsimulated, problem)
+            .about(&[keys::LORA_R, keys::PARALLEL])
+            .hint("set parallel = \"ddp\": each rank needs at least as much")
+            .or_rehearse());
+    }
+    let Some((precomputes, is_on)) = facts.precomputed_reference() else { return Ok(()) };
+    if is_on {
+        let problem = format!("`{precomputes}`: a pass over the data before the model is sharded is not simulated");
+        return Err(JobError::of_kind(JobErrorKind::Unsimulated, problem)
+            .about(&[precomputes, keys::PARALLEL])
+            .hint("leave it out: the reference is sharded too")
+            .or_rehearse());
+    }
+    Ok(())
+}
