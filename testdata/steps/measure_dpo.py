@@ -65,10 +65,11 @@ def run_dpo(case, phases, stub):
     harness.EXPECT[(rows, length)] = rows * case["completion_len"]
     phases.set("load", 0)
     folder = tempfile.mkdtemp()
-    if case["quantization"]:
+    is_loaded = case["quantization"] or sharded.is_loaded(case)
+    if is_loaded:
         import measure_trainer
         info, model = dict(param_count=measure_trainer.written(case, dtype, folder + "/model")), folder + "/model"
-        loads = dict(quantization_config=measure_trainer.quantization_config(case))
+        loads = dict(quantization_config=measure_trainer.quantization_config(case)) if case["quantization"] else {}
     else:
         model = sharded.build(case, dtype, not stub)
         info, loads = dict(param_count=harness.count(model)[0]), {}
@@ -77,7 +78,7 @@ def run_dpo(case, phases, stub):
         made = sharded.build(case, str(options.get("dtype", "float32")).replace("torch.", ""), not stub)
         phases.mark(made.parameters(), "ref_parameter")
         return made
-    if not case["quantization"]:
+    if not is_loaded:
         module.create_model_from_path = reference
     optim = {"optim": case["optim"]} if case["optim"] else {}
     config = DPOConfig(
@@ -85,7 +86,7 @@ def run_dpo(case, phases, stub):
         gradient_accumulation_steps=case["grad_accum"], gradient_checkpointing=case["gradient_checkpointing"],
         bf16=case["precision"] in ("amp_bf16", "bf16_amp"), precompute_ref_log_probs=case["precompute"], report_to=[],
         logging_steps=1, save_strategy="no", use_liger_kernel=case["liger"], activation_offloading=case["activation_offloading"], max_grad_norm=case["max_grad_norm"], disable_tqdm=True, **sharded.options(case), **optim)
-    if case["quantization"]:
+    if is_loaded:
         config.model_init_kwargs = {"dtype": dtype, "attn_implementation": "sdpa"}
 
     class Trainer(DPOTrainer):

@@ -98,7 +98,7 @@ def trainer_of(case, phases, stub):
     if case["kind"] == "trl_kto":
         import trl.trainer.kto_trainer as module
         from trl import KTOConfig, KTOTrainer
-        if not case["quantization"]:
+        if not case["quantization"] and not sharded.is_loaded(case):
             module.create_model_from_path = make_reference(case, phases, stub)
         return KTOTrainer, KTOConfig, dict(
             precompute_ref_log_probs=case["precompute"], loss_type=case["loss_type"],
@@ -112,12 +112,14 @@ def trainer_of(case, phases, stub):
 
 def model_of(case, dtype, folder, stub):
     """The model, or the folder that the trainer loads a quantized one from; what is known of it, options of the config that say how."""
-    if not case["quantization"]:
+    if not case["quantization"] and not sharded.is_loaded(case):
         model = sharded.build(case, dtype, not stub)
         return model, dict(param_count=harness.count(model)[0]), {}
     import measure_trainer
     info = dict(param_count=measure_trainer.written(case, dtype, folder + "/model"))
-    asked = dict(dtype=dtype, attn_implementation="sdpa", quantization_config=measure_trainer.quantization_config(case))
+    asked = dict(dtype=dtype, attn_implementation="sdpa")
+    if case["quantization"]:
+        asked["quantization_config"] = measure_trainer.quantization_config(case)
     return folder + "/model", info, dict(model_init_kwargs=asked)
 
 
@@ -137,6 +139,11 @@ def run_preference(case, phases, stub):
         gradient_accumulation_steps=case["grad_accum"], gradient_checkpointing=case["gradient_checkpointing"],
         bf16=case["precision"] in ("amp_bf16", "bf16_amp"), report_to=[], logging_steps=1, save_strategy="no", use_liger_kernel=case["liger"],
         max_grad_norm=case["max_grad_norm"], disable_tqdm=True, **sharded.options(case), **length, **own, **optim)
+
+    if sharded.is_loaded(case) and case["kind"] != "trl_kto":
+        # These trainers ask for a device map, which stage 3 refuses: whoever runs them loads the model.
+        from transformers import AutoModelForCausalLM
+        model, config.model_init_kwargs = AutoModelForCausalLM.from_pretrained(model, **config.model_init_kwargs), None
 
     class Trainer(base):
         """The same methods, with the phase noted."""

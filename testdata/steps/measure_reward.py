@@ -46,9 +46,13 @@ def run_reward(case, phases, stub):
     phases.set("load", 0)
     answer(phases, case["padded"])
     fields = {**case["model"], "num_labels": 1}
+    folder = tempfile.mkdtemp()
     model = build({"task": "sequence_classification", "model": fields, "attn": case["attn"], "device": "cpu" if case["sharded"] else "cuda"}, dtype, stub)
     info = dict(param_count=harness.count(model)[0])
-    folder = tempfile.mkdtemp()
+    loads = {}
+    if sharded.is_loaded(case):
+        model.save_pretrained(folder + "/model")
+        model, loads = folder + "/model", {"model_init_kwargs": {"dtype": dtype, "attn_implementation": case["attn"]}}
     optim = {"optim": case["optim"]} if case["optim"] else {}
     config = RewardConfig(
         output_dir=folder, per_device_train_batch_size=case["batch"], max_length=None, max_steps=case["steps"],
@@ -56,7 +60,7 @@ def run_reward(case, phases, stub):
         bf16=case["precision"] in ("amp_bf16", "bf16_amp"), report_to=[], logging_steps=1, save_strategy="no",
         center_rewards_coefficient=case["center_rewards_coefficient"], disable_dropout=case["disable_dropout"],
         activation_offloading=case["activation_offloading"],
-        max_grad_norm=case["max_grad_norm"], disable_tqdm=True, **sharded.options(case), **optim)
+        max_grad_norm=case["max_grad_norm"], disable_tqdm=True, **loads, **sharded.options(case), **optim)
 
     class Trainer(RewardTrainer):
         """The same methods, with the phase noted."""

@@ -111,7 +111,7 @@ impl Called for Wrapped<'_> {
 
     fn call_fused(&self, call: &FusedCall) -> Option<FusedCausalLmOutput> {
         let mut rest = None;
-        let outputs = self.wrapper()?.around(&mut |model| {
+        let outputs = self.wrapper()?.around_fused(&mut |model| {
             let output = self.prepared_model(model).call_fused(call);
             let tensors = output.iter().flat_map(FusedCausalLmOutput::tensors).collect();
             rest = output;
