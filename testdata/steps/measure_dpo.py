@@ -4,7 +4,7 @@ its GRPOTrainer, whose harness this imports: put that script's folder on PYTHONP
 Fields of a case (kind `trl_dpo`): id, model, precision (fp32 | amp_bf16 | bf16 | bf16_amp), batch (pairs:
 per_device_train_batch_size), prompt_len, completion_len (tokens of every answer, its end token included), steps,
 grad_accum, gradient_checkpointing, optim, lora {r, alpha, dropout, targets}, precompute (precompute_ref_log_probs), liger (use_liger_kernel),
-max_grad_norm, world (ranks of DDP as torchrun starts them, in one process), quantization (as measure_trainer.py has it; DPOTrainer loads the model itself, from a folder), padded (masks are made as for rows of unequal length; sizes are as without), activation_offloading
+max_grad_norm, world (ranks of DDP as torchrun starts them, in one process), sharded (as sharded.py has it), quantization (as measure_trainer.py has it; DPOTrainer loads the model itself, from a folder), padded (masks are made as for rows of unequal length; sizes are as without), activation_offloading
 (DPOConfig's). Phases: load (with the precomputation of the reference's log-probabilities as `logps`), between, forward,
 logps (the reference's pass inside forward), backward, clip, optimizer.
 
@@ -16,12 +16,12 @@ import tempfile
 
 import measure_rl as harness
 
-from fake_ranks import start_ranks
+import sharded
 
 DEFAULTS = dict(
     id="case", kind="trl_dpo", model={"family": "qwen2"}, precision="amp_bf16", batch=4, prompt_len=64, completion_len=64, steps=2,
     grad_accum=1, gradient_checkpointing=True, optim=None, lora=None, precompute=False, liger=False,
-    max_grad_norm=1.0, world=1, quantization=None, padded=False, activation_offloading=False)
+    max_grad_norm=1.0, world=1, sharded=None, quantization=None, padded=False, activation_offloading=False)
 
 
 def full_case(case):
@@ -57,8 +57,7 @@ def lora_config(case, task_type="CAUSAL_LM"):
 def run_dpo(case, phases, stub):
     import trl.trainer.dpo_trainer as module
     from trl import DPOConfig, DPOTrainer
-    if case["world"] > 1:
-        start_ranks(case["world"])
+    sharded.start(case)
     dtype = "float32" if case["precision"] in ("fp32", "amp_bf16") else "bfloat16"
     rows, length = case["batch"], case["prompt_len"] + case["completion_len"] - 1
     harness.EXPECT.clear()
@@ -66,27 +65,28 @@ def run_dpo(case, phases, stub):
     harness.EXPECT[(rows, length)] = rows * case["completion_len"]
     phases.set("load", 0)
     folder = tempfile.mkdtemp()
-    if case["quantization"]:
+    is_loaded = case["quantization"] or sharded.is_loaded(case)
+    if is_loaded:
         import measure_trainer
         info, model = dict(param_count=measure_trainer.written(case, dtype, folder + "/model")), folder + "/model"
-        loads = dict(quantization_config=measure_trainer.quantization_config(case))
+        loads = dict(quantization_config=measure_trainer.quantization_config(case)) if case["quantization"] else {}
     else:
-        model, _ = harness.build(case["model"], dtype, real=not stub)
+        model = sharded.build(case, dtype, not stub)
         info, loads = dict(param_count=harness.count(model)[0]), {}
 
     def reference(_path, **options):
-        made, _ = harness.build(case["model"], str(options.get("dtype", "float32")).replace("torch.", ""), real=not stub)
+        made = sharded.build(case, str(options.get("dtype", "float32")).replace("torch.", ""), not stub)
         phases.mark(made.parameters(), "ref_parameter")
         return made
-    if not case["quantization"]:
+    if not is_loaded:
         module.create_model_from_path = reference
     optim = {"optim": case["optim"]} if case["optim"] else {}
     config = DPOConfig(
         output_dir=folder, per_device_train_batch_size=rows, max_length=None, max_steps=case["steps"],
         gradient_accumulation_steps=case["grad_accum"], gradient_checkpointing=case["gradient_checkpointing"],
         bf16=case["precision"] in ("amp_bf16", "bf16_amp"), precompute_ref_log_probs=case["precompute"], report_to=[],
-        logging_steps=1, save_strategy="no", use_liger_kernel=case["liger"], activation_offloading=case["activation_offloading"], max_grad_norm=case["max_grad_norm"], disable_tqdm=True, **optim)
-    if case["quantization"]:
+        logging_steps=1, save_strategy="no", use_liger_kernel=case["liger"], activation_offloading=case["activation_offloading"], max_grad_norm=case["max_grad_norm"], disable_tqdm=True, **sharded.options(case), **optim)
+    if is_loaded:
         config.model_init_kwargs = {"dtype": dtype, "attn_implementation": "sdpa"}
 
     class Trainer(DPOTrainer):
@@ -126,10 +126,24 @@ def note_phases(trainer, phases):
     accelerator = trainer.accelerator
     backward, clip, create_optimizer = accelerator.backward, accelerator.clip_grad_norm_, trainer.create_optimizer
 
+    def note_engine(engine):
+        step = engine.step
+
+        def noted_step(*args, **kwargs):
+            with phases.within("optimizer"):
+                return step(*args, **kwargs)
+        engine.step = noted_step
+
     def noted_backward(*args, **kwargs):
+        if trainer.is_deepspeed_enabled and not hasattr(accelerator, "noted_engine"):
+            accelerator.noted_engine = accelerator.deepspeed_engine_wrapped.engine
+            note_engine(accelerator.noted_engine)
         with phases.within("backward"):
             backward(*args, **kwargs)
         phases.mark([p.grad for p in trainer.model.parameters() if p.grad is not None], "gradient")
+        if trainer.is_deepspeed_enabled and accelerator.sync_gradients:
+            # The engine has stepped.
+            phases.set("between", phases.step + 1)
 
     def noted_clip(*args, **kwargs):
         with phases.within("clip"):
@@ -137,6 +151,8 @@ def note_phases(trainer, phases):
 
     def noted_optimizer(*args, **kwargs):
         optimizer = create_optimizer(*args, **kwargs)
+        if trainer.is_deepspeed_enabled:
+            return optimizer
         step = optimizer.step
 
         def noted_step(*args, **kwargs):

@@ -5,7 +5,7 @@ Fields of a case (kind `trl_kto`, `trl_orpo` or `trl_cpo`): id, model, precision
 (per_device_train_batch_size: pairs, or answers for KTO), prompt_len, completion_len (tokens of every answer, its end token included), steps,
 grad_accum, gradient_checkpointing, optim, lora {r, alpha, dropout, targets}, liger (use_liger_kernel), max_grad_norm, padded
 (masks are made as for rows of unequal length; sizes are as without), quantization (as measure_trainer.py has it; the trainer loads the model
-itself, from a folder). KTO: precompute (precompute_ref_log_probs), activation_offloading, loss_type (kto |
+itself, from a folder), world (ranks of DDP as torchrun starts them, in one process), sharded (as sharded.py has it). KTO: precompute (precompute_ref_log_probs), activation_offloading, loss_type (kto |
 apo_zero_unpaired), desirable (rows of a batch that are; null = half). CPO: loss_type (sigmoid | hinge | ipo | simpo), cpo_alpha. Phases: load (with
 the precomputation as `logps`), between, forward, logps (KTO's passes of the reference inside forward), backward, clip, optimizer.
 
@@ -18,12 +18,13 @@ import tempfile
 
 import measure_rl as harness
 
+import sharded
 from measure_dpo import lora_config, run_steps
 
 DEFAULTS = dict(
     id="case", kind="trl_kto", model={"family": "qwen2"}, precision="amp_bf16", batch=4, prompt_len=64, completion_len=64, steps=2,
     grad_accum=1, gradient_checkpointing=True, optim=None, lora=None, liger=False, max_grad_norm=1.0, padded=False,
-    quantization=None)
+    quantization=None, world=1, sharded=None)
 OWN = {"trl_kto": dict(precompute=False, activation_offloading=False, loss_type="kto", desirable=None), "trl_orpo": {},
        "trl_cpo": dict(loss_type="sigmoid", cpo_alpha=1.0)}
 
@@ -39,7 +40,7 @@ def full_case(case):
 def answers(case):
     """Answers of constant length; the trainers add the end token to each."""
     from datasets import Dataset
-    count = case["batch"] * case["grad_accum"] * case["steps"]
+    count = case["batch"] * case["grad_accum"] * case["steps"] * case["world"]
     text = "abcdefghijklmnopqrstuvwxyz" * 2000
 
     def part(row, length):
@@ -86,7 +87,7 @@ def know_masks(case):
 
 def make_reference(case, phases, stub):
     def reference(_path, **options):
-        made, _ = harness.build(case["model"], str(options.get("dtype", "float32")).replace("torch.", ""), real=not stub)
+        made = sharded.build(case, str(options.get("dtype", "float32")).replace("torch.", ""), not stub)
         phases.mark(made.parameters(), "ref_parameter")
         return made.eval()
     return reference
@@ -97,7 +98,7 @@ def trainer_of(case, phases, stub):
     if case["kind"] == "trl_kto":
         import trl.trainer.kto_trainer as module
         from trl import KTOConfig, KTOTrainer
-        if not case["quantization"]:
+        if not case["quantization"] and not sharded.is_loaded(case):
             module.create_model_from_path = make_reference(case, phases, stub)
         return KTOTrainer, KTOConfig, dict(
             precompute_ref_log_probs=case["precompute"], loss_type=case["loss_type"],
@@ -111,16 +112,19 @@ def trainer_of(case, phases, stub):
 
 def model_of(case, dtype, folder, stub):
     """The model, or the folder that the trainer loads a quantized one from; what is known of it, options of the config that say how."""
-    if not case["quantization"]:
-        model, _ = harness.build(case["model"], dtype, real=not stub)
+    if not case["quantization"] and not sharded.is_loaded(case):
+        model = sharded.build(case, dtype, not stub)
         return model, dict(param_count=harness.count(model)[0]), {}
     import measure_trainer
     info = dict(param_count=measure_trainer.written(case, dtype, folder + "/model"))
-    asked = dict(dtype=dtype, attn_implementation="sdpa", quantization_config=measure_trainer.quantization_config(case))
+    asked = dict(dtype=dtype, attn_implementation="sdpa")
+    if case["quantization"]:
+        asked["quantization_config"] = measure_trainer.quantization_config(case)
     return folder + "/model", info, dict(model_init_kwargs=asked)
 
 
 def run_preference(case, phases, stub):
+    sharded.start(case)
     dtype = "float32" if case["precision"] in ("fp32", "amp_bf16") else "bfloat16"
     know_masks(case)
     phases.set("load", 0)
@@ -134,7 +138,12 @@ def run_preference(case, phases, stub):
         output_dir=folder, per_device_train_batch_size=case["batch"], max_steps=case["steps"],
         gradient_accumulation_steps=case["grad_accum"], gradient_checkpointing=case["gradient_checkpointing"],
         bf16=case["precision"] in ("amp_bf16", "bf16_amp"), report_to=[], logging_steps=1, save_strategy="no", use_liger_kernel=case["liger"],
-        max_grad_norm=case["max_grad_norm"], disable_tqdm=True, **length, **own, **optim)
+        max_grad_norm=case["max_grad_norm"], disable_tqdm=True, **sharded.options(case), **length, **own, **optim)
+
+    if sharded.is_loaded(case) and case["kind"] != "trl_kto":
+        # These trainers ask for a device map, which stage 3 refuses: whoever runs them loads the model.
+        from transformers import AutoModelForCausalLM
+        model, config.model_init_kwargs = AutoModelForCausalLM.from_pretrained(model, **config.model_init_kwargs), None
 
     class Trainer(base):
         """The same methods, with the phase noted."""
@@ -157,6 +166,7 @@ def warm(cases):
         # bitsandbytes, which peft imports, asks for the GPU at once: no child could use it then.
         return
     import datasets, peft, trl.trainer.kto_trainer  # noqa: shared by the children
+    import torch.testing._internal.distributed.fake_pg, torch.nn.parallel.distributed  # noqa
     if any(case["kind"] != "trl_kto" for case in cases):
         import trl.experimental.cpo, trl.experimental.orpo  # noqa
 

@@ -4,7 +4,7 @@ GRPOTrainer, whose harness this imports: put that script's folder on PYTHONPATH.
 Fields of a case (kind `trl_rloo`): id, model, precision (fp32 | amp_bf16 | bf16 | bf16_amp), batch (per_device_train_batch_size: completions),
 prompt_len, completion_len, num_generations, steps, grad_accum, steps_per_generation (null = grad_accum), num_iterations, beta (0: no reference),
 gradient_checkpointing, optim, liger, lora {r, alpha, dropout, targets}, padded (masks are made as for rows of unequal length; sizes are as
-without), max_grad_norm. Phases: load, between, prepare, generate, reward, logps, forward, backward, clip, optimizer.
+without), max_grad_norm, world (ranks of DDP as torchrun starts them, in one process), sharded (as sharded.py has it). Phases: load, between, prepare, generate, reward, logps, forward, backward, clip, optimizer.
 
     measure_rloo.py --stub --lib libtonnage_phantom.so --cases rloo_cases.json --out truth.json
 """
@@ -14,12 +14,13 @@ import tempfile
 
 import measure_rl as harness
 
+import sharded
 from measure_dpo import lora_config, run_steps
 
 DEFAULTS = dict(
     id="case", kind="trl_rloo", model={"family": "qwen2"}, precision="amp_bf16", prompt_len=64, completion_len=64, steps=2, batch=8,
     num_generations=2, grad_accum=1, steps_per_generation=None, num_iterations=1, beta=0.05, gradient_checkpointing=True, optim=None,
-    liger=False, lora=None, padded=False, max_grad_norm=1.0)
+    liger=False, lora=None, padded=False, max_grad_norm=1.0, world=1, sharded=None)
 
 
 def full_case(case):
@@ -43,7 +44,7 @@ def config_of(case, folder):
         max_completion_length=case["completion_len"], max_steps=case["steps"], gradient_accumulation_steps=case["grad_accum"],
         steps_per_generation=case["steps_per_generation"], num_iterations=case["num_iterations"], beta=case["beta"],
         gradient_checkpointing=case["gradient_checkpointing"], bf16=case["precision"] in ("amp_bf16", "bf16_amp"), report_to=[],
-        logging_steps=1, save_strategy="no", use_liger_kernel=case["liger"], max_grad_norm=case["max_grad_norm"], disable_tqdm=True, **optim)
+        logging_steps=1, save_strategy="no", use_liger_kernel=case["liger"], max_grad_norm=case["max_grad_norm"], disable_tqdm=True, **sharded.options(case), **optim)
 
 
 @contextlib.contextmanager
@@ -93,6 +94,7 @@ def noted(phases, stub, completion_len):
 def run_rloo(case, phases, stub):
     import torch
     import trl.trainer.rloo_trainer as module
+    sharded.start(case)
     dtype = "float32" if case["precision"] in ("fp32", "amp_bf16") else "bfloat16"
     rows, length = case["batch"], case["prompt_len"] + case["completion_len"] - 1
     if stub:
@@ -101,12 +103,12 @@ def run_rloo(case, phases, stub):
     harness.EXPECT.clear()
     harness.EXPECT[(rows, length)] = rows * case["completion_len"]
     phases.set("load", 0)
-    model, _ = harness.build(case["model"], dtype, real=not stub)
+    model = sharded.build(case, dtype, not stub)
     model.generation_config.eos_token_id = None
     info = dict(param_count=harness.count(model)[0])
 
     def reference(_path, **options):
-        made, _ = harness.build(case["model"], str(options.get("dtype", "float32")).replace("torch.", ""), real=not stub)
+        made = sharded.build(case, str(options.get("dtype", "float32")).replace("torch.", ""), not stub)
         phases.mark(made.parameters(), "ref_parameter")
         return made.eval()
     module.create_model_from_path = reference
@@ -126,6 +128,7 @@ def run_rloo(case, phases, stub):
 
 def warm(_cases):
     import datasets, peft, trl.trainer.rloo_trainer  # noqa: shared by the children
+    import torch.testing._internal.distributed.fake_pg, torch.nn.parallel.distributed  # noqa
 
 
 harness.RUN["trl_rloo"] = run_rloo

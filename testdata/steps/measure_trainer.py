@@ -256,7 +256,7 @@ def build(case, dtype, stub):
     if case["task"] == "seq2seq_lm" and case["model"].get("tie_word_embeddings") is False and hasattr(model, "shared"):
         # As from_pretrained leaves a head that a checkpoint has apart.
         model.lm_head.weight = torch.nn.Parameter(torch.empty_like(model.lm_head.weight))
-    model = harness.materialize(model)
+    model = harness.materialize(model, case.get("device", "cuda"))
     if case.get("freeze_encoder"):
         model.model.encoder._freeze_parameters()
     return model

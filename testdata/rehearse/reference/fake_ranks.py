@@ -17,9 +17,14 @@ def start_ranks(world):
                       MASTER_ADDR="127.0.0.1", MASTER_PORT="29500")
     torch.cuda.set_device(0)
     dist.init_process_group("fake", rank=0, world_size=world, store=FakeStore())
-    # The fake group's own copies to parts of the output, which must have the shape of what is sent; NCCL's writes bytes.
-    dist.all_gather_into_tensor = lambda output, sent, *args, **options: None
+    # The fake group's own copies to parts of the output, which must have the shape of what is sent; NCCL's writes bytes. DeepSpeed
+    # names its arguments and sends parts that are alike.
+    gathers = dist.all_gather_into_tensor
+    dist.all_gather_into_tensor = lambda *sent, **options: None if sent else gathers(**options)
     dist.all_gather_object = all_gather_object
+    # NCCL's barrier sends a byte on the device, whoever asks.
+    barrier = dist.barrier
+    dist.barrier = lambda group=None, async_op=False, device_ids=None: barrier(group, async_op, device_ids or [0])
     ddp._verify_param_shape_across_processes = lambda *args, **options: None
     made = ddp.DistributedDataParallel.__init__
 

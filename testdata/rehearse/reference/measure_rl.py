@@ -21,7 +21,7 @@ trl_grpo: batch = per_device_train_batch_size (completions, not prompts), num_ge
   logprob: "fused" = TRL 1.16's own (tiles of 4096 tokens x 32768 vocabulary entries, no logits kept) | "full_logits" = the trainer with
   its log-prob method replaced by what TRL 0.25 did: logits of the completion positions, divided by the temperature (a copy),
   log-sum-exp row by row (fp32) or log_softmax row by row (half), entropy in chunks of 128 positions without grad;
-  padded (true: rows of unequal length, so an attention mask must be built; sizes are unchanged; --stub only), max_grad_norm, world (ranks of DDP as torchrun starts them, in one process),
+  padded (true: rows of unequal length, so an attention mask must be built; sizes are unchanged; --stub only), max_grad_norm, world (ranks of DDP as torchrun starts them, in one process), sharded (as testdata/steps/sharded.py has it),
   judge: null or {"model": {...}, "precision": "bf16", "new_tokens": 64, "prompt_extra": 32, "batch": null = all rows}:
          a second model on the same device; the reward function lets it generate new_tokens for every completion from
          an input of prompt_extra + prompt_len + completion_len tokens.
@@ -52,7 +52,7 @@ DEFAULTS = {
     "trl_grpo": dict(id="case", kind="trl_grpo", model={"family": "qwen2"}, precision="amp_bf16", prompt_len=64, completion_len=64,
                      steps=2, batch=8, num_generations=8, grad_accum=1, steps_per_generation=None, num_iterations=1, beta=0.0,
                      gradient_checkpointing=True, optim=None, liger=False, lora=None, padded=False, judge=None, max_grad_norm=1.0, logprob="fused",
-                     cast_lm_head_to_fp32=False, world=1),
+                     cast_lm_head_to_fp32=False, world=1, sharded=None),
     "swarm_node": dict(id="case", kind="swarm_node", model={"family": "gpt2"}, precision="fp32", prompt_len=64, completion_len=256,
                        steps=2, questions=8, group=8, train_rows=None, gradient_checkpointing=False, optimizer="adam", temperature=1.0,
                        logprob="full", rows_per_chunk=8, logits_to_keep=True, generate=True, generate_rows=None,
@@ -300,20 +300,20 @@ def run_trl(case, ph, stub):
     amp = c["precision"] in ("amp_bf16", "bf16_amp")
     B, P, C = c["batch"], c["prompt_len"], c["completion_len"]
     spg = c["steps_per_generation"] or c["grad_accum"]
-    if c["world"] > 1:
-        from fake_ranks import start_ranks
-        start_ranks(c["world"])
+    sys.path.insert(0, os.path.join(HERE, "..", "..", "steps"))
+    import sharded
+    sharded.start(c)
     if stub: gt.nanmin, gt.nanmax = torch.min, torch.max       # (they index by a mask)
     EXPECT.clear()
     EXPECT[(B, P + C - 1)] = B * C
     ph.set("load", 0)
-    model, cfg = build(c["model"], dtype, real=not stub)
+    model = sharded.build(c, dtype, not stub)
     model.generation_config.eos_token_id = None
     tok = byte_tokenizer()
     info = dict(param_count=count(model)[0])
     if c["beta"]:
         def ref_from_path(path, **kw):
-            m, _ = build(c["model"], str(kw.get("dtype", "float32")).replace("torch.", ""), real=not stub)
+            m = sharded.build(c, str(kw.get("dtype", "float32")).replace("torch.", ""), not stub)
             ph.mark(m.parameters(), "ref_parameter")
             info["ref_param_count"] = count(m)[0]
             return m
@@ -353,7 +353,7 @@ def run_trl(case, ph, stub):
                    max_steps=c["steps"], gradient_accumulation_steps=c["grad_accum"], steps_per_generation=c["steps_per_generation"],
                    num_iterations=c["num_iterations"], beta=c["beta"], gradient_checkpointing=c["gradient_checkpointing"], bf16=amp,
                    report_to=[], logging_steps=1, save_strategy="no", use_liger_kernel=c["liger"], max_grad_norm=c["max_grad_norm"],
-                   cast_lm_head_to_fp32=c["cast_lm_head_to_fp32"], disable_tqdm=True, **kw)
+                   cast_lm_head_to_fp32=c["cast_lm_head_to_fp32"], disable_tqdm=True, **sharded.options(c), **kw)
 
     def full_logits(self, model, input_ids, attention_mask, keep, batch_size=None, compute_entropy=False, **unused):
         F = torch.nn.functional
@@ -409,7 +409,14 @@ def run_trl(case, ph, stub):
     acc = t.accelerator
     ob, oc = acc.backward, acc.clip_grad_norm_
     def backward(*r, **k):
+        engine = acc.deepspeed_engine_wrapped.engine if t.is_deepspeed_enabled else None
+        if engine is not None and not hasattr(engine, "noted_step"):
+            engine.noted_step = engine.step
+            def engine_step(*r, **k):
+                with ph.within("optimizer"): return engine.noted_step(*r, **k)
+            engine.step = engine_step
         with ph.within("backward"): ob(*r, **k)
+        if engine is not None and acc.sync_gradients: ph.set("between", ph.step + 1)       # the engine has stepped
         ph.mark([p.grad for p in t.model.parameters() if p.grad is not None], "gradient")
     def clip(*r, **k):
         with ph.within("clip"): return oc(*r, **k)
@@ -417,6 +424,7 @@ def run_trl(case, ph, stub):
     oco = t.create_optimizer
     def create_optimizer(*r, **k):
         o = oco(*r, **k)
+        if t.is_deepspeed_enabled: return o
         st = o.step
         def step(*r, **k):
             with ph.within("optimizer"): x = st(*r, **k)

@@ -42,6 +42,11 @@ impl Parallel {
         (shards, self.rank % shards)
     }
 
+    /// Whether models that a trainer does not train are sharded too, or engines: accelerate's autocast is round none of them.
+    pub(crate) const fn shards_frozen_models(&self) -> bool {
+        matches!(self.strategy, Strategy::Fsdp1(_) | Strategy::Fsdp2(_) | Strategy::DeepSpeed(_))
+    }
+
     /// Whether the optimizer's step is taken on the host.
     pub const fn steps_on_host(&self) -> bool {
         match self.strategy {

@@ -65,7 +65,9 @@ impl DdpHooks {
 
     /// `_pre_forward`
     pub(crate) fn pre_forward(&self) {
-        self.reducer.rebuild_buckets();
+        if self.context.is_grad_enabled() {
+            self.reducer.rebuild_buckets();
+        }
         if self.require_forward_param_sync.get() {
             broadcast_coalesced(&self.buffers);
         }
@@ -77,7 +79,7 @@ impl DdpHooks {
     }
 
     fn prepare_for_backward(&self) {
-        let synchronizes = self.require_backward_grad_sync.get();
+        let synchronizes = self.context.is_grad_enabled() && self.require_backward_grad_sync.get();
         if synchronizes {
             self.reducer.prepare_for_backward();
         }

@@ -32,7 +32,7 @@ pub(crate) use share::share_of_rank;
 
 use data_parallel::DataParallel;
 use ddp::DistributedDataParallel;
-use deepspeed::{ZeroStage3, ZeroStage12};
+use deepspeed::{ZeroInference, ZeroStage3, ZeroStage12};
 use pipeline::PipelineStage;
 use zero1::Zero1;
 
@@ -76,6 +76,11 @@ pub(crate) trait Wrapper {
         None
     }
 
+    /// The same where what runs reads the head's weight itself, as TRL's fused head does.
+    fn around_fused(&self, forward: &mut dyn FnMut(&dyn Model) -> Vec<Tensor>) -> Option<Vec<Tensor>> {
+        self.around(forward)
+    }
+
     /// The cache that `DynamicCache(config)` is for this model.
     fn new_cache(&self) -> Rc<KvCache>;
 
@@ -106,8 +111,9 @@ pub(crate) trait Wrapper {
         true
     }
 
-    /// What an engine makes of a loss that it is told to run backward from: what it returns, and what runs.
-    fn engine_loss(&self, _loss: &Tensor) -> Option<[Tensor; 2]> {
+    /// What an engine makes of a loss that it is told to run backward from: what it returns, and what runs. It divides it by the
+    /// passes of a step, if it is to.
+    fn engine_loss(&self, _loss: &Tensor, _divides: bool) -> Option<[Tensor; 2]> {
         None
     }
 
@@ -166,9 +172,17 @@ pub(crate) fn as_run(job: &JobSpec) -> JobSpec {
 /// loaded the base in parts (`deepspeed.zero.Init`) before adapters are put on it.
 pub(crate) fn casts_all_weights(job: &JobSpec) -> bool {
     match job.parallel.strategy {
-        Strategy::DeepSpeed(options) => options.stage < 3 || job.framework != Framework::Trainer,
+        Strategy::DeepSpeed(options) => options.stage < 3 || ranks_of_parts(job).is_none(),
         _ => false,
     }
+}
+
+/// How many ranks have a part of each parameter as it is loaded (`deepspeed.zero.Init`): under stage 3 of the Trainer, of which TRL's
+/// are some.
+pub(crate) fn ranks_of_parts(job: &JobSpec) -> Option<u64> {
+    let loads = matches!(job.framework, Framework::Trainer | Framework::Trl);
+    let in_parts = loads && matches!(job.parallel.strategy, Strategy::DeepSpeed(DeepSpeed { stage: 3, .. }));
+    in_parts.then_some(job.parallel.world_size)
 }
 
 /// How the model is loaded where a rank holds but a shard of it.
@@ -207,6 +221,17 @@ pub(crate) fn wrap_model(job: &JobSpec, context: &Rc<Context>, loaded: Loaded) -
             Box::new(ZeroStage3::new(job, context, loaded, options))
         }
         Strategy::DeepSpeed(options) => Box::new(ZeroStage12::new(job, context, loaded, options)),
+    }
+}
+
+/// Puts round a model that is not trained what TRL prepares it with (trl 1.16, models/utils.py).
+pub(crate) fn wrap_frozen(job: &JobSpec, context: &Rc<Context>, loaded: Loaded) -> Box<dyn Wrapper> {
+    match job.parallel.strategy {
+        Strategy::Fsdp1(options) => fsdp1::wrap_frozen(options, job, context, loaded),
+        Strategy::DeepSpeed(options @ DeepSpeed { stage: 3, .. }) => {
+            Box::new(ZeroInference::new(job, context, loaded, options))
+        }
+        _ => Box::new(Plain::new(loaded)),
     }
 }
 

@@ -18,7 +18,7 @@ use super::batches::Batches;
 use super::fused_head::{FusedCall, FusedCausalLmOutput, RouterCall, log_router_loss};
 use super::gathered::{Processes, sum_all};
 use super::liger::apply_liger_kernels;
-use super::models::{Kind, Policy, load_model};
+use super::models::{Policy, load_reference};
 use super::prepared::Prepared;
 use super::repetition::Repetition;
 use super::schedule::pieces_left_out;
@@ -41,12 +41,7 @@ pub(super) fn train_dpo(
     let processes = Processes::of(job);
     let barrier = RefCell::new(processes.wait_for_main(context));
     let has_reference = job.lora.is_none() && !spec.precompute_ref_log_probs;
-    let reference = has_reference
-        .then(|| {
-            load_model(job, context, ("reference", &job.model), Kind::of(job.precision.weight_dtype()).by_trainer())
-        })
-        .transpose()?
-        .map(|(model, _)| model);
+    let reference = has_reference.then(|| load_reference(job, context, false)).transpose()?;
     apply_liger_kernels(job, &mode);
     let parameters = policy.builder.trainable();
     let model = Rc::clone(&policy.model);
@@ -83,7 +78,7 @@ struct Trainer<'a> {
     /// What the last barrier left.
     barrier: RefCell<Option<Tensor>>,
     mode: Rc<Mode>,
-    reference: Option<Box<dyn Model>>,
+    reference: Option<Wrapped<'a>>,
     batches: Batches<Batch>,
 }
 
@@ -142,8 +137,9 @@ impl Trainer<'_> {
         }
     }
 
-    fn prepared_model<'a>(&'a self, model: &'a dyn Model, head_outputs: TokenOutputs) -> Prepared<'a> {
-        Prepared { context: self.context, model, autocast: self.job.precision.autocast_dtype(), head_outputs }
+    fn unwrapped_policy(&self) -> Prepared<'_> {
+        let autocast = self.job.precision.autocast_dtype();
+        Prepared { context: self.context, model: self.model.as_ref(), autocast, head_outputs: HEAD_OUTPUTS }
     }
 
     /// `_precompute_ref_logps`: the policy, not trained yet, over all pairs.
@@ -203,14 +199,14 @@ impl Trainer<'_> {
     fn reference_forward(&self, batch: &Batch, labels: &Tensor) -> Option<FusedCausalLmOutput> {
         let checkpointing = self.mode.set_checkpointing(CheckpointPolicy::Off);
         let router = RouterCall::Output;
-        let output = match self.reference.as_deref() {
-            Some(reference) => {
-                self.forward(&self.prepared_model(reference, TokenOutputs::default()), batch, labels, router)
-            }
+        let output = match &self.reference {
+            Some(reference) => self.forward(reference, batch, labels, router),
             None => {
                 self.mode.enable_adapters(false);
-                let policy = self.prepared_model(self.model.as_ref(), HEAD_OUTPUTS);
-                let output = self.forward(&policy, batch, labels, router);
+                let output = match self.job.parallel.shards_frozen_models() {
+                    true => self.forward(&self.wrapped, batch, labels, router),
+                    false => self.forward(&self.unwrapped_policy(), batch, labels, router),
+                };
                 self.mode.enable_adapters(true);
                 output
             }

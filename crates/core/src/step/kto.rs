@@ -1,6 +1,7 @@
 //! KTO as TRL's `KTOTrainer` runs it (trl 1.16, trainer/kto_trainer.py): answers that are desirable or not, their log-probabilities
 //! under the policy and under the reference, and those of mismatched answers, from which the divergence is estimated.
 
+use std::cell::RefCell;
 use std::rc::Rc;
 
 use crate::building::{BuildError, Mode};
@@ -8,26 +9,28 @@ use crate::dtype::DType;
 use crate::job::{CheckpointPolicy, JobSpec, KtoLoss, KtoSpec};
 use crate::model::family::Model;
 use crate::op::{ReduceKind, TokenOutputs, UNTOLD, cat, full};
+use crate::parallel::Wrapper;
 use crate::tensor::{Context, Tensor};
 use crate::trace::{Category, PhaseKind};
 
 use super::answers::{completion_labels, log_mean_logits, sequence_logps};
 use super::batches::Batches;
-use super::fused_head::{FusedCall, FusedCausalLmOutput, RouterCall, fused_forward, log_router_loss};
+use super::fused_head::{FusedCall, FusedCausalLmOutput, RouterCall, log_router_loss};
 use super::gathered::{Processes, sum_all};
 use super::liger::apply_liger_kernels;
-use super::models::{Kind, Policy, load_model};
+use super::models::{Policy, load_reference};
 use super::prepared::Prepared;
 use super::repetition::Repetition;
 use super::schedule::pieces_left_out;
 use super::trainer::{self, Recipe};
+use super::wrapped::{Called, Wrapped};
 
 /// Puts the reference beside the policy, and trains.
 pub(super) fn train_kto(
     job: &JobSpec,
     spec: &KtoSpec,
     context: &Rc<Context>,
-    policy: &Policy,
+    policy: Policy,
 ) -> Result<Repetition, BuildError> {
     if job.quantization.is_none() {
         policy.builder.load_buffers_last();
@@ -35,26 +38,37 @@ pub(super) fn train_kto(
     }
     let mode = policy.builder.mode();
     mode.disable_dropout();
+    let processes = Processes::of(job);
+    let barrier = RefCell::new(processes.wait_for_main(context));
     let has_reference = job.lora.is_none() && !spec.precompute_ref_log_probs;
-    let kind = Kind::of(job.precision.weight_dtype()).by_trainer();
-    let reference = has_reference.then(|| load_model(job, context, ("reference", &job.model), kind)).transpose()?;
-    let reference = reference.map(|(model, _)| model);
+    let reference = has_reference.then(|| load_reference(job, context, false)).transpose()?;
     apply_liger_kernels(job, &mode);
-    let trainer =
-        Trainer { job, spec, context, model: policy.model.as_ref(), mode, reference, batches: Batches::default() };
+    let parameters = policy.builder.trainable();
+    let model = Rc::clone(&policy.model);
+    let wrapped = Wrapped::new(job, context, policy.into_loaded(), HEAD_OUTPUTS);
+    let batches = Batches::default();
+    let trainer = Trainer { job, spec, context, model, wrapped, processes, mode, reference, barrier, batches };
     if spec.precompute_ref_log_probs {
         trainer.precompute_ref_logps();
     }
-    Ok(trainer::run_trainer(job, context, &policy.builder.trainable(), &trainer))
+    Ok(trainer::run_trainer(job, context, &parameters, &trainer))
 }
+
+/// What the policy's head returns to be logged.
+const HEAD_OUTPUTS: TokenOutputs = TokenOutputs { entropy: true, mean_logits: true, is_top1: false };
 
 struct Trainer<'a> {
     job: &'a JobSpec,
     spec: &'a KtoSpec,
     context: &'a Rc<Context>,
-    model: &'a dyn Model,
+    /// `self.model`, without the wrapper.
+    model: Rc<dyn Model>,
+    wrapped: Wrapped<'a>,
+    processes: Processes,
     mode: Rc<Mode>,
-    reference: Option<Box<dyn Model>>,
+    reference: Option<Wrapped<'a>>,
+    /// What the last barrier left.
+    barrier: RefCell<Option<Tensor>>,
     batches: Batches<Batch>,
 }
 
@@ -77,16 +91,27 @@ struct Batch {
     label: Tensor,
 }
 
+/// Of the answers, and of the mismatched ones.
+type RefLogps = (Tensor, Option<Tensor>);
+
 /// Of rows that are desirable, and of those that are not: one kind may have none.
 type Split = [Tensor; 2];
 
 impl Recipe for Trainer<'_> {
+    fn prepare(&self) {
+        self.wrapped.prepare();
+    }
+
+    fn wrapper(&self) -> Option<&dyn Wrapper> {
+        self.wrapped.wrapper()
+    }
+
     fn get_batch_samples(&self) {
         self.batches.load(self.job.gradient_accumulation_steps, || self.make_batch(true));
     }
 
     fn compute_loss(&self, pass: u64) -> Option<Tensor> {
-        self.batches.read(pass, |batch| self.loss(batch))
+        self.batches.read(pass, |batch| self.loss(batch)).flatten()
     }
 
     fn divides_loss(&self) -> bool {
@@ -117,13 +142,9 @@ impl Trainer<'_> {
         }
     }
 
-    /// The policy, whose head returns what is logged.
-    fn prepared_policy(&self) -> Prepared<'_> {
-        self.prepared_model(self.model, TokenOutputs { entropy: true, mean_logits: true, ..TokenOutputs::default() })
-    }
-
-    fn prepared_model<'a>(&'a self, model: &'a dyn Model, head_outputs: TokenOutputs) -> Prepared<'a> {
-        Prepared { context: self.context, model, autocast: self.job.precision.autocast_dtype(), head_outputs }
+    fn unwrapped_policy(&self) -> Prepared<'_> {
+        let autocast = self.job.precision.autocast_dtype();
+        Prepared { context: self.context, model: self.model.as_ref(), autocast, head_outputs: HEAD_OUTPUTS }
     }
 
     /// `_precompute_ref_logps`: the policy, not trained yet, over all rows.
@@ -139,60 +160,70 @@ impl Trainer<'_> {
             self.context.phase(PhaseKind::Logps);
             let logps = self.compute_ref_log_probs(batch);
             self.context.phase(PhaseKind::Load);
-            last_logps = Some(logps);
+            let own: &Option<RefLogps> = last_logps.insert(logps);
+            let gather = |logps: &Tensor| self.processes.gather(logps);
+            let gathered = own.as_ref().map(|(logps, kl_logps)| (gather(logps), kl_logps.as_ref().map(gather)));
+            last_logps = Some(gathered);
             let left_out = pieces_left_out(self.context, done, batches);
             if left_out > 0 {
                 done += left_out;
                 self.context.count_phases_again(begun..self.context.phases(), left_out);
             }
         }
-        drop((last_batch, last_logps));
+        // `accelerator.wait_for_everyone()`
+        let before = self.barrier.replace(self.processes.barrier(self.context));
+        drop((before, last_batch, last_logps));
     }
 
     /// `compute_ref_log_probs`
-    fn compute_ref_log_probs(&self, batch: &Batch) -> (Tensor, Option<Tensor>) {
+    fn compute_ref_log_probs(&self, batch: &Batch) -> Option<RefLogps> {
         let answers = &batch.matched;
         let labels = completion_labels(&answers.input_ids, &answers.completion_mask);
         let mut kl_labels = None;
         let (per_token_logps, kl_per_token_logps) = self.with_reference(|model| {
-            let per_token_logps = self.forward(model, answers, &labels, RouterCall::Output).log_probs;
-            let kl_per_token_logps = batch.mismatched.as_ref().map(|answers| {
+            let per_token_logps = self.forward(model, answers, &labels, RouterCall::Output)?.log_probs;
+            let kl_per_token_logps = batch.mismatched.as_ref().and_then(|answers| {
                 let labels = kl_labels.insert(completion_labels(&answers.input_ids, &answers.completion_mask));
-                self.forward(model, answers, labels, RouterCall::Output).log_probs
+                Some(self.forward(model, answers, labels, RouterCall::Output)?.log_probs)
             });
-            (per_token_logps, kl_per_token_logps)
-        });
-        (sequence_logps(&per_token_logps), kl_per_token_logps.as_ref().map(sequence_logps))
+            Some((per_token_logps, kl_per_token_logps))
+        })?;
+        Some((sequence_logps(&per_token_logps), kl_per_token_logps.as_ref().map(sequence_logps)))
     }
 
     /// `model(..., labels=labels, fused_lm_head=True)`
-    fn forward(&self, model: &Prepared, answers: &Answers, labels: &Tensor, router: RouterCall) -> FusedCausalLmOutput {
-        let _autocast = self.context.autocast(model.autocast);
-        fused_forward(
-            model,
-            &FusedCall {
-                input_ids: &answers.input_ids,
-                attention_mask: Some(&answers.attention_mask),
-                position_ids: None,
-                labels,
-                scored: answers.input_ids.size(0) * self.spec.completion_len,
-                cast_lm_head_to_fp32: false,
-                router,
-                images: None,
-            },
-        )
+    fn forward(
+        &self,
+        model: &dyn Called,
+        answers: &Answers,
+        labels: &Tensor,
+        router: RouterCall,
+    ) -> Option<FusedCausalLmOutput> {
+        model.call_fused(&FusedCall {
+            input_ids: &answers.input_ids,
+            attention_mask: Some(&answers.attention_mask),
+            position_ids: None,
+            labels,
+            scored: answers.input_ids.size(0) * self.spec.completion_len,
+            cast_lm_head_to_fp32: false,
+            router,
+            images: None,
+        })
     }
 
     /// What `run` makes of the reference, a model of its own or the policy without its adapters: without gradients, and without
     /// checkpointing.
-    fn with_reference<T>(&self, run: impl FnOnce(&Prepared) -> T) -> T {
+    fn with_reference<T>(&self, run: impl FnOnce(&dyn Called) -> T) -> T {
         let _no_grad = self.context.set_grad_enabled(false);
         let checkpointing = self.mode.set_checkpointing(CheckpointPolicy::Off);
-        let result = match self.reference.as_deref() {
-            Some(reference) => run(&self.prepared_model(reference, TokenOutputs::default())),
+        let result = match &self.reference {
+            Some(reference) => run(reference),
             None => {
                 self.mode.enable_adapters(false);
-                let result = run(&self.prepared_policy());
+                let result = match self.job.parallel.shards_frozen_models() {
+                    true => run(&self.wrapped),
+                    false => run(&self.unwrapped_policy()),
+                };
                 self.mode.enable_adapters(true);
                 result
             }
@@ -202,23 +233,23 @@ impl Trainer<'_> {
     }
 
     /// `_compute_kl_logps`: of the mismatched answers, without gradients.
-    fn kl_logps(&self, model: &Prepared, batch: &Batch) -> Option<Tensor> {
+    fn kl_logps(&self, model: &dyn Called, batch: &Batch) -> Option<Tensor> {
         let answers = batch.mismatched.as_ref()?;
         let labels = completion_labels(&answers.input_ids, &answers.completion_mask);
         let per_token_logps = {
             let _no_grad = self.context.set_grad_enabled(false);
-            self.forward(model, answers, &labels, RouterCall::Output).log_probs
+            self.forward(model, answers, &labels, RouterCall::Output)?.log_probs
         };
         Some(sequence_logps(&per_token_logps))
     }
 
     /// `_compute_loss`
-    fn loss(&self, batch: &Batch) -> Tensor {
+    fn loss(&self, batch: &Batch) -> Option<Tensor> {
         let num_chosen = sum_all(&batch.label);
         let num_rejected = num_chosen.map("rsub.Scalar", DType::Int64);
-        let kl_logps = self.kl_logps(&self.prepared_policy(), batch);
+        let kl_logps = self.kl_logps(&self.wrapped, batch);
         let labels = completion_labels(&batch.matched.input_ids, &batch.matched.completion_mask);
-        let outputs = self.forward(&self.prepared_policy(), &batch.matched, &labels, RouterCall::WeightedOrOutput);
+        let outputs = self.forward(&self.wrapped, &batch.matched, &labels, RouterCall::WeightedOrOutput)?;
         let completion_logps = sequence_logps(&outputs.log_probs);
         let indices = self.split_rows(&batch.label);
         let logps = select_rows(&completion_logps, &indices);
@@ -227,24 +258,24 @@ impl Trainer<'_> {
             Some(logps) => (logps.clone(), batch.ref_kl_logps.clone()),
             None => self.with_reference(|model| {
                 let ref_kl_logps = self.kl_logps(model, batch);
-                let outputs = self.forward(model, &batch.matched, &labels, RouterCall::Output);
+                let outputs = self.forward(model, &batch.matched, &labels, RouterCall::Output)?;
                 let logps = sequence_logps(&outputs.log_probs);
                 _ref_outputs = Some(outputs);
-                (logps, ref_kl_logps)
-            }),
+                Some((logps, ref_kl_logps))
+            })?,
         };
         let ref_logps = select_rows(&ref_completion_logps, &indices);
         let kl = self.divergence(kl_logps.as_ref().zip(ref_kl_logps.as_ref()));
         let mut kept = Vec::new();
         let (losses, rewards) = self.losses([&logps, &ref_logps], &kl, &mut kept);
         kept.extend(self.log_tokens(batch, &outputs, &indices));
-        log_rows([&num_chosen, &num_rejected], [&rewards, &logps]);
+        log_rows(self.processes, [&num_chosen, &num_rejected], [&rewards, &logps]);
         let mut loss = losses.nanmean();
         if let Some(aux_loss) = &outputs.aux_loss {
             loss = &loss + &aux_loss.mul_scalar(UNTOLD);
-            log_router_loss(aux_loss, Processes::of(self.job));
+            log_router_loss(aux_loss, self.processes);
         }
-        loss
+        Some(loss)
     }
 
     /// The places of desirable rows and of the others.
@@ -265,7 +296,8 @@ impl Trainer<'_> {
         };
         let mut kl = (kl_logps - ref_kl_logps).mean();
         kl = {
-            let gathered = kl.reduce_all("mean.default", ReduceKind::Mean, DType::Float32);
+            let gathered = self.processes.gather(&kl);
+            let gathered = gathered.reduce_all("mean.default", ReduceKind::Mean, DType::Float32);
             gathered.unary("clamp.default", DType::Float32)
         };
         kl
@@ -317,16 +349,14 @@ impl Trainer<'_> {
             sum_all(&masked)
         };
         let mut total_tokens = sum_all(&mask);
-        entropy_sum = sum_all(&entropy_sum);
-        total_tokens = sum_all(&total_tokens);
+        let processes = self.processes;
+        entropy_sum = processes.sum_of_all(entropy_sum.clone());
+        total_tokens = processes.sum_of_all(total_tokens.clone());
         total_tokens.map("gt.Scalar", DType::Bool);
-        {
-            let tokens = sum_all(&batch.matched.attention_mask);
-            sum_all(&tokens);
-        }
+        processes.sum_of_all(sum_all(&batch.matched.attention_mask));
         let logits = select_rows(&mean_logits.detach(), indices);
         let masks = select_rows(&mask, indices);
-        log_mean_logits(Processes::of(self.job), &logits, &masks, self.spec.completion_len);
+        log_mean_logits(processes, &logits, &masks, self.spec.completion_len);
         [entropy_sum, total_tokens].into_iter().chain(logits).chain(masks).collect()
     }
 }
@@ -337,12 +367,14 @@ fn select_rows(x: &Tensor, indices: &Split) -> Split {
 }
 
 /// Numbers of rows, and where there are some the sums of their rewards and log-probabilities.
-fn log_rows(counts: [&Tensor; 2], [rewards, logps]: [&Split; 2]) {
-    counts.into_iter().for_each(|count| drop(sum_all(count)));
+fn log_rows(processes: Processes, counts: [&Tensor; 2], [rewards, logps]: [&Split; 2]) {
+    counts.into_iter().for_each(|count| drop(processes.sum_of_all(count.clone())));
     for (rewards, logps) in rewards.iter().zip(logps).filter(|(rewards, _)| rewards.size(0) > 0) {
         for values in [rewards, logps] {
             let sum = values.reduce_all("nansum.default", ReduceKind::Sum, values.dtype());
-            sum.reduce_all("nansum.default", ReduceKind::Sum, values.dtype());
+            let gathered = processes.gather(&sum);
+            drop(sum);
+            gathered.reduce_all("nansum.default", ReduceKind::Sum, values.dtype());
         }
     }
 }

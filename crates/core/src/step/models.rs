@@ -14,6 +14,7 @@ use crate::tensor::Context;
 use super::liger::patches_layers;
 use super::loading;
 use super::simulation::SimulateError;
+use super::wrapped::Wrapped;
 
 /// A model and what it was built with.
 pub(super) type Loaded = (Box<dyn Model>, Builder);
@@ -65,8 +66,33 @@ pub(super) fn load_model(
     (role, model): (&str, &ModelSpec),
     kind: Kind,
 ) -> Result<Loaded, BuildError> {
+    let (built, builder, _) = build_model(job, context, (role, model), kind)?;
+    Ok((built, builder))
+}
+
+/// The policy's twin that is not trained, as the trainer prepares it at once.
+pub(super) fn load_reference<'a>(
+    job: &'a JobSpec,
+    context: &'a Rc<Context>,
+    fp32_head: bool,
+) -> Result<Wrapped<'a>, BuildError> {
+    let kind = Kind { fp32_head, ..Kind::of(job.precision.weight_dtype()).by_trainer() };
+    let (model, builder, rebuild) = build_model(job, context, ("reference", &job.model), kind)?;
+    builder.cast_head()?;
+    Ok(Wrapped::frozen(job, context, parallel::Loaded::new(model, &builder, rebuild)))
+}
+
+fn build_model(
+    job: &JobSpec,
+    context: &Rc<Context>,
+    (role, model): (&str, &ModelSpec),
+    kind: Kind,
+) -> Result<(Box<dyn Model>, Builder, Rebuild), BuildError> {
     let mode = Mode::new(false, CheckpointPolicy::Off).with_fp32_head(kind.fp32_head);
     let builder = Builder::new(context, kind.dtype, None, mode).at(role).quantized(kind.quantization);
+    let builder = builder.sharded(parallel::sharding_of(job).filter(|_| kind.by_trainer));
+    let builder = builder.made_in_fp32(kind.by_trainer && parallel::casts_all_weights(job));
+    let builder = builder.in_parts_of(parallel::ranks_of_parts(job).filter(|_| kind.by_trainer));
     let builder = builder.loading_by_name(kind.by_trainer && loading::is_by_name(job));
     let family = family::find_family(&model.model_type)?;
     if kind.by_trainer && loading::is_by_device_map(job) {
@@ -79,7 +105,9 @@ pub(super) fn load_model(
     }
     builder.load_buffers_last();
     builder.load_by_name();
-    Ok((built, builder))
+    let spec = model.clone();
+    let rebuild: Rebuild = Box::new(move |builder| family.build_language_model(&spec, builder, &options));
+    Ok((built, builder, rebuild))
 }
 
 /// Parameters of `model` on one device and without adapters, tied ones once.

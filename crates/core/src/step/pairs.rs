@@ -5,20 +5,22 @@ use std::rc::Rc;
 
 use crate::dtype::DType;
 use crate::job::{JobSpec, PairLoss, PairsSpec};
-use crate::model::family::{ForwardCall, Model, ModelOutput};
+use crate::model::family::{ForwardCall, ModelOutput};
 use crate::op::{Reduction, TokenOutputs, UNTOLD, cat, full, selective_log_softmax, where_number};
+use crate::parallel::Wrapper;
 use crate::tensor::{Context, Tensor};
 use crate::trace::Category;
 
 use super::batches::Batches;
+use super::gathered::Processes;
 use super::liger::apply_liger_kernels;
 use super::models::Policy;
-use super::prepared::Prepared;
 use super::repetition::Repetition;
 use super::trainer::{self, Recipe};
+use super::wrapped::{Called, Wrapped};
 
 /// Trains the model.
-pub(super) fn train_pairs(job: &JobSpec, spec: &PairsSpec, context: &Rc<Context>, policy: &Policy) -> Repetition {
+pub(super) fn train_pairs(job: &JobSpec, spec: &PairsSpec, context: &Rc<Context>, policy: Policy) -> Repetition {
     if job.quantization.is_none() {
         policy.builder.load_buffers_last();
         policy.builder.load_adapters_last();
@@ -26,15 +28,21 @@ pub(super) fn train_pairs(job: &JobSpec, spec: &PairsSpec, context: &Rc<Context>
     let mode = policy.builder.mode();
     mode.disable_dropout();
     apply_liger_kernels(job, &mode);
-    let trainer = Trainer { job, spec, context, model: policy.model.as_ref(), batches: Batches::default() };
-    trainer::run_trainer(job, context, &policy.builder.trainable(), &trainer)
+    let processes = Processes::of(job);
+    let barrier = processes.wait_for_main(context);
+    let parameters = policy.builder.trainable();
+    let wrapped = Wrapped::new(job, context, policy.into_loaded(), TokenOutputs::default());
+    let trainer = Trainer { job, spec, context, wrapped, processes, _barrier: barrier, batches: Batches::default() };
+    trainer::run_trainer(job, context, &parameters, &trainer)
 }
 
 struct Trainer<'a> {
     job: &'a JobSpec,
     spec: &'a PairsSpec,
     context: &'a Rc<Context>,
-    model: &'a dyn Model,
+    wrapped: Wrapped<'a>,
+    processes: Processes,
+    _barrier: Option<Tensor>,
     batches: Batches<Batch>,
 }
 
@@ -56,6 +64,14 @@ struct Outputs {
 }
 
 impl Recipe for Trainer<'_> {
+    fn prepare(&self) {
+        self.wrapped.prepare();
+    }
+
+    fn wrapper(&self) -> Option<&dyn Wrapper> {
+        self.wrapped.wrapper()
+    }
+
     fn get_batch_samples(&self) {
         self.batches.load(self.job.gradient_accumulation_steps, || self.make_batch());
     }
@@ -84,10 +100,8 @@ impl Trainer<'_> {
     }
 
     /// `model(input_ids, attention_mask=attention_mask, use_cache=False)`
-    fn forward(&self, [input_ids, attention_mask, _]: &[Tensor; 3]) -> ModelOutput {
-        let (context, autocast) = (self.context, self.job.precision.autocast_dtype());
-        let model = Prepared { context, model: self.model, autocast, head_outputs: TokenOutputs::default() };
-        model.forward(&ForwardCall {
+    fn forward(&self, [input_ids, attention_mask, _]: &[Tensor; 3]) -> Option<ModelOutput> {
+        self.wrapped.call(&ForwardCall {
             input_ids,
             attention_mask: Some(attention_mask),
             position_ids: None,
@@ -105,7 +119,7 @@ impl Trainer<'_> {
     fn concatenated_forward(&self, batch: &Batch) -> Option<Outputs> {
         let [chosen, rejected] = [&batch.chosen, &batch.rejected];
         let concatenated = [0, 1, 2].map(|at| cat(&[&chosen[at], &rejected[at]], 0));
-        let outputs = self.forward(&concatenated);
+        let outputs = self.forward(&concatenated)?;
         let all_logits = outputs.logits.as_ref()?;
         let labels = self.nll_labels(&concatenated);
         let pairs = self.job.micro_batch_size;
@@ -181,6 +195,7 @@ impl Trainer<'_> {
     /// What is logged; ORPO's numbers are read when all are there.
     fn log_metrics(&self, outputs: &Outputs, [chosen_rewards, rejected_rewards]: &[Tensor; 2], logged: &[Tensor]) {
         let mut metrics = Vec::new();
+        let mean_of_all = |x: &Tensor| self.processes.gather(x).mean();
         let mut log = |value: Tensor| {
             if self.spec.loss == PairLoss::OddsRatio {
                 metrics.push(value);
@@ -191,18 +206,17 @@ impl Trainer<'_> {
             is_greater.to(DType::Float32)
         };
         for values in [chosen_rewards, rejected_rewards, &accuracies] {
-            log(values.mean());
+            log(mean_of_all(values));
         }
-        log((chosen_rewards - rejected_rewards).mean());
+        log(mean_of_all(&(chosen_rewards - rejected_rewards)));
         for logps in [&outputs.rejected_logps, &outputs.chosen_logps] {
-            log(logps.detach().mean());
+            log(mean_of_all(&logps.detach()));
         }
         for logits in [&outputs.rejected_logits, &outputs.chosen_logits] {
-            let mean = logits.detach().mean();
-            log(mean.mean());
+            log(mean_of_all(&logits.detach().mean()));
         }
         for value in [&outputs.nll_loss].into_iter().chain(logged) {
-            log(value.detach().mean());
+            log(mean_of_all(&value.detach()));
         }
     }
 }

@@ -118,7 +118,7 @@ fn language_model(job: &JobSpec, context: &Rc<Context>, family: Family) -> Resul
     let mode = Mode::new(job.train_mode && job.task.trains(), job.gradient_checkpointing).with_fp32_head(fp32_head);
     let builder = Builder::new(context, job.precision.weight_dtype(), job.lora.clone(), mode);
     let builder = builder.materialized(job.materialized).sharded(parallel::sharding_of(job));
-    let builder = builder.made_in_fp32(parallel::casts_all_weights(job));
+    let builder = builder.made_in_fp32(parallel::casts_all_weights(job)).in_parts_of(parallel::ranks_of_parts(job));
     let builder = loading::quantized(builder.loading_by_name(loading::is_by_name(job)), job);
     let options =
         RunOptions { attention: job.attention, mode: builder.mode(), frozen_base: job.lora.is_some(), tower: None };
@@ -197,8 +197,8 @@ fn run_task(
         }
         Task::Grpo(spec) => Some(grpo::train_grpo(job, spec, context, policy)?),
         Task::Dpo(spec) => Some(dpo::train_dpo(job, spec, context, policy)?),
-        Task::Kto(spec) => Some(kto::train_kto(job, spec, context, &policy)?),
-        Task::Pairs(spec) => Some(pairs::train_pairs(job, spec, context, &policy)),
+        Task::Kto(spec) => Some(kto::train_kto(job, spec, context, policy)?),
+        Task::Pairs(spec) => Some(pairs::train_pairs(job, spec, context, policy)),
         Task::Reward(spec) => Some(reward::train_reward(job, spec, context, policy)),
         Task::Swarm(swarm) => {
             let (mode, parameters) = (&builder.mode(), &builder.trainable());

@@ -187,7 +187,7 @@ fn uses_cache(job: &JobSpec) -> bool {
 
 fn backward_pass(running: &mut Pass, wrapper: &dyn Wrapper, scaler: Option<&mut GradScaler>, loss: &Tensor) {
     running.context().phase(PhaseKind::Backward);
-    if let Some([_returned, scaled]) = wrapper.engine_loss(loss) {
+    if let Some([_returned, scaled]) = wrapper.engine_loss(loss, true) {
         running.run_part(|| scaled.backward_of_engine());
         wrapper.end_backward();
         return;

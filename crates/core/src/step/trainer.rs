@@ -78,6 +78,7 @@ pub(super) fn run_trainer(
         scaler: job.precision.scales_loss().then(|| GradScaler::new(context)),
         parameters,
         wrapper,
+        engine_steps: false,
         ranks: wrapper.map_or(1, |_| job.parallel.world_size),
     };
     let offload = Offload::of(job, context);
@@ -135,7 +136,8 @@ fn run_passes(
         if let Some(wrapper) = state.wrapper {
             wrapper.set_gradient_sync(at + 1 == passes.of_step);
         }
-        training_step((context, offload), recipe, pass, (state.scaler.as_mut(), &mut *variables));
+        let is_last = at + 1 == passes.of_step;
+        training_step((context, offload), recipe, (pass, is_last), (&mut *state, &mut *variables));
         ran += 1;
         at += 1;
         let is_enough = settled.is_enough(Piece::Pass, passes.of_step.saturating_sub(at + 1));
@@ -162,6 +164,8 @@ struct State<'a> {
     scaler: Option<GradScaler>,
     parameters: &'a [Tensor],
     wrapper: Option<&'a dyn Wrapper>,
+    /// Whether an engine has stepped in backward: what the loop calls then does nothing.
+    engine_steps: bool,
     ranks: u64,
 }
 
@@ -179,8 +183,8 @@ fn create_optimizers(job: &JobSpec, parameters: &[Tensor], wrapper: Option<&dyn 
 fn training_step(
     (context, offload): (&Rc<Context>, &Offload),
     recipe: &dyn Recipe,
-    pass: u64,
-    (scaler, variables): (Option<&mut GradScaler>, &mut Variables),
+    (pass, is_last): (u64, bool),
+    (state, variables): (&mut State, &mut Variables),
 ) {
     let _offload = offload.enter_pass();
     recipe.prepare_inputs(pass);
@@ -195,16 +199,7 @@ fn training_step(
         loss = loss.div_scalar(UNTOLD);
     }
     context.phase(PhaseKind::Backward);
-    {
-        let loss = loss.div_scalar(UNTOLD);
-        match scaler {
-            Some(scaler) => scaler.scale(&loss).backward(),
-            None => loss.backward(),
-        }
-        if let Some(wrapper) = recipe.wrapper() {
-            wrapper.end_backward();
-        }
-    }
+    state.run_backward(context, &loss, is_last);
     context.phase(PhaseKind::Between);
     let tr_loss_step = loss.detach();
     drop(loss);
@@ -215,8 +210,32 @@ fn training_step(
 }
 
 impl State<'_> {
+    /// `accelerator.backward(loss)`: DeepSpeed's engine steps at its end.
+    fn run_backward(&mut self, context: &Rc<Context>, loss: &Tensor, is_last: bool) {
+        let of_engine = self.wrapper.and_then(|wrapper| Some((wrapper, wrapper.engine_loss(loss, false)?)));
+        let Some((wrapper, [_, scaled])) = of_engine else {
+            let loss = loss.div_scalar(UNTOLD);
+            match &mut self.scaler {
+                Some(scaler) => scaler.scale(&loss).backward(),
+                None => loss.backward(),
+            }
+            return;
+        };
+        scaled.backward_of_engine();
+        drop(scaled);
+        wrapper.end_backward();
+        self.engine_steps = true;
+        if is_last {
+            context.phase(PhaseKind::Optimizer);
+            self.optimizers.iter_mut().for_each(|optimizer| optimizer.step());
+        }
+    }
+
     /// Clipping and the optimizer's step.
     fn update_parameters(&mut self, context: &Rc<Context>, variables: &mut Variables) {
+        if self.engine_steps {
+            return;
+        }
         // Without clipping the norm is taken all the same, to be logged; taking it unscales the gradients.
         context.phase(PhaseKind::Clip);
         if let Some(scaler) = &mut self.scaler {

@@ -22,6 +22,11 @@ impl Builder {
         Self { made_in_fp32, ..self }
     }
 
+    /// The same model, of whose parameters this rank keeps a part as they are made.
+    pub(crate) fn in_parts_of(self, ranks_of_parts: Option<u64>) -> Self {
+        Self { ranks_of_parts, ..self }
+    }
+
     /// PyTorch's default dtype while the model is made.
     pub(crate) fn default_dtype(&self) -> DType {
         if self.made_in_fp32 { DType::Float32 } else { self.dtype }

@@ -75,6 +75,8 @@ struct Built {
     unadapted: Option<String>,
     /// A linear layer that peft refuses to adapt.
     refused: Option<String>,
+    /// This rank's parts of parameters, where the model is loaded in parts.
+    parts: Vec<(Tensor, Tensor)>,
     /// Parameters by their names in the checkpoint, where those decide when they come to the device.
     named: Vec<(String, AllocationId)>,
 }
@@ -102,6 +104,8 @@ pub(crate) struct Builder {
     heads_dtype: Option<DType>,
     /// What adapters are cast to once the model is there, where that is not fp32.
     adapter_dtype: Option<DType>,
+    /// How many ranks have a part of each parameter, as it is made.
+    ranks_of_parts: Option<u64>,
     /// Whether the model is made in fp32, on the host, and its parameters alone are cast there.
     made_in_fp32: bool,
     unit: Option<u32>,
@@ -138,6 +142,7 @@ impl Builder {
             is_prepared: false,
             heads_dtype: None,
             adapter_dtype: None,
+            ranks_of_parts: None,
             made_in_fp32: false,
             unit: None,
             is_frozen: false,
@@ -238,8 +243,26 @@ impl Builder {
             Some(sharding) => {
                 self.sharded_parameter((Part::Itself, sizes), self.dtype, sharding, |tensor| self.count(tensor))
             }
-            None => self.count(self.note_name(name, self.load_weight(sizes))),
+            None => self.keep_part(self.count(self.note_name(name, self.load_weight(sizes)))),
         }
+    }
+
+    /// `deepspeed.zero.Init`: this rank's part is copied out of the parameter, which goes.
+    fn keep_part(&self, parameter: Tensor) -> Tensor {
+        if let Some(ranks) = self.ranks_of_parts {
+            let sizes = [parameter.numel().div_ceil(ranks)];
+            let _module = self.context.enter_module(self.module_id());
+            let _category = self.context.enter_category(Category::Parameter);
+            let part = Tensor::empty(&self.context, "empty.memory_format", Shape::new(&sizes), parameter.dtype());
+            parameter.clear_data();
+            self.built.borrow_mut().parts.push((parameter.clone(), part));
+        }
+        parameter
+    }
+
+    /// The parts of parameters that were loaded so.
+    pub(crate) fn take_parts(&self) -> Vec<(Tensor, Tensor)> {
+        std::mem::take(&mut self.built.borrow_mut().parts)
     }
 
     fn count(&self, tensor: Tensor) -> Tensor {

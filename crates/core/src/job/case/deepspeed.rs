@@ -34,7 +34,7 @@ pub(super) struct Case {
 /// `zero_optimization` of DeepSpeed's JSON.
 #[derive(Deserialize)]
 #[serde(default, deny_unknown_fields)]
-struct Zero {
+pub(super) struct Zero {
     stage: u8,
     reduce_bucket_size: u64,
     overlap_comm: Option<bool>,
@@ -64,7 +64,7 @@ impl Default for Zero {
 }
 
 impl Zero {
-    fn options(self) -> DeepSpeed {
+    pub(super) fn options(self) -> DeepSpeed {
         DeepSpeed {
             stage: self.stage,
             reduce_bucket_size: self.reduce_bucket_size,

@@ -4,7 +4,8 @@ use serde::Deserialize;
 use serde_json::{Map, Value};
 
 use super::rl::OptimizerName;
-use super::trainer::{CaseQuantization, offload_of_trl, ranks_of_trainer};
+use super::sharding::{CaseSharding, ranks_of_trl};
+use super::trainer::{CaseQuantization, offload_of_trl};
 use super::{CaseLora, CasePrecision, checkpoint_policy, clip_spec, model_of_case, plain_job};
 use crate::job::{DpoSpec, Framework, JobError, JobSpec, OptimizerKind};
 use crate::model_type::QWEN2;
@@ -30,6 +31,7 @@ pub(super) struct DpoCase {
     liger: bool,
     max_grad_norm: f64,
     world: u64,
+    sharded: Option<CaseSharding>,
     padded: bool,
     activation_offloading: bool,
     quantization: Option<CaseQuantization>,
@@ -56,6 +58,7 @@ impl Default for DpoCase {
             liger: false,
             max_grad_norm: 1.0,
             world: 1,
+            sharded: None,
             padded: false,
             activation_offloading: false,
             quantization: None,
@@ -86,7 +89,12 @@ pub(super) fn job_of_case(case: DpoCase) -> Result<JobSpec, JobError> {
         device_map: case.quantization.is_some(),
         quantization: case.quantization.map(|quantization| quantization.spec(Framework::Trl)),
         steps: case.steps,
-        parallel: ranks_of_trainer(case.world, is_peft, case.gradient_checkpointing),
+        parallel: ranks_of_trl(
+            (case.world, case.sharded),
+            case.precision.precision(),
+            is_peft,
+            case.gradient_checkpointing,
+        ),
         ..plain_job(model_of_case(case.id, case.model)?, dpo.into())
     })
 }

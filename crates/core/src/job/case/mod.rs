@@ -12,6 +12,7 @@ mod parallel;
 mod preference;
 mod reward;
 mod rl;
+mod sharding;
 mod trainer;
 
 use serde::Deserialize;

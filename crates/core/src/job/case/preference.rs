@@ -4,6 +4,7 @@ use serde::Deserialize;
 use serde_json::{Map, Value};
 
 use super::rl::OptimizerName;
+use super::sharding::{CaseSharding, ranks_of_trl};
 use super::trainer::{CaseQuantization, offload_of_trl};
 use super::{CaseLora, CasePrecision, checkpoint_policy, clip_spec, model_of_case, plain_job};
 use crate::job::{
@@ -31,6 +32,8 @@ pub(super) struct PreferenceCase {
     liger: bool,
     max_grad_norm: f64,
     padded: bool,
+    world: u64,
+    sharded: Option<CaseSharding>,
     activation_offloading: bool,
     quantization: Option<CaseQuantization>,
     precompute: bool,
@@ -59,6 +62,8 @@ impl Default for PreferenceCase {
             liger: false,
             max_grad_norm: 1.0,
             padded: false,
+            world: 1,
+            sharded: None,
             activation_offloading: false,
             quantization: None,
             precompute: false,
@@ -103,7 +108,14 @@ pub(super) fn job_of_case(case: PreferenceCase) -> Result<JobSpec, JobError> {
         prepared: task.facts().quantized_base() == QuantizedBase::Prepared,
         ..quantization.spec(Framework::Trl)
     });
+    let parallel = ranks_of_trl(
+        (case.world, case.sharded),
+        case.precision.precision(),
+        case.lora.is_some(),
+        case.gradient_checkpointing,
+    );
     Ok(JobSpec {
+        parallel,
         micro_batch_size: case.batch,
         seq_len: case.prompt_len.saturating_add(case.completion_len),
         gradient_accumulation_steps: case.grad_accum,

@@ -4,7 +4,8 @@ use serde::Deserialize;
 use serde_json::{Map, Value};
 
 use super::rl::OptimizerName;
-use super::trainer::{offload_of_trl, ranks_of_trainer};
+use super::sharding::{CaseSharding, ranks_of_trl};
+use super::trainer::offload_of_trl;
 use super::{CaseLora, CasePrecision, checkpoint_policy, clip_spec, model_of_case, plain_job};
 use crate::job::{Attention, JobError, JobSpec, OptimizerKind, RewardSpec};
 use crate::model_type::QWEN2;
@@ -30,6 +31,7 @@ pub(super) struct RewardCase {
     attn: Attention,
     max_grad_norm: f64,
     world: u64,
+    sharded: Option<CaseSharding>,
     padded: bool,
     activation_offloading: bool,
     #[serde(rename = "note")]
@@ -55,6 +57,7 @@ impl Default for RewardCase {
             attn: Attention::Sdpa,
             max_grad_norm: 1.0,
             world: 1,
+            sharded: None,
             padded: false,
             activation_offloading: false,
             _note: String::new(),
@@ -81,7 +84,12 @@ pub(super) fn job_of_case(case: RewardCase) -> Result<JobSpec, JobError> {
         padded: Some(case.padded),
         activation_offload: offload_of_trl(case.activation_offloading),
         steps: case.steps,
-        parallel: ranks_of_trainer(case.world, is_peft, case.gradient_checkpointing),
+        parallel: ranks_of_trl(
+            (case.world, case.sharded),
+            case.precision.precision(),
+            is_peft,
+            case.gradient_checkpointing,
+        ),
         ..plain_job(model_of_case(case.id, case.model)?, reward.into())
     })
 }

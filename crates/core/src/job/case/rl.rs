@@ -3,7 +3,7 @@
 use serde::Deserialize;
 use serde_json::{Map, Value};
 
-use super::trainer::ranks_of_trainer;
+use super::sharding::{CaseSharding, ranks_of_trl};
 use super::{CaseLora, CasePrecision, checkpoint_policy, clip_spec, default_model, model_of_case, plain_job};
 use crate::job::{
     Baseline, GrpoSpec, JobError, JobSpec, JudgePhase, JudgePlace, JudgeSpec, JudgeWeights, LogProbs, OptimizerKind,
@@ -38,6 +38,7 @@ pub(super) struct GrpoCase {
     logprob: LogProbs,
     cast_lm_head_to_fp32: bool,
     world: u64,
+    sharded: Option<CaseSharding>,
     #[serde(rename = "note")]
     _note: String,
 }
@@ -138,6 +139,7 @@ impl Default for GrpoCase {
             logprob: LogProbs::Fused,
             cast_lm_head_to_fp32: false,
             world: 1,
+            sharded: None,
             _note: String::new(),
         }
     }
@@ -171,7 +173,12 @@ pub(super) fn grpo_job(case: GrpoCase) -> Result<JobSpec, JobError> {
         lora: case.lora.map(Into::into),
         steps: case.steps,
         liger_kernels: case.liger,
-        parallel: ranks_of_trainer(case.world, is_peft, case.gradient_checkpointing),
+        parallel: ranks_of_trl(
+            (case.world, case.sharded),
+            case.precision.precision(),
+            is_peft,
+            case.gradient_checkpointing,
+        ),
         ..plain_job(model_of_case(case.id, case.model)?, grpo.into())
     })
 }

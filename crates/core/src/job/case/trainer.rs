@@ -91,7 +91,7 @@ impl CaseOffload {
 /// The Trainer's `fsdp_config` of version 1, with its defaults.
 #[derive(Deserialize)]
 #[serde(default, deny_unknown_fields)]
-struct CaseFsdp1 {
+pub(super) struct CaseFsdp1 {
     backward_prefetch: CasePrefetch,
     use_orig_params: bool,
     sync_module_states: bool,
@@ -113,7 +113,7 @@ impl Default for CaseFsdp1 {
 
 impl CaseFsdp1 {
     /// As accelerate calls it under this precision; weights that are packed are on the device before.
-    fn strategy(&self, precision: Precision, is_quantized: bool) -> Strategy {
+    pub(super) fn strategy(&self, precision: Precision, is_quantized: bool) -> Strategy {
         let mixed = precision.autocast_dtype();
         Strategy::Fsdp1(Fsdp1 {
             param_dtype: mixed,

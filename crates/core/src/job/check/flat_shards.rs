@@ -13,9 +13,12 @@ pub(super) fn fits_flat_shards(job: &JobSpec, options: Fsdp1) -> Result<(), JobE
         return refused("on one rank PyTorch shards nothing (NO_SHARD), which is not simulated", &[keys::WORLD_SIZE])
             .map_err(|error| error.hint("set parallel = \"none\", or more ranks").or_rehearse());
     }
-    if job.task != Task::CausalLm {
-        return refused("of tasks causal_lm is simulated", &[keys::TASK, keys::PARALLEL])
-            .map_err(|error| error.hint("set parallel = \"fsdp2\"").or_rehearse());
+    if job.task != Task::CausalLm && !job.task.facts().learns_preferences() {
+        return refused(
+            "of tasks causal_lm and those that learn preferences are simulated",
+            &[keys::TASK, keys::PARALLEL],
+        )
+        .map_err(|error| error.hint("set parallel = \"fsdp2\"").or_rehearse());
     }
     if job.lora.is_some() && options.shard_root_only {
         return refused(

@@ -12,6 +12,7 @@ pub(super) mod seq2seq;
 mod shards;
 mod task;
 pub(super) mod trainer;
+mod trl_ranks;
 mod vision;
 
 pub(crate) use task::is_hrm;

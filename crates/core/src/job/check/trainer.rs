@@ -1,5 +1,6 @@
 //! What trainers of several models, nodes or ranks refuse, with the arithmetic.
 
+use super::trl_ranks::fits_trl_ranks;
 use super::{MAX_TOKENS_PER_PASS, flat_shards, has_decoder_head, shards};
 use crate::job::keys;
 use crate::job::{
@@ -252,10 +253,8 @@ pub(super) fn fits_ranks(job: &JobSpec) -> Result<(), JobError> {
     }
     super::offload::fits_offload(job)?;
     match (job.task.facts().spreading(), job.parallel.strategy) {
-        (_, Strategy::None)
-        | (Spreading::Ranks, _)
-        | (Spreading::Replicas, Strategy::Ddp(_))
-        | (Spreading::OwnRanks, Strategy::AllReduce) => return Ok(()),
+        (_, Strategy::None) | (Spreading::Ranks, _) | (Spreading::OwnRanks, Strategy::AllReduce) => return Ok(()),
+        (Spreading::Replicas, _) => return fits_trl_ranks(job),
         (Spreading::OwnRanks, _) => {
             let problem = "`parallel`: HRM's loop has no wrapper, it all-reduces its gradients itself";
             return Err(JobError::new(problem)
@@ -265,17 +264,12 @@ pub(super) fn fits_ranks(job: &JobSpec) -> Result<(), JobError> {
         _ => {}
     }
     let task = serde_json::to_value(job.task.name()).unwrap_or_default();
-    let problem = match job.task.facts().spreading() {
-        Spreading::Replicas => {
-            format!("`parallel`: ranks of task = {task} are simulated under parallel = \"ddp\" alone")
-        }
-        _ => format!("`parallel`: ranks are simulated for training, not for task = {task}"),
-    };
+    let problem = format!("`parallel`: ranks are simulated for training, not for task = {task}");
     Err(JobError::new(problem).about(&[keys::PARALLEL, keys::WORLD_SIZE]).hint(without_ranks(job.parallel.strategy)))
 }
 
 /// What answers instead: a replica holds all that one process holds, a shard less.
-const fn without_ranks(strategy: Strategy) -> &'static str {
+pub(super) const fn without_ranks(strategy: Strategy) -> &'static str {
     match strategy {
         Strategy::DataParallel | Strategy::AllReduce | Strategy::Ddp(_) => {
             "leave out `parallel` and `world_size`: each rank needs at least what one process needs; or `tonnage rehearse --gpus \
@@ -303,7 +297,7 @@ mod tests {
             let deepspeed = Strategy::DeepSpeed(DeepSpeed::stage(2));
             let job = JobSpec { parallel: Parallel { strategy: deepspeed, ..job.parallel }, ..job };
             let error = fits_ranks(&job).unwrap_err().to_string();
-            assert!(error.contains("under parallel = \"ddp\" alone"), "{error}");
+            assert!(error.contains("are simulated under parallel = \"ddp\""), "{error}");
         }
     }
 }

@@ -31,6 +31,10 @@ impl TaskFacts for DpoSpec {
         Some((keys::DPO_PRECOMPUTE_REF_LOG_PROBS, self.precompute_ref_log_probs))
     }
 
+    fn learns_preferences(&self) -> bool {
+        true
+    }
+
     fn spreading(&self) -> Spreading {
         Spreading::Replicas
     }

@@ -28,7 +28,7 @@ pub enum Passes {
 pub enum Spreading {
     /// Ranks under any wrapper; accumulation makes up for rows that do not divide.
     Ranks,
-    /// Ranks that each hold the whole model, under DDP alone.
+    /// Ranks of a trainer that gathers what it logs: under DDP, and where they learn preferences in shards.
     Replicas,
     /// Ranks that reduce their gradients themselves, each in one pass.
     OwnRanks,
@@ -105,6 +105,11 @@ pub trait TaskFacts {
     /// What more GPUs do.
     fn spreading(&self) -> Spreading {
         Spreading::OneRank
+    }
+
+    /// Whether preferences between answers are learned, without generating any.
+    fn learns_preferences(&self) -> bool {
+        false
     }
 
     /// How often a row of the data set comes up among the rows trained on: a prompt may have several completions.

@@ -66,9 +66,8 @@ impl TaskFacts for GrpoSpec {
     }
 
     fn spreading(&self) -> Spreading {
-        // A judge on a GPU of its own serves one rank, and RLOO was not measured on more.
-        let is_one = self.more_gpus() > 0 || self.baseline == Baseline::LeaveOneOut;
-        if is_one { Spreading::OneRank } else { Spreading::Replicas }
+        // A judge on a GPU of its own serves one rank.
+        if self.more_gpus() > 0 { Spreading::OneRank } else { Spreading::Replicas }
     }
 
     fn takes_adapters(&self) -> bool {

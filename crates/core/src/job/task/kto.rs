@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::{QuantizedBase, TaskFacts, TaskName};
+use super::{QuantizedBase, Spreading, TaskFacts, TaskName};
 use crate::job::{JobError, JobSpec, check, keys};
 
 /// What KTO needs beyond the policy. `micro_batch_size` counts prompts with an answer each.
@@ -48,6 +48,14 @@ impl TaskFacts for KtoSpec {
 
     fn completion_len(&self) -> Option<u64> {
         Some(self.completion_len)
+    }
+
+    fn learns_preferences(&self) -> bool {
+        true
+    }
+
+    fn spreading(&self) -> Spreading {
+        Spreading::Replicas
     }
 
     fn takes_adapters(&self) -> bool {

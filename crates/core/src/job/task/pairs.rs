@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::{QuantizedBase, TaskFacts, TaskName};
+use super::{QuantizedBase, Spreading, TaskFacts, TaskName};
 use crate::job::{JobError, JobSpec, check};
 
 /// What they need beyond the policy. `micro_batch_size` counts pairs: a pass has twice as many rows.
@@ -52,6 +52,14 @@ impl TaskFacts for PairsSpec {
 
     fn completion_len(&self) -> Option<u64> {
         Some(self.completion_len)
+    }
+
+    fn learns_preferences(&self) -> bool {
+        true
+    }
+
+    fn spreading(&self) -> Spreading {
+        Spreading::Replicas
     }
 
     fn takes_adapters(&self) -> bool {

@@ -21,6 +21,10 @@ impl TaskFacts for RewardSpec {
         check::trainer::check_reward(job)
     }
 
+    fn learns_preferences(&self) -> bool {
+        true
+    }
+
     fn spreading(&self) -> Spreading {
         Spreading::Replicas
     }

@@ -1,6 +1,7 @@
 //! Gradients on their way to a rank's partition, as hooks and the end of backward move them.
 
 use std::cell::{Cell, OnceCell, RefCell};
+use std::ops::Range;
 use std::rc::Rc;
 
 use crate::dtype::DType;
@@ -10,7 +11,7 @@ use crate::tensor::{Context, Layout, Shape, Tensor};
 use crate::trace::Category;
 
 use super::offload::Offload;
-use super::partition::Partition;
+use super::partition::{Partition, Partitions};
 
 /// `reduction_stream`, the only side stream.
 const REDUCTION_STREAM: u8 = 1;
@@ -20,7 +21,7 @@ pub(super) struct Gradients {
     pub context: Rc<Context>,
     parameters: Vec<Tensor>,
     pub dtype: DType,
-    pub partition: Partition,
+    pub partitions: Partitions,
     options: DeepSpeed,
     /// `offload_optimizer`, made when the optimizer is.
     offload: OnceCell<Offload>,
@@ -31,8 +32,8 @@ pub(super) struct Gradients {
     grads_in_partition: RefCell<Option<Tensor>>,
     /// Of this rank's parameters, summed over passes.
     all_grad_tensors: RefCell<Option<Vec<Tensor>>>,
-    /// What the step takes: this rank's parts, then what is padded.
-    pub averaged: RefCell<Averaged>,
+    /// What the step takes of each group: this rank's parts, then what is padded.
+    pub averaged: RefCell<Vec<Averaged>>,
 }
 
 /// `IPGBucket` (DeepSpeed 0.19.8, runtime/zero/stage_1_and_2.py): gradients that wait for one reduction.
@@ -44,7 +45,7 @@ struct Bucket {
     params: Vec<usize>,
 }
 
-/// `averaged_gradients`: the shards of this rank's partition.
+/// `averaged_gradients` of a group: the shards of this rank's partition.
 #[derive(Default)]
 pub(super) struct Averaged {
     pub parts: Vec<Tensor>,
@@ -56,14 +57,14 @@ impl Gradients {
         context: &Rc<Context>,
         parameters: Vec<Tensor>,
         dtype: DType,
-        partition: Partition,
+        partitions: Partitions,
         options: DeepSpeed,
     ) -> Self {
         Self {
             context: Rc::clone(context),
             parameters,
             dtype,
-            partition,
+            partitions,
             options,
             offload: OnceCell::new(),
             is_boundary: Cell::new(true),
@@ -91,7 +92,7 @@ impl Gradients {
     /// What lies on the host, if the optimizer is there.
     pub(super) fn offload(&self) -> Option<&Offload> {
         let kind = self.options.offload_optimizer?;
-        let sizes = (&self.partition, self.parameters.as_slice());
+        let sizes = (&self.partitions, self.parameters.as_slice());
         Some(self.offload.get_or_init(|| Offload::new(&self.context, kind, sizes, self.dtype)))
     }
 
@@ -146,7 +147,7 @@ impl Gradients {
         let _stream = self.options.overlap_comm.then(|| self.context.enter_stream(REDUCTION_STREAM));
         self.average(&params);
         for at in params {
-            if let Some(part) = self.partition.own_part(at) {
+            if let Some(part) = self.partitions.own_part(at) {
                 self.copy_into_partition(at, part);
             } else if self.options.stage == 2
                 && let Some(parameter) = self.parameters.get(at)
@@ -160,7 +161,7 @@ impl Gradients {
     fn average(&self, params: &[usize]) {
         let _category = self.context.enter_category(Category::Communication);
         let (mut count, mut elements) = (0, 0);
-        for slice in self.partition.slices(params) {
+        for slice in self.partitions.slices(params) {
             count += 1;
             elements += slice;
             if elements > self.options.reduce_bucket_size {
@@ -192,7 +193,7 @@ impl Gradients {
     /// This rank's parameters, and how many elements of each it updates.
     fn own(&self) -> impl Iterator<Item = (usize, &Tensor, u64)> {
         let parameters = self.parameters.iter().enumerate();
-        parameters.filter_map(|(at, parameter)| Some((at, parameter, self.partition.own_part(at)?)))
+        parameters.filter_map(|(at, parameter)| Some((at, parameter, self.partitions.own_part(at)?)))
     }
 
     fn allreduce_gradients(&self) {
@@ -237,12 +238,18 @@ impl Gradients {
 
     /// `get_flat_partition(return_tensor_list=True)`: views of the gradients, cut to the partition.
     fn average_parts(&self, gradients: &[Tensor]) {
-        let elements = self.own().map(|(_, _, part)| part);
-        let narrow = |(gradient, part): (&Tensor, u64)| gradient.alias(Layout::contiguous(Shape::new(&[part])));
-        let parts = gradients.iter().zip(elements).map(narrow).collect();
-        let padding = self.partition.own_padding();
         let _category = self.context.enter_category(Category::Gradient);
-        let padding = (padding > 0).then(|| full(&self.context, "zeros.default", &[padding], self.dtype));
-        self.averaged.replace(Averaged { parts, padding });
+        let mut own = self.own().zip(gradients).peekable();
+        let of_group = |(places, partition): (Range<usize>, &Partition)| {
+            let mut parts = Vec::new();
+            while let Some(((_, _, part), gradient)) = own.next_if(|((at, ..), _)| places.contains(at)) {
+                parts.push(gradient.alias(Layout::contiguous(Shape::new(&[part]))));
+            }
+            let padding = partition.own_padding();
+            let padding = (padding > 0).then(|| full(&self.context, "zeros.default", &[padding], self.dtype));
+            Averaged { parts, padding }
+        };
+        let averaged = self.partitions.groups().map(of_group).collect();
+        self.averaged.replace(averaged);
     }
 }

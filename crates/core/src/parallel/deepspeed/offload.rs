@@ -11,14 +11,14 @@ use crate::op::{ReduceKind, full};
 use crate::tensor::{Context, Layout, Shape, Tensor};
 use crate::trace::Category;
 
-use super::partition::Partition;
+use super::partition::Partitions;
 
 /// What offloading holds beside the fp32 weights.
 pub(super) struct Offload {
     context: Rc<Context>,
     kind: HostKind,
     /// `param_buffer_of_bit16_for_cpu_offload_groups`: the new weights on their way back.
-    bit16: Tensor,
+    bit16: Vec<Tensor>,
     /// `temp_grad_buffer_for_cpu_offload` and `temp_grad_buffer_for_gpu_offload`: as large as the largest gradient.
     _grad_buffers: [Tensor; 2],
     /// `accumulated_grads_in_cpu`, whole gradients of earlier passes by the parameter's place.
@@ -28,11 +28,11 @@ pub(super) struct Offload {
 }
 
 impl Offload {
-    pub(super) fn new(context: &Rc<Context>, kind: HostKind, sizes: (&Partition, &[Tensor]), dtype: DType) -> Self {
-        let (partition, parameters) = sizes;
+    pub(super) fn new(context: &Rc<Context>, kind: HostKind, sizes: (&Partitions, &[Tensor]), dtype: DType) -> Self {
+        let (partitions, parameters) = sizes;
         let largest = Shape::new(&[parameters.iter().map(Tensor::numel).max().unwrap_or(0)]);
-        let bit16 = Shape::new(&[partition.elements]);
-        let bit16 = Tensor::on_host(context, bit16, dtype, (kind, Category::Parameter));
+        let bit16 = |elements| Tensor::on_host(context, Shape::new(&[elements]), dtype, (kind, Category::Parameter));
+        let bit16 = partitions.groups().map(|(_, partition)| bit16(partition.elements)).collect();
         let on_host = Tensor::on_host(context, largest, dtype, (kind, Category::Gradient));
         let _category = context.enter_category(Category::Communication);
         let on_device = full(context, "zeros.default", &largest, dtype);
@@ -99,7 +99,7 @@ impl Offload {
 
     /// The new weights come back, and the norms are forgotten.
     pub(super) fn end_step(&self) {
-        self.context.count_link(self.bit16.bytes());
+        self.context.count_link(self.bit16.iter().map(Tensor::bytes).sum());
         self.norms.borrow_mut().clear();
     }
 }

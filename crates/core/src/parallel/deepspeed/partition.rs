@@ -1,4 +1,4 @@
-//! Where parameters lie in the flat tensor, and which ranks have a part of each.
+//! Where parameters lie in a group's flat tensor, and which ranks have a part of each.
 
 use std::ops::Range;
 
@@ -54,16 +54,49 @@ impl Partition {
         let parts: u64 = (0..self.spans.len()).filter_map(|at| self.own_part(at)).sum();
         self.elements - parts
     }
+}
+
+/// The partitions of the optimizer's groups, whose parameters follow one another.
+pub(super) struct Partitions {
+    groups: Vec<Partition>,
+}
+
+impl Partitions {
+    pub(super) fn new(groups: &[&[Tensor]], parallel: Parallel) -> Self {
+        Self { groups: groups.iter().map(|parameters| Partition::new(parameters, parallel)).collect() }
+    }
+
+    /// Each group with its parameters' places.
+    pub(super) fn groups(&self) -> impl Iterator<Item = (Range<usize>, &Partition)> {
+        let mut begin = 0;
+        self.groups.iter().map(move |group| {
+            let first = begin;
+            begin += group.spans.len();
+            (first..begin, group)
+        })
+    }
+
+    fn place(&self, at: usize) -> Option<(&Partition, usize)> {
+        let (range, group) = self.groups().find(|(range, _)| range.contains(&at))?;
+        Some((group, at - range.start))
+    }
+
+    /// How many elements of a parameter this rank updates; `None` where it is another's.
+    pub(super) fn own_part(&self, at: usize) -> Option<u64> {
+        let (group, place) = self.place(at)?;
+        group.own_part(place)
+    }
 
     /// Elements of consecutive gradients by the rank that they go to; neighbours of one rank are one slice.
     pub(super) fn slices(&self, parameters: &[usize]) -> Vec<u64> {
         let mut slices: Vec<u64> = Vec::new();
         let mut last = None;
-        for span in parameters.iter().filter_map(|&at| self.spans.get(at)) {
+        for (group, place) in parameters.iter().filter_map(|&at| self.place(at)) {
+            let Some(span) = group.spans.get(place) else { continue };
             let mut begin = span.start;
             while begin < span.end {
-                let rank = begin / self.elements.max(1);
-                let end = span.end.min((rank + 1) * self.elements.max(1));
+                let rank = begin / group.elements.max(1);
+                let end = span.end.min((rank + 1) * group.elements.max(1));
                 match slices.last_mut() {
                     Some(slice) if last == Some(rank) => *slice += end - begin,
                     _ => slices.push(end - begin),

@@ -196,7 +196,7 @@ impl Handle {
     /// `pre_unshard`: the shard as it is gathered, where that is a tensor of its own.
     fn pre_unshard(&self) -> Option<Tensor> {
         let context = &self.shared.context;
-        let _stream = context.enter_stream(Shared::pre_unshard_stream());
+        let _stream = context.enter_stream(self.shared.pre_unshard_stream());
         let offloads = self.shared.options.cpu_offload;
         let numel = self.local_shard.numel();
         let low = self.casts().then(|| full(context, "_resize_", &[numel], self.flat.dtype()));

@@ -33,6 +33,8 @@ struct Shared {
     /// Ranks that a model is sharded over, and the place of this one among them.
     world_size: u64,
     rank: u64,
+    /// The number before those of its streams: each tree of wrappers has its own.
+    streams_before: u8,
     /// Whether accelerate makes trained shards fp32.
     upcasts: bool,
     /// Whether frozen layers hold their inputs and the gradients of those until backward is over: the hook that waits for them
@@ -47,17 +49,17 @@ impl Shared {
         self.options.param_dtype.is_some_and(|dtype| dtype != orig_dtype)
     }
 
-    const fn pre_unshard_stream() -> u8 {
-        1
+    const fn pre_unshard_stream(&self) -> u8 {
+        self.streams_before + 1
     }
 
     /// `_unshard_stream`, on which backward puts a layer's gradients together too.
     fn unshard_stream(&self) -> u8 {
-        unshard_stream(&self.options)
+        self.streams_before + unshard_stream(&self.options)
     }
 
     fn post_backward_stream(&self) -> u8 {
-        unshard_stream(&self.options) + 1
+        self.unshard_stream() + 1
     }
 
     /// `_all_reduce_stream`, on which sharded gradients are cast with HSDP.
@@ -65,6 +67,9 @@ impl Shared {
         self.post_backward_stream() + u8::from(self.options.replicate_size > 1)
     }
 }
+
+/// The most that a tree has: one to cast on, one to gather on, one for gradients, one for those of all groups.
+const STREAMS: u8 = 4;
 
 /// Side streams are numbered in the order that they first allocate: what is cast or comes from the host does so before it is
 /// gathered.
@@ -102,6 +107,24 @@ impl Drop for FlatSharded {
 
 /// Puts the model in `FullyShardedDataParallel`.
 pub(super) fn wrap_fsdp1(options: &Fsdp1, job: &JobSpec, context: &Rc<Context>, loaded: Loaded) -> Box<dyn Wrapper> {
+    let upcasts = matches!(job.framework, Framework::Trl | Framework::Trainer | Framework::Accelerate)
+        && job.precision.autocast_dtype().is_some();
+    let holds_inputs = job.gradient_checkpointing != CheckpointPolicy::Off && job.transformers.recomputes_wrappers();
+    wrap_flat(options, job, context, loaded, (0, [upcasts, holds_inputs]))
+}
+
+/// The same round a model that is not trained: accelerate does not see it.
+pub(super) fn wrap_frozen(options: Fsdp1, job: &JobSpec, context: &Rc<Context>, loaded: Loaded) -> Box<dyn Wrapper> {
+    wrap_flat(&options, job, context, loaded, (STREAMS, [false, false]))
+}
+
+fn wrap_flat(
+    options: &Fsdp1,
+    job: &JobSpec,
+    context: &Rc<Context>,
+    loaded: Loaded,
+    (streams_before, [upcasts, holds_inputs]): (u8, [bool; 2]),
+) -> Box<dyn Wrapper> {
     let Loaded { model, parameters, placed, builder, .. } = loaded;
     let hooks = builder.module_hooks();
     let (world_size, rank) = job.parallel.sharding_group();
@@ -110,9 +133,9 @@ pub(super) fn wrap_fsdp1(options: &Fsdp1, job: &JobSpec, context: &Rc<Context>, 
         options: *options,
         world_size,
         rank,
-        upcasts: matches!(job.framework, Framework::Trl | Framework::Trainer | Framework::Accelerate)
-            && job.precision.autocast_dtype().is_some(),
-        holds_inputs: job.gradient_checkpointing != CheckpointPolicy::Off && job.transformers.recomputes_wrappers(),
+        streams_before,
+        upcasts,
+        holds_inputs,
     });
     let (handles, buffers) = init::flatten_units(&shared, placed);
     let in_trainer = matches!(job.framework, Framework::Trl | Framework::Trainer);

@@ -22,7 +22,7 @@ use crate::tensor::Context;
 
 use super::gathered::Processes;
 use super::liger::apply_liger_kernels;
-use super::models::{Kind, Loaded, Policy, load_model};
+use super::models::{Policy, load_reference};
 use super::repetition::Repetition;
 use super::trainer as hf_trainer;
 use super::wrapped::Wrapped;
@@ -44,11 +44,8 @@ pub(super) fn train_grpo(
     let resident = spec.judge.as_ref().filter(|judge| judge.place == JudgePlace::SameGpu);
     let judge_model = resident.map(|judge| Judge::load_judge(job, context, judge)).transpose()?;
     policy.builder.load_adapters_last();
-    let reference = load_reference(job, spec, context)?;
+    let reference = reference_of(job, spec, context)?;
     policy.builder.cast_head()?;
-    if let Some((_, builder)) = &reference {
-        builder.cast_head()?;
-    }
     apply_liger_kernels(job, &policy.builder.mode());
     let trainer = Trainer {
         job,
@@ -56,7 +53,7 @@ pub(super) fn train_grpo(
         context,
         model: Rc::clone(&policy.model),
         mode: policy.builder.mode(),
-        reference: reference.map(|(model, _)| model),
+        reference,
         judge_model,
         parameters: policy.builder.trainable(),
         adapters: policy.builder.adapters(),
@@ -69,8 +66,11 @@ pub(super) fn train_grpo(
 }
 
 /// The policy's twin that the divergence is measured from; adapters that can be switched off make one unnecessary.
-fn load_reference(job: &JobSpec, spec: &GrpoSpec, context: &Rc<Context>) -> Result<Option<Loaded>, BuildError> {
+fn reference_of<'a>(
+    job: &'a JobSpec,
+    spec: &GrpoSpec,
+    context: &'a Rc<Context>,
+) -> Result<Option<Wrapped<'a>>, BuildError> {
     let is_needed = spec.beta != 0.0 && job.lora.is_none();
-    let kind = Kind { fp32_head: spec.cast_lm_head_to_fp32, ..Kind::of(job.precision.weight_dtype()).by_trainer() };
-    is_needed.then(|| load_model(job, context, ("reference", &job.model), kind)).transpose()
+    is_needed.then(|| load_reference(job, context, spec.cast_lm_head_to_fp32)).transpose()
 }

@@ -13,6 +13,7 @@ use super::scoring::Completions;
 use super::statistics::{is_zero, log_reduced, nanmean, nanstd, nansum};
 use super::trainer::Trainer;
 use crate::step::fused_head::{RouterCall, log_router_loss};
+use crate::step::gathered::Processes;
 
 /// Log-probabilities before training: of the policy, and of the reference where there is one.
 struct Frozen {
@@ -64,7 +65,9 @@ impl Trainer<'_> {
         let mut rewards = self.weighted_sum(rewards_per_func);
         let divergence = frozen.ref_per_token_logps.as_ref().map(|reference| {
             let per_token_kl = &frozen.old_per_token_logps - reference;
-            let kl = (&per_token_kl * mask).sum_each();
+            let own = (&per_token_kl * mask).sum_each();
+            let kl = self.processes.gather(&own);
+            drop(own);
             rewards = &rewards - &kl.mul_scalar(UNTOLD);
             (per_token_kl, kl)
         });
@@ -81,8 +84,12 @@ impl Trainer<'_> {
         advantages = advantages.unary("nan_to_num.default", DType::Float32);
         let is_std_zero = is_zero(&std_rewards);
         let _all_process_advantages = advantages.clone_contiguous();
+        // `advantages[process_slice]`: a view of those of all processes.
+        let local_rows = mask.size(0);
+        advantages = advantages.narrow_any(0, local_rows);
         let _kl_stats = divergence.as_ref().map(|(per_token_kl, _)| log_total_mean(per_token_kl, mask));
         self.log_scores(rewards_per_func, rewards, &is_std_zero);
+        self.gather_texts(local_rows);
         advantages
     }
 
@@ -130,7 +137,7 @@ pub(super) fn compute_rloo_loss(trainer: &Trainer, inputs: &Batch) -> Option<Ten
         log_router_loss(aux_loss, trainer.processes);
     }
     let _entropy_stats = entropies.as_ref().map(|entropies| log_total_mean(entropies, &inputs.completion_mask));
-    log_clipping(&coef_1, &inputs.advantages);
+    log_clipping(trainer.processes, &coef_1, &inputs.advantages);
     Some(loss)
 }
 
@@ -167,10 +174,12 @@ fn total_of(pair: &Tensor, op: &'static str) -> Tensor {
 }
 
 /// The shares of clipped ratios, a ratio a row.
-fn log_clipping(coef_1: &Tensor, advantages: &Tensor) {
+fn log_clipping(processes: Processes, coef_1: &Tensor, advantages: &Tensor) {
     let [low, high, region] = clipped_ratios(coef_1, advantages);
     let log = |is_clipped: &Tensor| {
-        let gathered = is_clipped.to(DType::Float32);
+        let own = is_clipped.to(DType::Float32);
+        let gathered = processes.gather(&own);
+        drop(own);
         nanmean(&gathered.view(&[1, gathered.numel()]));
         gathered
     };

@@ -13,8 +13,8 @@ use super::statistics::{is_zero, nanmean, nanstd, nansum};
 use super::trainer::Trainer;
 use super::vllm::Correction;
 use crate::step::fused_head::RouterCall;
-use crate::step::prepared::Prepared;
 use crate::step::trainer::Recipe;
+use crate::step::wrapped::Called;
 
 /// Prompts with their completions, on the device.
 pub(super) struct Completions {
@@ -131,8 +131,8 @@ impl Trainer<'_> {
 
     /// Those of the reference, or of the policy without its adapters, where the divergence counts.
     pub(super) fn reference_logps(&self, call: &LogpsCall) -> Option<Tensor> {
-        let logps = (self.spec.beta != 0.0).then(|| match self.reference() {
-            Some(reference) => self.frozen_logps_of(&reference, call),
+        let logps = (self.spec.beta != 0.0).then(|| match &self.reference {
+            Some(reference) => self.frozen_logps_of(reference, call),
             None => {
                 self.mode.enable_adapters(false);
                 let logps = self.frozen_logps_of(&self.prepared_policy(), call);
@@ -143,7 +143,7 @@ impl Trainer<'_> {
         logps.flatten()
     }
 
-    pub(super) fn frozen_logps_of(&self, model: &Prepared, call: &LogpsCall) -> Option<Tensor> {
+    pub(super) fn frozen_logps_of(&self, model: &dyn Called, call: &LogpsCall) -> Option<Tensor> {
         self.context.phase(PhaseKind::Logps);
         let logps = self.per_token_logps(model, call).map(|logps| logps.per_token);
         self.context.phase(PhaseKind::Prepare);
@@ -198,7 +198,7 @@ impl Trainer<'_> {
     }
 
     /// Prompts and completions of all processes, to be logged; then the names of what was logged beside, of which there are none.
-    fn gather_texts(&self, rows: u64) {
+    pub(super) fn gather_texts(&self, rows: u64) {
         for tokens in [self.spec.prompt_len, self.spec.completion_len] {
             let bytes = rows.saturating_mul(tokens).saturating_mul(TEXT_BYTES_OF_TOKEN);
             self.processes.gather_object(self.context, bytes);

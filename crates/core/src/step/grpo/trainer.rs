@@ -33,7 +33,7 @@ pub(super) struct Trainer<'a> {
     pub processes: Processes,
     /// The policy's switches.
     pub mode: Rc<Mode>,
-    pub reference: Option<Box<dyn Model>>,
+    pub reference: Option<Wrapped<'a>>,
     pub judge_model: Option<Judge>,
     pub parameters: Vec<Tensor>,
     /// Adapters, each layer's two after one another.
@@ -47,22 +47,13 @@ pub(super) struct Trainer<'a> {
 impl Trainer<'_> {
     /// `self.model`, as accelerate has prepared it.
     pub(super) fn prepared_policy(&self) -> Prepared<'_> {
-        self.prepared_model(self.model.as_ref(), HEAD_OUTPUTS)
+        let autocast = self.job.precision.autocast_dtype();
+        Prepared { context: self.context, model: self.model.as_ref(), autocast, head_outputs: HEAD_OUTPUTS }
     }
 
     /// Whether the loop is `tonnage train`'s and the policy's positions are rows of a table.
     pub(super) fn makes_positions(&self) -> bool {
         self.job.framework == Framework::Loop && self.job.model.facts().has_position_table()
-    }
-
-    /// `self.ref_model`, which no wrapper is put round: it is not trained.
-    pub(super) fn reference(&self) -> Option<Prepared<'_>> {
-        self.reference.as_deref().map(|model| self.prepared_model(model, TokenOutputs::default()))
-    }
-
-    fn prepared_model<'a>(&'a self, model: &'a dyn Model, head_outputs: TokenOutputs) -> Prepared<'a> {
-        let autocast = self.job.precision.autocast_dtype();
-        Prepared { context: self.context, model, autocast, head_outputs }
     }
 }
 

@@ -6,13 +6,11 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::rc::Rc;
 
 use crate::building::ModuleKey;
+use crate::job::DeepSpeed;
 use crate::tensor::{Context, Scope};
 
 use super::param::{Handle, Param, Status};
 use super::record::{Record, Use};
-
-/// `allgather_stream`, where communication overlaps.
-const ALL_GATHER_STREAM: u8 = 1;
 
 /// `ZeRoTraceMode`
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -29,6 +27,15 @@ pub(super) struct Limits {
     pub max_live_parameters: u64,
     pub max_reuse_distance: u64,
     pub overlaps: bool,
+    /// What is gathered lies on it then.
+    stream: u8,
+}
+
+impl Limits {
+    pub(super) const fn new(options: DeepSpeed, stream: u8) -> Self {
+        let DeepSpeed { prefetch_bucket_size, max_live_parameters, max_reuse_distance, overlap_comm, .. } = options;
+        Self { prefetch_bucket_size, max_live_parameters, max_reuse_distance, overlaps: overlap_comm, stream }
+    }
 }
 
 /// The parameters of a module, by their places among all.
@@ -198,7 +205,7 @@ impl Coordinator {
     }
 
     fn enter_stream(&self) -> Option<Scope<'_, u8>> {
-        self.limits.overlaps.then(|| self.context.enter_stream(ALL_GATHER_STREAM))
+        self.limits.overlaps.then(|| self.context.enter_stream(self.limits.stream))
     }
 
     fn wait(&self, handle: &Handle) {

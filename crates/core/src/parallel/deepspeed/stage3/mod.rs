@@ -6,17 +6,18 @@
 
 mod coordinator;
 mod gradients;
+mod inference;
 mod param;
 mod record;
 mod step;
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
 use std::rc::{Rc, Weak};
 
-use crate::building::{EveryModule, ModuleHooks, ModuleKey, Part};
+use crate::building::{Builder, EveryModule, ModuleHooks, ModuleKey, Part};
 use crate::dtype::DType;
-use crate::job::{DeepSpeed, Framework, JobSpec};
+use crate::job::{DeepSpeed, JobSpec};
 use crate::model::family::{ForwardCall, Model, ModelOutput};
 use crate::model::nn::KvCache;
 use crate::op::full;
@@ -25,12 +26,18 @@ use crate::tensor::{Context, Layout, Shape, Tensor};
 use crate::trace::Category;
 
 use super::super::{Loaded, Wrapper};
-use super::scale_loss;
+use super::{decays, is_of_trainer, scale_loss};
 use coordinator::{Coordinator, Limits, Own};
 use gradients::{Gradients, Setup};
+pub(in crate::parallel) use inference::ZeroInference;
 use param::{Param, Status};
+pub(super) use step::combine_norms;
 use step::{Group, PartOptimizer};
 
+/// `allgather_stream`, where communication overlaps.
+const ALL_GATHER_STREAM: u8 = 1;
+/// The model with its head over its base, where a program runs the base and reads the head's weight.
+const FUSED_MODEL: ModuleKey = (u32::MAX - 2, Part::Itself);
 /// `PeftModel` and `LoraModel` over the language model, which none of its own modules stands for.
 const PEFT_MODELS: [ModuleKey; 2] = [(u32::MAX, Part::Itself), (u32::MAX - 1, Part::Itself)];
 
@@ -70,12 +77,6 @@ struct Partitioning<'a> {
     of_trainer: bool,
 }
 
-/// Whether the Trainer has a parameter decay: norms' weights and biases do not (transformers 5.17, trainer.py,
-/// `get_decay_parameter_names`).
-fn decays(param: &Param) -> bool {
-    param.tensor.sizes().len() > 1
-}
-
 impl Partitioning<'_> {
     fn filled(&self, category: Category, op: &'static str, elements: u64, dtype: DType) -> Tensor {
         let _category = self.context.enter_category(category);
@@ -100,7 +101,7 @@ impl Partitioning<'_> {
         let mut elements = 0_u64;
         let mut decayed = true;
         for (at, param) in self.trained.iter().enumerate() {
-            let ends = self.of_trainer && std::mem::replace(&mut decayed, decays(param)) != decayed;
+            let ends = self.of_trainer && std::mem::replace(&mut decayed, decays(&param.tensor)) != decayed;
             if elements > 0 && (ends || elements >= self.options.sub_group_size) {
                 groups.push(Vec::new());
                 elements = 0;
@@ -131,26 +132,41 @@ impl Partitioning<'_> {
         drop(self.filled(Category::Gradient, "zeros.default", largest, DType::Float32));
         masters
     }
+}
 
-    fn limits(&self) -> Limits {
-        let DeepSpeed { prefetch_bucket_size, max_live_parameters, max_reuse_distance, overlap_comm, .. } =
-            self.options;
-        Limits { prefetch_bucket_size, max_live_parameters, max_reuse_distance, overlaps: overlap_comm }
-    }
+/// Every parameter with this rank's part of it, which is there already where the model was loaded in parts, and the places in the
+/// trace that made them.
+fn partition_params(
+    job: &JobSpec,
+    parameters: &[Tensor],
+    builder: &Builder,
+    options: DeepSpeed,
+) -> (Vec<Rc<Param>>, Vec<u32>) {
+    let world_size = job.parallel.world_size;
+    let mut parts = builder.take_parts();
+    let cut = |tensor: &Tensor| {
+        let param = Param::new(tensor.clone(), world_size, options.param_persistence_threshold);
+        let (mut module, part) = (tensor.module(), parts.iter().position(|(whole, _)| whole.is_same(tensor)));
+        match part.map(|at| parts.swap_remove(at).1) {
+            Some(part) => {
+                module = part.module();
+                param.hold_part(part);
+            }
+            None => param.cut(),
+        }
+        (Rc::new(param), module)
+    };
+    parameters.iter().map(cut).unzip()
 }
 
 impl ZeroStage3 {
     pub(in crate::parallel) fn new(job: &JobSpec, context: &Rc<Context>, loaded: Loaded, options: DeepSpeed) -> Self {
         let Loaded { model, parameters, all_parameters, builder, .. } = loaded;
         let world_size = job.parallel.world_size;
-        let param =
-            |tensor: &Tensor| Rc::new(Param::new(tensor.clone(), world_size, options.param_persistence_threshold));
-        let modules: Vec<u32> = all_parameters.iter().map(Tensor::module).collect();
-        let params: Vec<Rc<Param>> = all_parameters.iter().map(param).collect();
-        params.iter().for_each(|param| param.cut());
+        let (params, modules) = partition_params(job, &all_parameters, &builder, options);
         let mut trained: Vec<Rc<Param>> = params.iter().filter(|param| param.tensor.requires_grad()).cloned().collect();
-        let of_trainer = job.framework == Framework::Trainer;
-        trained.sort_by_key(|param| of_trainer && !decays(param));
+        let of_trainer = is_of_trainer(job);
+        trained.sort_by_key(|param| of_trainer && !decays(&param.tensor));
         let communicated = job.precision.weight_dtype();
         // Adapters stay in fp32 where the base was partitioned before they came.
         let dtype = trained.first().map_or(communicated, |param| param.tensor.dtype());
@@ -158,7 +174,8 @@ impl ZeroStage3 {
         let tracker = full(context, "zeros.default", &[1], DType::Bool);
         let flat = parts.defragment();
         let masters = parts.masters(parts.sub_groups());
-        let coordinator = Rc::new(Coordinator::new(context, parts.params.clone(), parts.limits()));
+        let coordinator =
+            Rc::new(Coordinator::new(context, parts.params.clone(), Limits::new(options, ALL_GATHER_STREAM)));
         let setup = Setup {
             trained: parts.trained.clone(),
             dtype: communicated,
@@ -191,6 +208,24 @@ impl ZeroStage3 {
             is_adapted: job.lora.is_some(),
             _held: [flat, tracker],
         }
+    }
+}
+
+impl ZeroStage3 {
+    /// `DeepSpeedEngine.forward`
+    fn run_engine<T>(&self, forward: impl FnOnce() -> T) -> T {
+        self.coordinator.reset_step();
+        if !self.is_adapted {
+            return forward();
+        }
+        PEFT_MODELS.iter().for_each(|above| self.modules.pre_forward(*above, Some(&[])));
+        let output = forward();
+        for above in PEFT_MODELS.into_iter().rev() {
+            self.modules.post_forward(above);
+            let modules = Rc::clone(&self.modules);
+            self.gradients.context.hook_latest_node(0, move || modules.pre_backward(above));
+        }
+        output
     }
 }
 
@@ -234,6 +269,29 @@ impl Modules {
     }
 }
 
+/// `_fused_forward` in place of the model's own (trl 1.16, trainer/utils.py): the head's weight belongs to the model then, from its
+/// beginning to its end (`register_external_parameter`).
+fn run_fused(
+    modules: &Rc<Modules>,
+    model: &dyn Model,
+    forward: &mut dyn FnMut(&dyn Model) -> Vec<Tensor>,
+) -> Vec<Tensor> {
+    let head = model.output_embeddings();
+    modules.pre_forward(FUSED_MODEL, Some(&[head.weight()]));
+    let outputs = forward(model);
+    modules.post_forward(FUSED_MODEL);
+    let has_begun = Rc::new(Cell::new(false));
+    for output in outputs.iter().filter(|output| output.requires_grad()) {
+        let (modules, has_begun) = (Rc::clone(modules), Rc::clone(&has_begun));
+        output.register_hook(move || {
+            if !has_begun.replace(true) {
+                modules.pre_backward(FUSED_MODEL);
+            }
+        });
+    }
+    outputs
+}
+
 impl EveryModule for Modules {
     fn pre_forward(&self, module: ModuleKey, own: Option<&[&Tensor]>) {
         let known = self.coordinator.known_own(module);
@@ -271,18 +329,15 @@ impl EveryModule for Modules {
 
 impl Wrapper for ZeroStage3 {
     fn forward(&self, call: &ForwardCall) -> ModelOutput {
-        self.coordinator.reset_step();
-        if !self.is_adapted {
-            return self.model.forward(call);
-        }
-        PEFT_MODELS.iter().for_each(|above| self.modules.pre_forward(*above, Some(&[])));
-        let output = self.model.forward(call);
-        for above in PEFT_MODELS.into_iter().rev() {
-            self.modules.post_forward(above);
-            let modules = Rc::clone(&self.modules);
-            self.gradients.context.hook_latest_node(0, move || modules.pre_backward(above));
-        }
-        output
+        self.run_engine(|| self.model.forward(call))
+    }
+
+    fn around(&self, forward: &mut dyn FnMut(&dyn Model) -> Vec<Tensor>) -> Option<Vec<Tensor>> {
+        Some(self.run_engine(|| forward(self.model.as_ref())))
+    }
+
+    fn around_fused(&self, forward: &mut dyn FnMut(&dyn Model) -> Vec<Tensor>) -> Option<Vec<Tensor>> {
+        Some(self.run_engine(|| run_fused(&self.modules, self.model.as_ref(), forward)))
     }
 
     fn new_cache(&self) -> Rc<KvCache> {
@@ -297,8 +352,8 @@ impl Wrapper for ZeroStage3 {
         false
     }
 
-    fn engine_loss(&self, loss: &Tensor) -> Option<[Tensor; 2]> {
-        Some(scale_loss(loss))
+    fn engine_loss(&self, loss: &Tensor, divides: bool) -> Option<[Tensor; 2]> {
+        Some(scale_loss(loss, divides))
     }
 
     fn end_backward(&self) {

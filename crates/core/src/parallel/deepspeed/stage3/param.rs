@@ -62,6 +62,12 @@ impl Param {
         self.release();
     }
 
+    /// The part was copied out before.
+    pub(super) fn hold_part(&self, part: Tensor) {
+        self.part.replace(Some(part));
+        self.status.set(Status::NotAvailable);
+    }
+
     /// `free_param`
     pub(super) fn release(&self) {
         self.tensor.clear_data();

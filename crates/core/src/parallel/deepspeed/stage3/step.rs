@@ -77,15 +77,6 @@ impl PartOptimizer {
         total.unary("where.self", DType::Float64)
     }
 
-    /// `combine_grad_norm_groups`
-    fn combine_norms(norms: &[Tensor]) -> Option<Tensor> {
-        let stacked = stack_scalars(norms)?;
-        let _is_invalid = has_invalid(&stacked);
-        let combined = stacked.norm();
-        let _infinite = combined.ones_like();
-        Some(combined.unary("where.self", combined.dtype()))
-    }
-
     /// `_prepare_fp32_grad_for_sub_group`: one part is flat as it is.
     fn flat_gradient(&self, parts: &[Tensor]) -> Option<Tensor> {
         let _category = self.context().enter_category(Category::Gradient);
@@ -122,6 +113,15 @@ impl PartOptimizer {
     }
 }
 
+/// `combine_grad_norm_groups`
+pub(in crate::parallel::deepspeed) fn combine_norms(norms: &[Tensor]) -> Option<Tensor> {
+    let stacked = stack_scalars(norms)?;
+    let _is_invalid = has_invalid(&stacked);
+    let combined = stacked.norm();
+    let _infinite = combined.ones_like();
+    Some(combined.unary("where.self", combined.dtype()))
+}
+
 /// `(~torch.isfinite(norm) | (norm < 0)).any()`
 fn has_invalid(norm: &Tensor) -> Tensor {
     let is_finite = {
@@ -148,7 +148,7 @@ impl Optimizer for PartOptimizer {
         }
         let parts: Vec<Vec<Tensor>> = self.groups.iter().map(|group| self.gradients.parts(&group.members)).collect();
         let norms: Vec<Tensor> = parts.iter().map(|parts| self.norm_of(parts)).collect();
-        let Some(scaled) = Self::combine_norms(&norms) else { return };
+        let Some(scaled) = combine_norms(&norms) else { return };
         drop(has_invalid(&scaled));
         // The engine keeps the last step's until this one is done.
         let _of_engine = self.norm.replace(scaled.div_scalar(UNTOLD));
