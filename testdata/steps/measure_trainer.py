@@ -4,7 +4,7 @@ measure_rl.py measures those of GRPOTrainer, whose harness this imports: put tha
 Fields of a case (kind `trainer`): id, framework (trainer | trl), model, task (causal_lm | masked_lm | seq2seq_lm, whose
 labels are target_len tokens and whose collator is DataCollatorForSeq2Seq | sequence_classification | token_classification | image_classification), precision (fp32 | amp_bf16
 (bf16=True) | amp_fp16 (fp16=True) | bf16 (bf16 weights, no autocast) | bf16_amp), micro_batch, seq_len, steps, grad_accum,
-gradient_checkpointing (not reentrant), optimizer (adamw_torch | adamw_torch_fused | sgd | adafactor), lora {r, alpha, dropout,
+gradient_checkpointing, use_reentrant, optimizer (adamw_torch | adamw_torch_fused | sgd | adafactor), lora {r, alpha, dropout,
 targets}, clip_grad_norm, attn, use_liger_kernel, loss (`liger`: of liger_kernel_config only the fused loss), keep_outputs (compute_loss keeps what the model
 returns until the next pass), use_cache, world (ranks of DDP as torchrun starts them, in one process, as in
 measure_parallel.py), quantization {weights (nf4 | fp4 | int8), double, compute, prepared, experts} (a causal model loaded by from_pretrained from
@@ -12,7 +12,7 @@ a folder, as bitsandbytes quantizes it; prepared: by peft's prepare_model_for_kb
 quantize_moe_experts does it; SFTTrainer loads it itself; needs
  bitsandbytes 0.50), padded (masks are made as for rows of unequal length; sizes are as without), padding_free (SFTTrainer's), activation_offloading
  (null, or {hooks (save_on_cpu: compute_loss runs under it | streams: SFTConfig's activation_offloading, or its context round a Trainer's step, as Axolotl has it), pin_memory}), fsdp1 (null, or fields of the Trainer's fsdp_config for version 1: the model is loaded on the host, but a quantized one on the GPU, which is
- stored in the weights' dtype). Phases: load, between, forward, loss, forward_tail, backward, clip, optimizer.
+ stored in the weights' dtype), kernels (fms-acceleration's, by its names: foak.py says where its sources are found). Phases: load, between, forward, loss, forward_tail, backward, clip, optimizer.
 
     measure_trainer.py --stub --lib libtonnage_phantom.so --cases trainer_cases.json --out truth.json
 """
@@ -26,9 +26,9 @@ from measure_dpo import lora_config, run_steps
 
 DEFAULTS = dict(
     id="case", kind="trainer", framework="trainer", model={"family": "qwen2"}, task="causal_lm", precision="fp32", micro_batch=4,
-    seq_len=128, steps=3, grad_accum=1, gradient_checkpointing=False, optimizer=None, lora=None, clip_grad_norm=1.0,
+    seq_len=128, steps=3, grad_accum=1, gradient_checkpointing=False, use_reentrant=False, optimizer=None, lora=None, clip_grad_norm=1.0,
     attn="sdpa", use_liger_kernel=False, loss="full", keep_outputs=False, use_cache=False, world=1,
-    quantization=None, padded=False, padding_free=False, activation_offloading=None, fsdp1=None, target_len=128, freeze_encoder=False)
+    quantization=None, padded=False, padding_free=False, activation_offloading=None, fsdp1=None, kernels=[], target_len=128, freeze_encoder=False)
 PRECISIONS = {"fp32": ("float32", {}), "amp_bf16": ("float32", {"bf16": True}), "amp_fp16": ("float32", {"fp16": True}),
               "bf16": ("bfloat16", {}), "bf16_amp": ("bfloat16", {"bf16": True})}
 
@@ -297,7 +297,7 @@ def made(case, phases, model, folder):
     options = dict(
         output_dir=folder, per_device_train_batch_size=case["micro_batch"], max_steps=case["steps"],
         gradient_accumulation_steps=case["grad_accum"], gradient_checkpointing=case["gradient_checkpointing"],
-        gradient_checkpointing_kwargs={"use_reentrant": False}, report_to=[], logging_steps=1, save_strategy="no",
+        gradient_checkpointing_kwargs={"use_reentrant": case["use_reentrant"]}, report_to=[], logging_steps=1, save_strategy="no",
         max_grad_norm=case["clip_grad_norm"] or 0.0, disable_tqdm=True, use_cache=case["use_cache"], **liger_options(case),
         **PRECISIONS[case["precision"]][1])
     if case.get("fsdp1") is not None:
@@ -369,7 +369,12 @@ def run_trainer(case, phases, stub):
         if case["task"] == "causal_lm":
             model.loss_function = noted(model.loss_function)
         info = dict(param_count=harness.count(model)[0])
+    if case["kernels"]:
+        import foak
+        foak.put_in(model, case["kernels"], noted)
     trainer = made(case, phases, model, folder)
+    if "fused_lora" in case["kernels"] and case["fsdp1"] is not None:
+        foak.replicate_adapters(trainer)
     info["optim"] = str(trainer.args.optim)
     return run_steps(trainer, phases, info, folder)
 

@@ -5,8 +5,8 @@ use serde_json::{Value, json};
 use tonnage_core::estimate::{Estimate, EstimateError, SimulatedJob, estimate};
 use tonnage_core::gpu::Gpu;
 use tonnage_core::job::{
-    Attention, CheckpointPolicy, ClipSpec, Fields, Framework, JobSpec, LogitsPath, LoraSpec, LossKernel, ModelSpec,
-    OptimizerKind, Precision, Task,
+    Attention, CheckpointPolicy, ClipSpec, Fields, Framework, JobSpec, Kernels, LogitsPath, LoraSpec, LossKernel,
+    ModelSpec, OptimizerKind, Precision, Task,
 };
 use tonnage_core::model_type::language_model_types;
 use tonnage_core::step::simulate;
@@ -122,6 +122,7 @@ fn jobs() -> impl Strategy<Value = JobSpec> {
             own_labels: trains && on[3],
             padded: on[1].then_some(on[2]),
             padding_free: false,
+            use_reentrant: false,
             activation_offload: None,
             row_growth: None,
             lora,
@@ -134,6 +135,7 @@ fn jobs() -> impl Strategy<Value = JobSpec> {
             steps,
             transformers: Default::default(),
             liger_kernels: false,
+            kernels: Kernels::default(),
             parallel: Default::default(),
             allocator: Default::default(),
             gpu: Gpu::parse(gpu).unwrap_or_else(|error| panic!("{gpu}: {error}")),

@@ -155,6 +155,8 @@ const TRACES: &[(&str, &str, &[&str], &str)] = &[
     ("freeze_multi_modal_projector", QWEN_VL, ONE_IMAGE, "freeze_multi_modal_projector=true"),
     ("padding_free", LLAMA, &["framework=trl", "micro_batch_size=2"], "padding_free=true"),
     ("seq_len_start", SMALL_GPT, &["num_train_epochs=3"], "seq_len_start=16"),
+    ("use_reentrant", LLAMA, &["gradient_checkpointing=true"], "use_reentrant=true"),
+    ("kernels", LLAMA, &[], "kernels=fast_rms_layernorm"),
     ("activation_offloading", LLAMA, &[], "activation_offloading=save_on_cpu"),
     ("activation_offloading", LLAMA, &["framework=trl"], "activation_offloading=streams"),
     (

@@ -16,4 +16,4 @@ pub(crate) use mode::{LigerKernels, Mode};
 pub(crate) use module::{EveryModule, ForwardHooks, Module, ModuleHooks, ModuleKey, Part};
 pub(crate) use older_masks::{OlderMask, update_causal_mask};
 pub(crate) use quantization::{FourBit, Quantization};
-pub(crate) use quantized::{ExpertStack, Quantized};
+pub(crate) use quantized::{Adapted, ExpertStack, Quantized, multiply_fused};

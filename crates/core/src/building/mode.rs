@@ -2,7 +2,7 @@
 
 use std::cell::Cell;
 
-use crate::job::CheckpointPolicy;
+use crate::job::{CheckpointPolicy, Kernel, Kernels};
 
 /// The switches of one model.
 #[derive(Debug)]
@@ -11,6 +11,7 @@ pub(crate) struct Mode {
     checkpointing: Cell<CheckpointPolicy>,
     adapters: Cell<bool>,
     liger: Cell<LigerKernels>,
+    kernels: Cell<Kernels>,
     fp32_head: bool,
     dropout: Cell<bool>,
 }
@@ -34,6 +35,7 @@ impl Mode {
             checkpointing: Cell::new(checkpointing),
             adapters: Cell::new(true),
             liger: Cell::new(LigerKernels::Off),
+            kernels: Cell::default(),
             fp32_head: false,
             dropout: Cell::new(true),
         }
@@ -97,5 +99,15 @@ impl Mode {
     /// Liger's kernels in use.
     pub(crate) fn liger_kernels(&self) -> LigerKernels {
         self.liger.get()
+    }
+
+    /// Puts these kernels in place of the model's own operations.
+    pub(crate) fn apply_kernels(&self, kernels: Kernels) {
+        self.kernels.set(kernels);
+    }
+
+    /// Whether this kernel is in place.
+    pub(crate) fn has_kernel(&self, kernel: Kernel) -> bool {
+        self.kernels.get().has(kernel)
     }
 }

@@ -5,6 +5,16 @@ use serde::{Deserialize, Serialize};
 use super::{JobSpec, Strategy, TaskName};
 use crate::host::HostKind;
 
+/// What gradient checkpointing recomputes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum CheckpointPolicy {
+    /// Nothing is checkpointed.
+    Off,
+    /// Every decoder layer.
+    EveryLayer,
+}
+
 /// Which hooks on saved tensors move them to the host.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]

@@ -4,8 +4,8 @@ use serde::Serialize;
 
 use super::key_names as keys;
 use super::{
-    Attention, CheckpointPolicy, ClipSpec, Fields, Framework, JobError, JobSource, JobSpec, LogitsPath, LossKernel,
-    ModelSpec, OptimizerKind, Parallel, Precision, RunSpec, Task, TransformersVersion,
+    Attention, CheckpointPolicy, ClipSpec, Fields, Framework, JobError, JobSource, JobSpec, Kernels, LogitsPath,
+    LossKernel, ModelSpec, OptimizerKind, Parallel, Precision, RunSpec, Task, TransformersVersion,
 };
 use crate::alloc::AllocatorConfig;
 use crate::gpu::Gpu;
@@ -116,6 +116,7 @@ impl Default for JobSpec {
             precision: Precision::Fp32,
             attention: Attention::Sdpa,
             gradient_checkpointing: CheckpointPolicy::Off,
+            use_reentrant: false,
             activation_offload: None,
             optimizer: OptimizerKind::Adamw,
             clip_grad_norm: None::<ClipSpec>,
@@ -131,6 +132,7 @@ impl Default for JobSpec {
             steps: 2,
             transformers: TransformersVersion::default(),
             liger_kernels: false,
+            kernels: Kernels::default(),
             parallel: Parallel::default(),
             allocator: AllocatorConfig::default(),
             gpu: Gpu::default(),

@@ -3,8 +3,8 @@
 use serde::{Deserialize, Serialize};
 
 use super::{
-    ActivationOffload, FieldError, Fields, Framework, Image, LeftOpen, Parallel, QuantizationSpec, RowGrowth, RunSpec,
-    Task, TransformersVersion, Vision,
+    ActivationOffload, CheckpointPolicy, FieldError, Fields, Framework, Image, Kernels, LeftOpen, Parallel,
+    QuantizationSpec, RowGrowth, RunSpec, Task, TransformersVersion, Vision,
 };
 use crate::alloc::AllocatorConfig;
 use crate::dtype::DType;
@@ -169,16 +169,6 @@ impl LoraSpec {
 pub struct ClipSpec {
     /// The norm that `clip_grad_norm_` clips to.
     pub max_norm: f64,
-}
-
-/// What gradient checkpointing recomputes.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum CheckpointPolicy {
-    /// Nothing is checkpointed.
-    Off,
-    /// Every decoder layer, `use_reentrant=False` (Hugging Face's default).
-    EveryLayer,
 }
 
 /// A model as its family reads it: the `model_type` and the fields of its config.
@@ -354,6 +344,8 @@ pub struct JobSpec {
     pub attention: Attention,
     /// What is recomputed in backward.
     pub gradient_checkpointing: CheckpointPolicy,
+    /// Whether it is done with `use_reentrant=True`.
+    pub use_reentrant: bool,
     /// Where activations lie, `None` for on the GPU.
     pub activation_offload: Option<ActivationOffload>,
     /// Not used where the task trains nothing.
@@ -387,6 +379,8 @@ pub struct JobSpec {
     pub transformers: TransformersVersion,
     /// Whether Liger's kernels replace the layers' own (`use_liger_kernel`).
     pub liger_kernels: bool,
+    /// Kernels of other programs in place of the model's own operations.
+    pub kernels: Kernels,
     /// How the job is spread over ranks.
     pub parallel: Parallel,
     /// As `PYTORCH_CUDA_ALLOC_CONF` sets them.

@@ -21,6 +21,7 @@ mod hub;
 mod image;
 mod job_file;
 mod job_spec;
+mod kernels;
 mod key_names;
 pub mod keys;
 mod kind;
@@ -44,7 +45,7 @@ mod transformers;
 mod vision;
 pub mod words;
 
-pub use activations::{ActivationOffload, OffloadHooks};
+pub use activations::{ActivationOffload, CheckpointPolicy, OffloadHooks};
 pub use architecture::{Architecture, Refused, find_architecture, generic_model_types};
 #[cfg(any(test, feature = "cases"))]
 pub use case::from_case;
@@ -57,9 +58,10 @@ pub use hrm_training::{HrmTraining, PuzzleKind};
 pub use hub::{is_full_name, published_type};
 pub use image::Image;
 pub use job_spec::{
-    Attention, Beside, CheckpointPolicy, ClipSpec, Counted, Head, JobSpec, LeftOut, LogitsPath, LoraSpec, LossKernel,
-    ModelSpec, OptimizerKind, Precision,
+    Attention, Beside, ClipSpec, Counted, Head, JobSpec, LeftOut, LogitsPath, LoraSpec, LossKernel, ModelSpec,
+    OptimizerKind, Precision,
 };
+pub use kernels::{Kernel, Kernels};
 pub use keys::{Default as KeyDefault, KEYS, Key};
 pub use kind::Kind;
 pub use left_open::{Allowance, LeftOpen};

@@ -185,6 +185,11 @@ impl TransformersVersion {
         }
     }
 
+    /// Whether keys and values are repeated for the flash-attn package too, which takes grouped heads (Mistral's class, before 4.48).
+    pub fn repeats_keys_for_flash(self, file: ModelingFile) -> bool {
+        file == ModelingFile::Mistral && self.before(4, 48)
+    }
+
     /// Whether masks are made by masking_utils.py.
     pub fn has_masking_utils(self, file: ModelingFile) -> bool {
         match file {

@@ -63,6 +63,8 @@ pub(crate) struct ModelType {
     /// peft's target modules (0.18, `TRANSFORMERS_MODELS_TO_LORA_TARGET_MODULES_MAPPING`); empty where it knows none.
     pub lora_targets: &'static [&'static str],
     pub liger: Liger,
+    /// Whether fms-acceleration has rules for its layers (plugins/fused-ops-and-kernels at 876e2ed, models) that are simulated.
+    pub foak: bool,
     /// Whether its layers are simulated with the flash-attn package.
     pub flash_attention: bool,
     /// Whether its config has a head dimension, so that heads can be divided over ranks.
@@ -252,6 +254,7 @@ impl ModelType {
         dropout_keys: &["attention_dropout"],
         lora_targets: &[],
         liger: Liger::Untouched,
+        foak: false,
         flash_attention: false,
         divides_heads: true,
         has_experts: false,
@@ -296,6 +299,11 @@ pub fn language_model_types() -> Vec<&'static str> {
 /// Whether a model type is simulated alone, and not trained here.
 pub fn is_only_simulated(name: &str) -> bool {
     facts(name).only_simulated
+}
+
+/// The model types that are simulated with fms-acceleration's kernels.
+pub(crate) fn with_foak() -> Vec<&'static str> {
+    ROWS.iter().filter(|row| row.foak).map(|row| row.name).collect()
 }
 
 /// The model types whose layers are simulated with Liger's kernels.

@@ -119,6 +119,7 @@ pub(super) static ROWS: &[ModelType] = &[
     },
     ModelType {
         name: "granite",
+        foak: true,
         class_heads: ClassHeads::NONE,
         lora_targets: &[],
         liger: Liger::LayersNotKnown { fuses_loss: false },
@@ -135,7 +136,7 @@ pub(super) static ROWS: &[ModelType] = &[
     },
     ModelType { name: "lfm2", ..CONVOLVED },
     ModelType { name: "lfm2_moe", has_experts: true, ..CONVOLVED },
-    ModelType { name: "llama", since: Some((4, 42)), layers_since: (4, 42), ..LLAMA_LIKE },
+    ModelType { name: "llama", foak: true, since: Some((4, 42)), layers_since: (4, 42), ..LLAMA_LIKE },
     ModelType {
         name: "llama4_text",
         only_simulated: true,
@@ -155,7 +156,7 @@ pub(super) static ROWS: &[ModelType] = &[
     ModelType { name: "marian", ..BART_LIKE },
     ModelType { name: "mbart", ..BART_LIKE },
     ModelType { name: "minimax_m2", only_simulated: true, ..UNFUSED_EXPERTS },
-    ModelType { name: "mistral", layers_since: (4, 38), ..LLAMA_LIKE },
+    ModelType { name: "mistral", foak: true, layers_since: (4, 38), ..LLAMA_LIKE },
     ModelType {
         name: "mistral4",
         only_simulated: true,

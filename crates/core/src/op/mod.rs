@@ -20,6 +20,8 @@ mod division;
 mod dropout;
 mod elementwise;
 mod embedding;
+mod foak;
+mod foak_liger;
 mod foreach;
 mod group_norm;
 mod grouped;
@@ -56,6 +58,8 @@ pub(crate) use create::{
 };
 pub(crate) use delta_rule::chunk_gated_delta_rule;
 pub(crate) use elementwise::UNTOLD;
+pub(crate) use foak::fast_rope_embedding;
+pub(crate) use foak_liger::upcast_linear_cross_entropy;
 pub(crate) use foreach::{foreach_norm, foreach_sqrt, group_by_dtype};
 pub(crate) use join::{cat, copied_beside, stack, stack_last, stack_scalars};
 pub(crate) use liger::fused_linear_cross_entropy;

@@ -22,22 +22,30 @@ pub(crate) fn clip_sharded_grad_norm(parameters: &[Tensor]) -> Option<Tensor> {
     })
 }
 
-/// `FullyShardedDataParallel.clip_grad_norm_`: norms in fp32, one after the other, whose squares are summed over the ranks.
-pub(crate) fn clip_flat_grad_norm(parameters: &[Tensor]) -> Option<Tensor> {
-    let gradients: Vec<Tensor> = parameters.iter().filter_map(Tensor::grad).collect();
-    let local = {
-        let norms: Vec<Tensor> = gradients.iter().map(|gradient| gradient.norm_as(DType::Float32)).collect();
-        let stacked = stack_scalars(&norms)?;
-        drop(norms);
-        stacked.norm()
-    };
-    let summed = local.unary("pow.Tensor_Scalar", local.dtype());
-    let total = summed.unary("pow.Tensor_Scalar", local.dtype());
+/// `FullyShardedDataParallel.clip_grad_norm_`: norms in fp32, one after the other, whose squares are summed over the ranks; those of
+/// parameters that no rank has a shard of are added.
+pub(crate) fn clip_flat_grad_norm(sharded: &[Tensor], unmanaged: &[Tensor]) -> Option<Tensor> {
+    let gradients = |of: &[Tensor]| -> Vec<Tensor> { of.iter().filter_map(Tensor::grad).collect() };
+    let (sharded, unmanaged) = (gradients(sharded), gradients(unmanaged));
+    let (local, local_unmanaged) = (norm_of_norms(&sharded), norm_of_norms(&unmanaged));
+    let first = local.as_ref().or(local_unmanaged.as_ref())?;
+    let power = |norm: &Tensor| norm.unary("pow.Tensor_Scalar", norm.dtype());
+    let summed = power(first);
+    drop(local_unmanaged.as_ref().map(power));
+    let total = power(&summed);
     drop(summed);
     let coefficient = clip_coefficient(&total);
     let _clamped = coefficient.unary("clamp.default", coefficient.dtype());
-    scale_in_place(&gradients);
+    [sharded, unmanaged].iter().for_each(|gradients| scale_in_place(gradients));
     Some(total)
+}
+
+/// `_get_grad_norm`
+fn norm_of_norms(gradients: &[Tensor]) -> Option<Tensor> {
+    let norms: Vec<Tensor> = gradients.iter().map(|gradient| gradient.norm_as(DType::Float32)).collect();
+    let stacked = stack_scalars(&norms)?;
+    drop(norms);
+    Some(stacked.norm())
 }
 
 fn clip(parameters: &[Tensor], norm_of: impl Fn(&Tensor) -> Tensor) -> Option<Tensor> {

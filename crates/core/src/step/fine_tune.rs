@@ -6,7 +6,7 @@ use std::rc::Rc;
 
 use crate::building::Builder;
 use crate::dtype::DType;
-use crate::job::{Attention, CheckpointPolicy, Framework, JobSpec, LossKernel, Strategy, Task, keys};
+use crate::job::{Attention, CheckpointPolicy, Framework, JobSpec, Kernel, LossKernel, Strategy, Task, keys};
 use crate::model::family::{ForwardCall, Images, ModelOutput};
 use crate::model_type::takes_item_count;
 use crate::op::{TokenOutputs, UNTOLD, full, number_from_host};
@@ -210,7 +210,9 @@ impl Recipe for FineTune<'_> {
 impl FineTune<'_> {
     /// Whether the loss of a batch is divided by the tokens of the whole step (`model_accepts_loss_kwargs`), or by its own.
     fn counts_items(&self) -> bool {
-        self.job.model.beside.vision.as_ref().is_none_or(|vision| takes_item_count(&vision.model_type))
+        // fms-acceleration's forward with Liger's loss takes no `**kwargs`.
+        !self.job.kernels.has(Kernel::FusedCeLiger)
+            && self.job.model.beside.vision.as_ref().is_none_or(|vision| takes_item_count(&vision.model_type))
     }
 
     /// Whether the text model behind a tower makes a cache: the Trainer's `use_cache` is written into the outer config alone.

@@ -9,8 +9,9 @@ pub(super) fn patches_layers(job: &JobSpec) -> bool {
     job.liger_kernels && job.model.facts().liger == Liger::Whole
 }
 
-/// Replaces the layers of the model that is trained, if it was asked for.
+/// Replaces operations of the model that is trained, if it was asked for: by Liger's kernels or by other programs'.
 pub(super) fn apply_liger_kernels(job: &JobSpec, mode: &Mode) {
+    mode.apply_kernels(job.kernels);
     if patches_layers(job) {
         mode.apply_liger_kernels(LigerKernels::Layers);
     }

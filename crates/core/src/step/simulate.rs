@@ -6,7 +6,7 @@ use crate::building::{BuildError, Builder, Mode};
 use crate::dtype::DType;
 use crate::family::{self, Build, Denoiser, Family};
 use crate::gpu::Device;
-use crate::job::{Attention, CheckpointPolicy, JobError, JobSpec, ModelSpec, ShardInit, Task, check};
+use crate::job::{Attention, CheckpointPolicy, JobError, JobSpec, Kernel, ModelSpec, ShardInit, Task, check};
 use crate::model::family::{Model, RunOptions};
 use crate::parallel::{self, Rebuild};
 use crate::tensor::{Context, Tensor};
@@ -49,6 +49,7 @@ pub fn simulate_with_other_devices(
         (0..others.len()).for_each(|at| context.diverges(at));
     }
     context.install_transformers(job.transformers);
+    context.reenter_checkpoints(job.use_reentrant);
     context.find_places_first(job.places_first);
     let _device = context.enter_device(parallel::holds_model(job.parallel));
     let family = family::find_family(&job.model.model_type)?;
@@ -119,6 +120,7 @@ fn language_model(job: &JobSpec, context: &Rc<Context>, family: Family) -> Resul
     let builder = Builder::new(context, job.precision.weight_dtype(), job.lora.clone(), mode);
     let builder = builder.materialized(job.materialized).sharded(parallel::sharding_of(job));
     let builder = builder.made_in_fp32(parallel::casts_all_weights(job)).in_parts_of(parallel::ranks_of_parts(job));
+    let builder = builder.replicating_adapters(job.kernels.has(Kernel::FusedLora));
     let builder = loading::quantized(builder.loading_by_name(loading::is_by_name(job)), job);
     let options =
         RunOptions { attention: job.attention, mode: builder.mode(), frozen_base: job.lora.is_some(), tower: None };

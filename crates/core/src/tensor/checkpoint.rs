@@ -8,6 +8,7 @@ use std::rc::Rc;
 use super::context::Context;
 use super::handle::{History, Tensor};
 use super::object::Detached;
+use super::reentrant::checkpoint_reentrant;
 use super::saved::{EnteredHooks, Hooks, Keeper, Packed, Saved};
 use super::shape::Shape;
 use crate::dtype::DType;
@@ -183,6 +184,9 @@ pub(crate) fn checkpoint_all(context: &Rc<Context>, region: impl Fn() -> Vec<Ten
 /// Compiled once, not for each region.
 fn checkpoint_region(input: &Tensor, region: Box<dyn Fn(&Tensor) -> Tensor>) -> Tensor {
     let context = Rc::clone(input.context());
+    if context.reenters() && context.is_grad_enabled() {
+        return checkpoint_reentrant(input, region);
+    }
     let frame = Rc::new(Frame {
         autocast: context.autocast.get(),
         input: Kept::of(input),

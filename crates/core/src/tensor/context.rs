@@ -56,6 +56,7 @@ pub struct Context {
     replays: Cell<u64>,
     scripted: Cell<bool>,
     transformers: Cell<TransformersVersion>,
+    reenters: Cell<bool>,
     /// What the process keeps on the host, recorded as if that were a device.
     host: OnceCell<Rc<Self>>,
 }
@@ -100,6 +101,7 @@ impl Context {
             replays: Cell::new(1),
             scripted: Cell::new(false),
             transformers: Cell::default(),
+            reenters: Cell::default(),
             host: OnceCell::new(),
         })
     }
@@ -210,6 +212,16 @@ impl Context {
     /// The installed version of transformers.
     pub(crate) fn transformers(&self) -> TransformersVersion {
         self.transformers.get()
+    }
+
+    /// Checkpoints are with `use_reentrant=True` from now on.
+    pub(crate) fn reenter_checkpoints(&self, reenters: bool) {
+        self.reenters.set(reenters);
+    }
+
+    /// Whether checkpoints are with `use_reentrant=True`.
+    pub(super) fn reenters(&self) -> bool {
+        self.reenters.get()
     }
 
     /// The sequence number of the node that is made next.

@@ -71,22 +71,40 @@ impl Tensor {
         self.run_backward(true);
     }
 
-    fn run_backward(&self, ends_before_callbacks: bool) {
-        let context = Rc::clone(self.context());
+    /// `torch.autograd.backward(self, gradient)` by a node that runs: an engine within the engine.
+    pub(super) fn backward_within(&self, gradient: &Tensor) {
+        self.run_tape(gradient);
+    }
+
+    /// Runs the nodes behind it, if there are any.
+    fn run_tape(&self, gradient: &Tensor) {
+        let context = self.context();
         let Some(root) = edge_of(self) else { return };
-        let mut seed = Some(self.ones_like());
         let _no_grad = context.set_grad_enabled(false);
         let _thread = context.enter_thread(Thread::Autograd);
         let _autocast = context.disable_autocast();
         let _module = context.enter_module(0);
         count_dependencies(&root.node);
-        if let Some(seed) = &seed {
-            deliver(&root, seed.detached());
-        }
+        deliver(&root, gradient.detached());
         let mut ready = ReadyQueue { next: Some(root.node), ..Default::default() };
         while let Some(node) = ready.pop() {
-            evaluate_node(&context, &node, &mut ready);
+            evaluate_node(context, &node, &mut ready);
         }
+    }
+
+    fn run_backward(&self, ends_before_callbacks: bool) {
+        let context = Rc::clone(self.context());
+        if edge_of(self).is_none() {
+            return;
+        }
+        let mut seed = Some(self.ones_like());
+        if let Some(seed) = &seed {
+            self.run_tape(seed);
+        }
+        let _no_grad = context.set_grad_enabled(false);
+        let _thread = context.enter_thread(Thread::Autograd);
+        let _autocast = context.disable_autocast();
+        let _module = context.enter_module(0);
         if ends_before_callbacks {
             seed = None;
         }

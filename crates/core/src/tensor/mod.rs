@@ -19,6 +19,7 @@ mod offload;
 mod origins;
 mod other_devices;
 mod recorder;
+mod reentrant;
 mod save_on_cpu;
 mod saved;
 mod scope;

@@ -14,4 +14,4 @@ pub(crate) use init::Init;
 pub(crate) use mode::{LigerKernels, Mode};
 pub(crate) use module::{Module, Part};
 pub(crate) use older_masks::{OlderMask, update_causal_mask};
-pub(crate) use quantized::{ExpertStack, Quantized};
+pub(crate) use quantized::{Adapted, ExpertStack, Quantized, multiply_fused};

@@ -2,6 +2,8 @@
 
 use std::cell::Cell;
 
+use crate::job::Kernel;
+
 /// The switches of one model.
 #[derive(Debug)]
 pub(crate) struct Mode {
@@ -61,6 +63,12 @@ impl Mode {
     /// Whether the head is in fp32 whatever the model is in: TRL's switch, which nothing here has.
     #[expect(clippy::unused_self, reason = "the simulation has it")]
     pub(crate) fn has_fp32_head(&self) -> bool {
+        false
+    }
+
+    /// Whether a kernel of another program is in place.
+    #[expect(clippy::unused_self, reason = "the simulation has them")]
+    pub(crate) fn has_kernel(&self, _kernel: Kernel) -> bool {
         false
     }
 

@@ -32,6 +32,21 @@ impl Quantized {
     }
 }
 
+/// A quantized layer and its adapter, of which there are none.
+#[expect(dead_code, reason = "nothing is computed of it here")]
+pub(crate) struct Adapted<'a> {
+    pub base: &'a Quantized,
+    pub bias: Option<&'a Tensor>,
+    pub down: &'a Tensor,
+    pub up: &'a Tensor,
+    pub scaling: f64,
+    pub dropout: f64,
+}
+
+pub(crate) fn multiply_fused<const N: usize>(_layers: &[Adapted<'_>; N], _x: &Tensor) -> Option<[Tensor; N]> {
+    None
+}
+
 /// The weights of all experts.
 pub(crate) struct ExpertStack(Tensor);
 

@@ -13,6 +13,14 @@ impl Tensor {
         refused("Liger's RMS norm")
     }
 
+    pub(crate) fn fast_rms_layernorm(&self, _weight: &Tensor) -> Tensor {
+        refused("fms-acceleration's RMS norm")
+    }
+
+    pub(crate) fn fast_cross_entropy(&self, _labels: &Tensor, _num_items: Option<&Tensor>) -> Tensor {
+        refused("fms-acceleration's cross-entropy")
+    }
+
     pub(crate) fn depthwise_conv1d(&self, _weight: &Tensor, _bias: Option<&Tensor>, _padding: u64) -> Tensor {
         refused("a convolution of each channel")
     }
@@ -28,6 +36,14 @@ impl Tensor {
 
 pub(crate) fn liger_rope(_q: &Tensor, _k: &Tensor, _cos: &Tensor, _sin: &Tensor) -> (Tensor, Tensor) {
     refused("Liger's rotary embedding")
+}
+
+pub(crate) fn fast_rope_embedding(_q: &Tensor, _k: &Tensor, _cos: &Tensor, _sin: &Tensor) -> (Tensor, Tensor) {
+    refused("fms-acceleration's rotary embedding")
+}
+
+pub(crate) fn upcast_linear_cross_entropy(_hidden: &Tensor, _weight: &Tensor, _target: &Tensor) -> Tensor {
+    refused("fms-acceleration's fused cross-entropy")
 }
 
 pub(crate) fn chunk_gated_delta_rule(_states: [&Tensor; 3], _g: &Tensor, _beta: &Tensor) -> Tensor {

@@ -187,6 +187,15 @@ fn refuse_job(job: &JobSpec) -> Result<(), TrainError> {
             "leave `framework` out, or write \"loop\"; the other runs under `tonnage run JOB.toml -- python train.py`",
         );
     }
+    if !job.kernels.is_empty() {
+        return refused("kernels of other programs are Triton's, which only Python runs".to_owned(), ELSEWHERE);
+    }
+    if job.use_reentrant {
+        return refused(
+            "checkpointing with use_reentrant=True is an autograd.Function of Python's".to_owned(),
+            "set use_reentrant = false",
+        );
+    }
     if job.logits.loss == LossKernel::Liger || job.liger_kernels {
         return refused("Liger's kernels are Triton's, which only Python runs".to_owned(), ELSEWHERE);
     }

@@ -119,7 +119,7 @@ impl Builder {
         }
         self.begin_adapter();
         let dtype = if self.made_in_fp32 { self.dtype } else { DType::Float32 };
-        if let Some(sharding) = self.sharding {
+        if let Some(sharding) = self.sharding.filter(|_| !self.replicates_adapters) {
             return self.sharded_parameter((part, sizes), dtype, sharding, |tensor| self.count_adapter(tensor));
         }
         let mut tensor = self.load(sizes, dtype, Category::Parameter);

@@ -96,6 +96,8 @@ pub(crate) struct Builder {
     is_replaced: bool,
     head: HeadPlace,
     sharding: Option<Sharding>,
+    /// Whether every rank holds all of the adapters of a sharded model.
+    replicates_adapters: bool,
     quantization: Option<Quantization>,
     quantizes_experts: bool,
     /// Whether peft prepares the quantized model for training.
@@ -137,6 +139,7 @@ impl Builder {
             is_replaced: false,
             head: HeadPlace::Built,
             sharding: None,
+            replicates_adapters: false,
             quantization: None,
             quantizes_experts: false,
             is_prepared: false,

@@ -55,6 +55,11 @@ impl Builder {
         Self { sharding, ..self }
     }
 
+    /// The same model, whose adapters the wrapper leaves alone (`ignored_modules`).
+    pub(crate) fn replicating_adapters(self, replicates_adapters: bool) -> Self {
+        Self { replicates_adapters, ..self }
+    }
+
     /// A weight without memory, loaded in full beside it where the shards are cut from that.
     pub(super) fn sharded_parameter(
         &self,

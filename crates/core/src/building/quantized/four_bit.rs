@@ -31,6 +31,10 @@ impl FourBitWeight {
         &self.packed.weight
     }
 
+    pub(super) fn packed(&self) -> Rc<Packed> {
+        Rc::clone(&self.packed)
+    }
+
     pub(super) fn forward(&self, x: &Tensor, bias: Option<&Tensor>) -> Tensor {
         let inp_dtype = x.dtype();
         let x = x.to(self.compute);

@@ -4,6 +4,7 @@
 mod choice;
 mod experts;
 mod four_bit;
+mod fused_lora;
 mod int8;
 mod packed;
 
@@ -16,6 +17,7 @@ use super::quantization::Quantization;
 
 pub(crate) use experts::ExpertStack;
 use four_bit::FourBitWeight;
+pub(crate) use fused_lora::{Adapted, multiply_fused};
 use int8::Int8Weight;
 
 /// A quantized weight and what turns it back.

@@ -19,7 +19,7 @@ pub(crate) struct Packed {
     /// As it was before.
     pub(super) sizes: Shape,
     /// `quant_state.dtype`, what the weight was quantized from.
-    dtype: DType,
+    pub(super) dtype: DType,
     pub(super) absmax: Tensor,
     /// `state2` and the offset, where absmax is quantized.
     nested: Option<[Tensor; 3]>,

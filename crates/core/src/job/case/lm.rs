@@ -43,8 +43,7 @@ pub(super) struct Case {
     freeze_vision_tower: bool,
     freeze_encoder: bool,
     freeze_multi_modal_projector: bool,
-    #[serde(rename = "reentrant")]
-    _reentrant: bool,
+    reentrant: bool,
     #[serde(rename = "fp32_matmul")]
     _fp32_matmul: String,
     #[serde(rename = "note")]
@@ -83,7 +82,7 @@ impl Default for Case {
             freeze_vision_tower: false,
             freeze_encoder: false,
             freeze_multi_modal_projector: false,
-            _reentrant: false,
+            reentrant: false,
             _fp32_matmul: "highest".to_owned(),
             _note: String::new(),
         }
@@ -122,6 +121,7 @@ pub(super) fn job_of_case(case: Case) -> Result<JobSpec, JobError> {
         precision: case.precision.precision(),
         attention: case.attn,
         gradient_checkpointing: checkpoint_policy(case.gradient_checkpointing),
+        use_reentrant: case.reentrant,
         optimizer: case.optimizer,
         clip_grad_norm: clip_spec(case.clip_grad_norm),
         zero_grad_set_to_none: case.zero_grad_set_to_none,

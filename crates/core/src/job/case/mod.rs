@@ -21,7 +21,7 @@ use serde_json::{Map, Value};
 
 use super::hf;
 use super::{
-    Attention, Beside, CheckpointPolicy, ClipSpec, Fields, Framework, JobError, JobSpec, LogitsPath, LoraSpec,
+    Attention, Beside, CheckpointPolicy, ClipSpec, Fields, Framework, JobError, JobSpec, Kernels, LogitsPath, LoraSpec,
     LossKernel, ModelSpec, OptimizerKind, Parallel, Precision, RunSpec, Task, TransformersVersion,
 };
 use crate::alloc::AllocatorConfig;
@@ -195,6 +195,7 @@ fn plain_job(mut model: ModelSpec, task: Task) -> JobSpec {
         precision: Precision::Fp32,
         attention: Attention::Sdpa,
         gradient_checkpointing: CheckpointPolicy::Off,
+        use_reentrant: false,
         activation_offload: None,
         optimizer: OptimizerKind::Adamw,
         clip_grad_norm: None,
@@ -209,6 +210,7 @@ fn plain_job(mut model: ModelSpec, task: Task) -> JobSpec {
         steps: 2,
         transformers: TransformersVersion::DEFAULT,
         liger_kernels: false,
+        kernels: Kernels::default(),
         parallel: Parallel::default(),
         allocator: AllocatorConfig::default(),
         gpu: reference_gpu(),

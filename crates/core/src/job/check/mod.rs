@@ -4,6 +4,7 @@ mod agi2;
 pub(crate) mod diffusion;
 mod flash_attn;
 mod flat_shards;
+mod kernels;
 mod offload;
 pub(super) mod preference;
 mod quantization;
@@ -62,6 +63,7 @@ pub(crate) fn check_possible(job: &JobSpec) -> Result<(), JobError> {
     fits_loss(job)?;
     fits_head_of_sft(job)?;
     fits_liger_layers(job)?;
+    kernels::check_kernels(job)?;
     quantization::check_quantization(job)?;
     router_loss::check_router_loss(job)?;
     vision::check_vision(job)?;

@@ -84,7 +84,7 @@ pub(super) const LOSSES: Kind = Kind::Choice(&[
 const MAX_PASSES: u64 = u32::MAX as u64;
 const MAX_STEPS: u64 = u32::MAX as u64;
 
-pub(super) const KEYS: [Key; 36] = [
+pub(super) const KEYS: [Key; 38] = [
     Key {
         name: names::MODEL,
         kind: Kind::Text,
@@ -171,8 +171,15 @@ pub(super) const KEYS: [Key; 36] = [
         name: names::GRADIENT_CHECKPOINTING,
         kind: Kind::Switch,
         default: Default::Rule("false, as in transformers; true for TRL's trainers"),
-        doc: "recompute every decoder layer in backward (use_reentrant=False)",
+        doc: "recompute every decoder layer in backward",
         example: "true",
+    },
+    Key {
+        name: names::USE_REENTRANT,
+        kind: Kind::Switch,
+        default: Default::Rule("true with transformers before 5.0, whose default it is; false after"),
+        doc: "checkpointing by an autograd.Function, which runs a layer again to its end (gradient_checkpointing_kwargs)",
+        example: "false",
     },
     Key {
         name: names::ACTIVATION_OFFLOADING,
@@ -313,6 +320,13 @@ pub(super) const KEYS: [Key; 36] = [
         default: Default::Fixed("\"full\"", "transformers' default"),
         doc: "how the loss is computed from hidden states",
         example: "\"liger\"",
+    },
+    Key {
+        name: names::KERNELS,
+        kind: Kind::Texts,
+        default: Default::Rule("none"),
+        doc: "fms-acceleration's kernels by its own names: fast_rms_layernorm, fast_rope_embeddings, fast_loss or fused_ce_liger, fused_lora",
+        example: "[\"fast_rms_layernorm\", \"fast_rope_embeddings\", \"fast_loss\", \"fused_lora\"]",
     },
     Key {
         name: names::STEPS,

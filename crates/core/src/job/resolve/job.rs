@@ -8,7 +8,8 @@ use crate::job::keys;
 use crate::job::model_source::Model;
 use crate::job::{
     Attention, Baseline, CheckpointPolicy, ClipSpec, DiffusionSpec, Framework, Head, JobError, JobSource, JobSpec,
-    LogitsPath, ModelSpec, Parallel, RunSpec, Seq2SeqSpec, Task, TaskName, TransformersVersion, check,
+    Kernels, LogitsPath, ModelSpec, Parallel, RunSpec, Seq2SeqSpec, Strategy, Task, TaskName, TransformersVersion,
+    check,
 };
 use crate::model_type::{ModelKind, NEVER};
 
@@ -38,6 +39,7 @@ pub(super) fn resolve_job(choose: &mut Chooser<'_>, model: Model, source: &JobSo
         precision: choose.take_word(keys::PRECISION)?,
         attention: resolve_attention(choose, &model)?,
         gradient_checkpointing: checkpoint_policy(choose.take_switch(keys::GRADIENT_CHECKPOINTING)),
+        use_reentrant: false,
         activation_offload: data::activation_offload(choose, trains)?,
         optimizer: choose.take_word(keys::OPTIMIZER)?,
         clip_grad_norm: Some(choose.take_number(keys::CLIP_GRAD_NORM))
@@ -63,6 +65,7 @@ pub(super) fn resolve_job(choose: &mut Chooser<'_>, model: Model, source: &JobSo
         quantization: None,
         task: resolve_task(choose, name, &lengths, (micro_batch_size, accumulation), source)?,
         liger_kernels,
+        kernels: resolve_kernels(choose)?,
         parallel: Parallel::default(),
         run: RunSpec::default(),
         left_open: source.left_open.clone(),
@@ -90,6 +93,7 @@ fn resolve_rest(choose: &mut Chooser<'_>, job: &mut JobSpec, name: TaskName, row
     let size = |key: &str| job.model.config.get(key).and_then(serde_json::Value::as_u64);
     let hidden_size = ["hidden_size", "n_embd"].into_iter().find_map(size);
     job.parallel = ranks::resolve_parallel(choose, name, looks_for_unused(job), hidden_size)?;
+    job.use_reentrant = resolve_reentrant(choose, job)?;
     job.run = choose.take_run()?;
     job.allocator = choose.take_allocator()?;
     job.micro_batch_size = job.task.swarm().map_or(rows, |swarm| swarm.train_rows);
@@ -105,6 +109,37 @@ fn fuses_loss(name: TaskName, framework: Framework, model: &ModelSpec) -> bool {
 fn liger_kernels(choose: &mut Chooser<'_>, task: TaskName) -> bool {
     let applies = task.has_labels() || (Framework::usual(task) == Framework::Trl && task != TaskName::Reward);
     applies && choose.is_said(keys::USE_LIGER_KERNEL) && choose.take_switch(keys::USE_LIGER_KERNEL)
+}
+
+/// Whether layers are recomputed with `use_reentrant=True`, which older transformers take where nothing is said.
+fn resolve_reentrant(choose: &mut Chooser<'_>, job: &JobSpec) -> Result<bool, JobError> {
+    if job.gradient_checkpointing == CheckpointPolicy::Off || !job.model.is_in_transformers() || !job.task.trains() {
+        return Ok(false);
+    }
+    let is_simulated = match job.parallel.strategy {
+        Strategy::None | Strategy::Ddp(_) => true,
+        Strategy::Fsdp1(_) => job.transformers.recomputes_wrappers(),
+        _ => false,
+    };
+    let is_plain = job.activation_offload.is_none() && job.task.name() == TaskName::CausalLm;
+    let default = job.transformers.is_before_5() && is_simulated && is_plain;
+    let reenters = choose.switch_or(keys::USE_REENTRANT, default, "the default of this version of transformers");
+    if reenters && !(is_simulated && is_plain) {
+        return Err(JobError::new("use_reentrant = true is simulated in plain training, on one GPU, with DDP or, before transformers 4.52, FSDP1")
+            .about(&[keys::USE_REENTRANT])
+            .hint("leave it out")
+            .or_rehearse());
+    }
+    Ok(reenters)
+}
+
+/// Kernels of other programs, if anybody named some.
+fn resolve_kernels(choose: &mut Chooser<'_>) -> Result<Kernels, JobError> {
+    if !choose.is_said(keys::KERNELS) {
+        return Ok(Kernels::default());
+    }
+    let named = choose.take_value(keys::KERNELS, Vec::<&str>::new().into(), "none");
+    Kernels::of_names(named.as_array().into_iter().flatten().filter_map(serde_json::Value::as_str))
 }
 
 /// Whether a trainer asks DDP to look for unused parameters (transformers 5.17, trainer.py): adapters make the model none of

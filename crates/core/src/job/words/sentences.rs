@@ -20,8 +20,8 @@ pub(super) const DEEPSPEED: &str = "a DeepSpeed config is read with --from deeps
                          --deepspeed-stage 0, 1, 2 or 3 --world-size N";
 pub(super) const FSDP: &str = "there are two versions of FSDP: write --parallel fsdp2 --world-size N for fully_shard, --parallel fsdp1 for \
                     FullyShardedDataParallel";
-pub(super) const REENTRANT: &str = "checkpointing is with use_reentrant=False, transformers' default: leave it out; use_reentrant=True is not \
-                         simulated: `tonnage rehearse` runs your script";
+pub(super) const REENTRANT: &str =
+    "write use_reentrant = true or false; left out it is what the version of transformers does where nothing is said";
 pub(super) const LARGEST: &str = "`tonnage fit` finds the largest micro-batch of a job; `tonnage train` and `run` start with it where yours does not \
                        fit, at the same effective batch";
 pub(super) const EMPTY_CACHE: &str = "emptying the cache between steps lowers no peak of a step, and the next step asks the driver for all of it again: leave \

@@ -3,7 +3,7 @@
 use crate::building::Builder;
 use crate::dtype::DType;
 use crate::job::Attention;
-use crate::model::nn::{AttentionConfig, AttentionOutput, Linear, attention_forward, repeat_kv};
+use crate::model::nn::{AttentionConfig, AttentionOutput, Linear, attention_forward, fused_products, repeat_kv};
 use crate::tensor::Tensor;
 
 use super::RunOptions;
@@ -51,6 +51,11 @@ impl Projections {
         projected.view(&[projected.size(0), projected.size(1), heads, self.head_dim])
     }
 
+    /// All three of a fused kernel, if one is in place.
+    pub(crate) fn project_fused(&self, hidden_states: &Tensor) -> Option<[Tensor; 3]> {
+        fused_products([&self.q_proj, &self.k_proj, &self.v_proj], hidden_states)
+    }
+
     /// All three, before any is split into heads.
     pub(crate) fn project(&self, hidden_states: &Tensor) -> [Tensor; 3] {
         [&self.q_proj, &self.k_proj, &self.v_proj].map(|projection| projection.forward(hidden_states))
@@ -66,7 +71,10 @@ impl Projections {
     pub(crate) fn merge_heads(&self, attn_output: Tensor) -> Tensor {
         let mut attn_output = attn_output;
         attn_output = join_heads(&attn_output);
-        self.o_proj.forward(&attn_output)
+        match fused_products([&self.o_proj], &attn_output) {
+            Some([output]) => output,
+            None => self.o_proj.forward(&attn_output),
+        }
     }
 }
 

@@ -4,12 +4,12 @@ use std::rc::Rc;
 
 use crate::building::{BuildError, Builder, LigerKernels, Module};
 use crate::dtype::DType;
-use crate::job::{Attention, ModelSpec, RotaryPlace, SdpaForm};
+use crate::job::{Attention, Kernel, ModelSpec, RotaryPlace, SdpaForm};
 use crate::model::nn::{
     AttentionOutput, Embedding, HeadOutput, KvCache, LayerMasks, LayerRotary, LayerType, Linear, LmHead, Norm, RmsNorm,
     Rope, RotaryCall, RotaryEmbedding, RouterLoss, repeat_kv,
 };
-use crate::op::{arange, liger_rope};
+use crate::op::{arange, fast_rope_embedding, liger_rope};
 use crate::tensor::Tensor;
 
 use super::attention::{Projections, SelfAttention, attend};
@@ -62,7 +62,9 @@ impl DecoderAttention {
 
     /// `apply_rotary_pos_emb`
     fn turn(&self, query: &Tensor, key: &Tensor, value: &Tensor, call: &LayerCall) -> (Tensor, Tensor) {
-        if self.options.mode.liger_kernels() == LigerKernels::Off {
+        if self.options.mode.has_kernel(Kernel::FastRopeEmbeddings) {
+            fast_rope_embedding(query, key, &call.cos, &call.sin)
+        } else if self.options.mode.liger_kernels() == LigerKernels::Off {
             let rotary = RotaryCall { cos: &call.cos, sin: &call.sin, position_ids: &call.position_ids };
             self.rotary_emb.turn(query, key, value, &rotary)
         } else {
@@ -88,8 +90,12 @@ impl SelfAttention for DecoderAttention {
         };
         let query_norm = self.norms.as_ref().map(|(query, _)| query);
         let key_norm = self.norms.as_ref().map(|(_, key)| key);
-        let [mut query_states, mut key_states, mut value_states] = if self.config.projects_first {
-            self.projections.project(hidden_states).map(|projected| heads_first(projected, None))
+        let projected = match self.projections.project_fused(hidden_states) {
+            None if self.config.projects_first => Some(self.projections.project(hidden_states)),
+            fused => fused,
+        };
+        let [mut query_states, mut key_states, mut value_states] = if let Some(projected) = projected {
+            projected.map(|projected| heads_first(projected, None))
         } else {
             [
                 heads_first(q_proj.forward(hidden_states), query_norm),
@@ -103,8 +109,10 @@ impl SelfAttention for DecoderAttention {
         if let Some(cache) = &call.cache {
             (key_states, value_states) = cache.update(layer, &key_states, &value_states);
         }
-        let is_class = hidden_states.context().transformers().sdpa() == SdpaForm::Class;
-        if is_class && self.options.attention != Attention::FlashAttention2 {
+        let transformers = hidden_states.context().transformers();
+        let repeats = self.options.attention != Attention::FlashAttention2
+            || transformers.repeats_keys_for_flash(self.config.file);
+        if repeats && transformers.sdpa() == SdpaForm::Class {
             // Before attention functions, the module's own variables are repeated.
             key_states = repeat_kv(&key_states, self.groups());
             value_states = repeat_kv(&value_states, self.groups());

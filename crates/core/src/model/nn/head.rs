@@ -4,8 +4,8 @@
 use std::rc::Rc;
 
 use crate::dtype::DType;
-use crate::job::{CausalLoss, ModelingFile};
-use crate::op::{Reduction, fused_linear_cross_entropy};
+use crate::job::{CausalLoss, Kernel, ModelingFile};
+use crate::op::{Reduction, fused_linear_cross_entropy, upcast_linear_cross_entropy};
 use crate::tensor::Tensor;
 use crate::trace::PhaseKind;
 
@@ -75,13 +75,18 @@ impl LmHead {
             Some(labels) if call.fused_loss => {
                 HeadOutput { loss: Some(self.liger_loss(hidden_states, labels, call.num_items_in_batch)), logits: None }
             }
+            Some(labels) if self.mode.has_kernel(Kernel::FusedCeLiger) && self.mode.is_training() => {
+                HeadOutput { loss: Some(self.lce_loss(hidden_states, labels)), logits: None }
+            }
             labels => {
                 let form = hidden_states.context().transformers().causal_loss(self.file);
                 let mut logits = cap(self.logits(hidden_states, call.logits_to_keep));
                 if form == CausalLoss::UpcastInModel || (form == CausalLoss::UpcastForLoss && labels.is_some()) {
                     logits = logits.float();
                 }
+                let fast = self.mode.has_kernel(Kernel::FastLoss);
                 let loss = labels.map(|labels| match form {
+                    _ if fast => fast_loss(&logits, labels, (form, call.num_items_in_batch)),
                     CausalLoss::InModel | CausalLoss::UpcastInModel | CausalLoss::UpcastForLoss => {
                         shifted_loss(&logits, labels)
                     }
@@ -112,6 +117,17 @@ impl LmHead {
         self.linear.forward(hidden_states)
     }
 
+    /// `lce_forward` of fms-acceleration: copies of all hidden states but the last and of all labels but the first.
+    fn lce_loss(&self, hidden_states: &Tensor, labels: &Tensor) -> Tensor {
+        let context = hidden_states.context();
+        context.phase(PhaseKind::Loss);
+        let (shift_hidden_states, shift_labels) = shifted(hidden_states, labels);
+        let loss = upcast_linear_cross_entropy(&shift_hidden_states, self.linear.weight(), &shift_labels);
+        drop((shift_hidden_states, shift_labels));
+        context.phase(PhaseKind::ForwardTail);
+        loss
+    }
+
     /// `LigerForCausalLMLoss`: reads the head's weight and nothing else of it.
     fn liger_loss(&self, hidden_states: &Tensor, labels: &Tensor, num_items_in_batch: Option<&Tensor>) -> Tensor {
         let context = hidden_states.context();
@@ -136,6 +152,21 @@ fn shifted_loss(logits: &Tensor, labels: &Tensor) -> Tensor {
     let (shift_logits, shift_labels) = shifted(logits, labels);
     context.phase(PhaseKind::Loss);
     let loss = shift_logits.cross_entropy(&shift_labels, Reduction::Mean);
+    context.phase(PhaseKind::ForwardTail);
+    loss
+}
+
+/// `FastCrossEntropyLoss` of fms-acceleration: copies of all logits but the last and of all labels but the first.
+fn fast_loss(logits: &Tensor, labels: &Tensor, (form, num_items): (CausalLoss, Option<&Tensor>)) -> Tensor {
+    let context = logits.context();
+    context.phase(PhaseKind::Loss);
+    let in_model = matches!(form, CausalLoss::InModel | CausalLoss::UpcastInModel | CausalLoss::UpcastForLoss);
+    let loss = {
+        // `FastForCausalLMLoss` where losses are functions.
+        let logits = if in_model { logits.clone() } else { logits.to(DType::Float32) };
+        let (shift_logits, shift_labels) = shifted(&logits, labels);
+        shift_logits.fast_cross_entropy(&shift_labels, num_items.filter(|_| !in_model))
+    };
     context.phase(PhaseKind::ForwardTail);
     loss
 }

@@ -4,9 +4,9 @@ use std::rc::Rc;
 
 use smallvec::SmallVec;
 
-use crate::building::{Builder, Init, LigerKernels, Mode, Module, Part, Quantized};
+use crate::building::{Adapted, Builder, Init, LigerKernels, Mode, Module, Part, Quantized, multiply_fused};
 use crate::dtype::DType;
-use crate::job::LoraSpec;
+use crate::job::{Kernel, LoraSpec};
 use crate::tensor::Tensor;
 
 /// `nn.Linear`, with peft's LoRA adapter round it when it is a target.
@@ -78,6 +78,16 @@ impl Linear {
         self.weight.tensor()
     }
 
+    /// What a fused kernel multiplies by.
+    fn fused(&self) -> Option<Adapted<'_>> {
+        let Weight::Quantized(base) = &self.weight else { return None };
+        let adapter = self.adapter.as_ref().filter(|adapter| adapter.mode.has_kernel(Kernel::FusedLora))?;
+        let Adapter { down, up, scaling, dropout, mode } = adapter;
+        let dropout = if mode.drops_out() { *dropout } else { 0.0 };
+        let is_active = mode.has_active_adapters();
+        is_active.then_some(Adapted { base, bias: self.bias.as_ref(), down, up, scaling: *scaling, dropout })
+    }
+
     pub(crate) fn forward(&self, input: &Tensor) -> Tensor {
         let base = |input: &Tensor| match &self.weight {
             Weight::Plain(weight) => input.linear(weight, self.bias.as_ref()),
@@ -86,6 +96,15 @@ impl Linear {
         let own = [Some(self.weight()), self.bias.as_ref()];
         forward_adapted(&self.module, &self.weight, self.adapter.as_ref(), own, input, base)
     }
+}
+
+/// The products of layers with adapters in one kernel, where one is in place and all of them are quantized: the first call of a layer runs
+/// it for all.
+pub(crate) fn fused_products<const N: usize>(linears: [&Linear; N], input: &Tensor) -> Option<[Tensor; N]> {
+    let adapted: Vec<Adapted> = linears.iter().filter_map(|linear| linear.fused()).collect();
+    let adapted: [Adapted; N] = adapted.try_into().ok()?;
+    let _module = linears.first().map(|linear| linear.module.enter_part(Part::Itself, &[]));
+    multiply_fused(&adapted, input)
 }
 
 /// A layer's forward, which is peft's where it has an adapter: `base` is then a module within it, as the adapter's are.
@@ -344,6 +363,9 @@ impl RmsNorm {
         let input = &self.module.hook_input(Part::Itself, input);
         if self.mode.liger_kernels() == LigerKernels::Layers {
             return input.liger_rms_norm(&self.weight, true);
+        }
+        if self.mode.has_kernel(Kernel::FastRmsLayernorm) {
+            return input.fast_rms_layernorm(&self.weight);
         }
         let mut hidden_states = input.to(DType::Float32);
         let variance = hidden_states.pow_scalar(2.0).mean_last();

@@ -22,7 +22,7 @@ pub(crate) use cache::{CacheLayer, KvCache};
 pub(crate) use experts::{Experts, ExpertsConfig, ExpertsForm, ExpertsKind, Router, Routing, Scores, TopKRouter};
 pub(crate) use group_router::{GroupRouter, GroupScores, float_linear, of_experts};
 pub(crate) use head::{HeadCall, HeadOutput, LmHead, fixed_cross_entropy, float_masked_lm_loss, masked_lm_loss};
-pub(crate) use layers::{Conv1d, Embedding, LayerNorm, Linear, Norm, RmsNorm};
+pub(crate) use layers::{Conv1d, Embedding, LayerNorm, Linear, Norm, RmsNorm, fused_products};
 pub(crate) use mask_inputs::MaskInputs;
 pub(crate) use masks::{
     LayerMasks, LayerType, create_bidirectional_mask, create_bidirectional_sliding_window_mask, create_causal_mask,

@@ -137,6 +137,11 @@ impl Handle {
         self.trains().then(|| self.local_shard.clone())
     }
 
+    /// Whether a parameter lies in the flat one.
+    pub(super) fn holds(&self, parameter: &Tensor) -> bool {
+        self.pieces.iter().filter_map(Piece::parameter).any(|held| held.is_same(parameter))
+    }
+
     /// The part of a parameter that lies in this rank's shard.
     pub(super) fn stepped_part(&self, parameter: &Tensor) -> Option<Tensor> {
         self.pieces.iter().find_map(|piece| match piece {

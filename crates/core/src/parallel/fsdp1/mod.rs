@@ -14,7 +14,7 @@ use std::rc::Rc;
 
 use crate::building::ModuleHooks;
 use crate::dtype::DType;
-use crate::job::{CheckpointPolicy, Framework, Fsdp1, JobSpec};
+use crate::job::{Framework, Fsdp1, JobSpec};
 use crate::model::family::{ForwardCall, Model, ModelOutput};
 use crate::model::nn::KvCache;
 use crate::op::full;
@@ -94,6 +94,8 @@ struct FlatSharded {
     /// How many of them the Trainer has decay: it puts them first.
     decaying: usize,
     tree: Rc<Tree>,
+    /// Trained parameters that are not sharded (`ignored_modules`).
+    unmanaged: Vec<Tensor>,
     /// `_zero_scalar`
     zero: OnceCell<Tensor>,
 }
@@ -109,8 +111,7 @@ impl Drop for FlatSharded {
 pub(super) fn wrap_fsdp1(options: &Fsdp1, job: &JobSpec, context: &Rc<Context>, loaded: Loaded) -> Box<dyn Wrapper> {
     let upcasts = matches!(job.framework, Framework::Trl | Framework::Trainer | Framework::Accelerate)
         && job.precision.autocast_dtype().is_some();
-    let holds_inputs = job.gradient_checkpointing != CheckpointPolicy::Off && job.transformers.recomputes_wrappers();
-    wrap_flat(options, job, context, loaded, (0, [upcasts, holds_inputs]))
+    wrap_flat(options, job, context, loaded, (0, [upcasts, job.use_reentrant]))
 }
 
 /// The same round a model that is not trained: accelerate does not see it.
@@ -138,10 +139,12 @@ fn wrap_flat(
         holds_inputs,
     });
     let (handles, buffers) = init::flatten_units(&shared, placed);
+    let is_managed = |parameter: &&Tensor| handles.iter().any(|handle| handle.holds(parameter));
+    let unmanaged = parameters.iter().filter(|parameter| !is_managed(parameter)).cloned().collect();
     let in_trainer = matches!(job.framework, Framework::Trl | Framework::Trainer);
     let (parameters, decaying) = stepped_parameters(options, &handles, parameters, in_trainer);
     let tree = Tree::new(shared, &hooks, handles, buffers);
-    Box::new(FlatSharded { hooks, model, parameters, decaying, tree, zero: OnceCell::new() })
+    Box::new(FlatSharded { hooks, model, parameters, decaying, tree, unmanaged, zero: OnceCell::new() })
 }
 
 /// `model.parameters()`: the root's flat parameter, then those of the layers; or the model's own, as far as they lie here. The
@@ -152,14 +155,19 @@ fn stepped_parameters(
     mut listed: Vec<Tensor>,
     in_trainer: bool,
 ) -> (Vec<Tensor>, usize) {
+    let is_managed = |parameter: &Tensor| handles.iter().any(|handle| handle.holds(parameter));
     if !options.use_orig_params {
-        let flat: Vec<Tensor> = handles.iter().filter_map(|handle| handle.stepped_shard()).collect();
+        listed.retain(|parameter| !is_managed(parameter));
+        let flat: Vec<Tensor> = handles.iter().filter_map(|handle| handle.stepped_shard()).chain(listed).collect();
         let count = flat.len();
         return (flat, count);
     }
     let decays = |parameter: &Tensor| !in_trainer || parameter.sizes().len() >= 2;
     listed.sort_by_key(|parameter| !decays(parameter));
-    let part = |parameter: &Tensor| handles.iter().find_map(|handle| handle.stepped_part(parameter));
+    let part = |parameter: &Tensor| match is_managed(parameter) {
+        true => handles.iter().find_map(|handle| handle.stepped_part(parameter)),
+        false => Some(parameter.clone()),
+    };
     let decaying = listed.iter().filter(|parameter| decays(parameter)).filter_map(part).count();
     (listed.iter().filter_map(part).collect(), decaying)
 }
@@ -208,7 +216,10 @@ impl Wrapper for FlatSharded {
     fn clip_for_log(&self) -> Option<Tensor> {
         let context = &self.tree.shared.context;
         self.zero.get_or_init(|| full(context, "_to_copy.default", &[], DType::Float32));
-        optimizer::clip_flat_grad_norm(&self.parameters)
+        let is_unmanaged = |parameter: &&Tensor| self.unmanaged.iter().any(|one| one.is_same(parameter));
+        let (unmanaged, sharded): (Vec<Tensor>, Vec<Tensor>) =
+            self.parameters.iter().cloned().partition(|one| is_unmanaged(&one));
+        optimizer::clip_flat_grad_norm(&sharded, &unmanaged)
     }
 
     fn optimizers(&self, job: &JobSpec) -> Vec<Box<dyn Optimizer>> {

@@ -19,7 +19,7 @@ pub(super) struct Tree {
     buffers: RefCell<Vec<Tensor>>,
     /// `_exec_order_data.handles_post_forward_order`
     post_forward_order: RefCell<Vec<Rc<Handle>>>,
-    /// Inputs of frozen layers and their gradients, where hooks hold them.
+    /// Inputs of frozen layers, leaves with their gradients, where hooks hold them.
     held: RefCell<Vec<Tensor>>,
     is_initialized: Cell<bool>,
     post_backward_callback_queued: Cell<bool>,
@@ -193,15 +193,10 @@ impl State {
         hidden_states.register_hook(hook(Rc::clone(&self)));
         // Of a leaf, which the first layer gets where its input is made to ask for a gradient.
         hidden_states.register_post_accumulate_grad_hook(hook(Rc::clone(&self)));
-        if !self.handle.shared.holds_inputs {
-            return hidden_states.clone();
+        if let Some(tree) = self.tree.upgrade().filter(|_| self.handle.shared.holds_inputs) {
+            tree.held.borrow_mut().push(hidden_states.clone());
         }
-        let input = hidden_states.detach();
-        hidden_states.with_gradient_hook("MultiGradHook", move |gradient| {
-            if let Some(tree) = self.tree.upgrade() {
-                tree.held.borrow_mut().extend([input.clone(), gradient.clone()]);
-            }
-        })
+        hidden_states.clone()
     }
 
     /// Whether its forward runs for its backward, or not at all: the recomputation has all that it needs.
@@ -234,7 +229,8 @@ impl ForwardHooks for State {
             return hidden_states.clone();
         }
         self.pre_forward_of_root();
-        if self.handle.trains() || !hidden_states.requires_grad() {
+        let is_grad_enabled = self.handle.shared.context.is_grad_enabled();
+        if self.handle.trains() || !hidden_states.requires_grad() || !is_grad_enabled {
             return hidden_states.clone();
         }
         self.reshard_after_input(hidden_states)
