@@ -6,7 +6,7 @@ mod growing;
 mod lasting;
 
 pub use growing::{Growing, Stride};
-pub(crate) use growing::{LAST_TOKENS, leap_factor};
+pub(crate) use growing::{LAST_TOKENS, leap_factor, will_be_unbounded};
 
 use serde::{Deserialize, Serialize};
 
