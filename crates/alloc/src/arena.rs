@@ -66,6 +66,7 @@ pub(super) struct Block {
 }
 
 impl Block {
+    #[inline(always)]
     pub fn new(addr: u64, size: u64, (pool, stream): (PoolKind, u8), state: State) -> Self {
         Self {
             addr,
@@ -85,10 +86,12 @@ impl Block {
     }
 
     /// What the cached blocks of a pool are ordered by.
+    #[inline(always)]
     pub fn order(&self) -> (u64, u64) {
         (self.size, self.addr)
     }
 
+    #[inline(always)]
     pub fn is_split(&self) -> bool {
         self.prev != NIL || self.next != NIL
     }
@@ -130,6 +133,7 @@ impl Arena {
         self.vacant.push(index);
     }
 
+    #[inline(always)]
     pub fn get(&self, index: u32) -> Option<&Block> {
         self.blocks.get(index as usize)
     }
@@ -148,6 +152,7 @@ impl Arena {
     }
 
     /// Makes the first `size` bytes of a block a block of its own.
+    #[inline(always)]
     pub fn cut_front(&mut self, index: u32, size: u64) -> u32 {
         let Block { addr, prev, pool, stream, .. } = self[index];
         let front = self.add_block(Block::new(addr, size, (pool, stream), State::Free));
@@ -180,13 +185,17 @@ impl Arena {
 
 impl std::ops::Index<u32> for Arena {
     type Output = Block;
+    #[inline(always)]
     fn index(&self, index: u32) -> &Block {
-        &self.blocks[index as usize]
+        let blocks: &[Block] = &self.blocks;
+        &blocks[index as usize]
     }
 }
 
 impl std::ops::IndexMut<u32> for Arena {
+    #[inline(always)]
     fn index_mut(&mut self, index: u32) -> &mut Block {
-        &mut self.blocks[index as usize]
+        let blocks: &mut [Block] = &mut self.blocks;
+        &mut blocks[index as usize]
     }
 }

@@ -206,6 +206,7 @@ impl CachingAllocator {
     }
 
     /// Whether the rest of a block is worth keeping apart (`should_split`).
+    #[inline(always)]
     fn should_split(&self, kind: PoolKind, found: u64, size: u64) -> bool {
         let rest = found - size;
         if kind == PoolKind::Small || self.config.expandable_segments {
@@ -268,6 +269,7 @@ impl CachingAllocator {
     }
 
     /// The size of a block if it is cached.
+    #[inline(always)]
     fn cached_size(&self, index: u32) -> Option<u64> {
         self.arena.get(index).filter(|block| block.state == State::Free).map(|block| block.size)
     }

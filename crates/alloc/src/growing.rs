@@ -9,7 +9,7 @@ mod counted;
 mod counters;
 mod layers;
 
-use super::arena::BlockId;
+use super::arena::{BlockId, NIL};
 use super::caching::{CachingAllocator, OutOfMemory};
 use super::config::{MIN_BLOCK_SIZE, SMALL_SIZE};
 use crate::trace::{Event, Growing, Trace};
@@ -100,19 +100,46 @@ pub fn run_all_but_last(
 fn growing_ops(trace: &Trace, first: usize, growing: &Growing) -> Vec<Op> {
     let back = growing.times.saturating_sub(1);
     let stretch = trace.events.get(first..growing.until).unwrap_or_default();
-    let mut born = std::collections::HashMap::new();
+    let mut births = Births::of_stretch(stretch);
     let op = |(at, event): (usize, &Event)| match *event {
         Event::Alloc(id) => {
             let allocation = trace.allocations.get(id as usize)?;
-            born.insert(id, at);
+            births.note_birth(id, at);
             let growth = growing.size_less(id, 1);
-            let bytes = allocation.bytes.saturating_add_signed(-growing.size_less(id, back));
+            let less = growth.saturating_mul(i64::try_from(back).unwrap_or(i64::MAX));
+            let bytes = allocation.bytes.saturating_add_signed(-less);
             Some(Op { id, stream: allocation.stream, kind: Kind::Alloc { bytes, growth } })
         }
-        Event::Free(id) => Some(Op { id, stream: 0, kind: Kind::Free { of: born.get(&id).copied() } }),
+        Event::Free(id) => Some(Op { id, stream: 0, kind: Kind::Free { of: births.birth_of(id) } }),
         Event::Phase(_) | Event::EmptyCache | Event::Repeat(_) | Event::Growing(_) => None,
     };
     stretch.iter().enumerate().filter_map(op).collect()
+}
+
+/// Where in a stretch its allocations are made: they follow one another, so that a table is found faster than a hash.
+struct Births {
+    first: u32,
+    places: Vec<u32>,
+}
+
+impl Births {
+    fn of_stretch(stretch: &[Event]) -> Self {
+        let ids = stretch.iter().filter_map(|event| if let Event::Alloc(id) = event { Some(*id) } else { None });
+        let (first, last) = ids.fold((u32::MAX, 0), |(first, last), id| (first.min(id), last.max(id)));
+        let count = (u64::from(last) + 1).saturating_sub(u64::from(first)) as usize;
+        Self { first, places: vec![NIL; count] }
+    }
+
+    fn note_birth(&mut self, id: u32, at: usize) {
+        if let Some(place) = self.places.get_mut(id.wrapping_sub(self.first) as usize) {
+            *place = at as u32;
+        }
+    }
+
+    fn birth_of(&self, id: u32) -> Option<usize> {
+        let place = self.places.get(id.wrapping_sub(self.first) as usize).filter(|place| **place != NIL)?;
+        Some(*place as usize)
+    }
 }
 
 /// A stretch that is replayed.

@@ -48,13 +48,13 @@ pub(super) struct Pool {
 #[derive(Clone, Debug)]
 struct Cached {
     /// First and last block of each bin.
-    bins: Vec<[u32; 2]>,
+    bins: Box<[[u32; 2]]>,
     occupied: [u64; BINS / 64],
 }
 
 impl Default for Cached {
     fn default() -> Self {
-        Self { bins: vec![[NIL; 2]; BINS], occupied: [0; BINS / 64] }
+        Self { bins: vec![[NIL; 2]; BINS].into_boxed_slice(), occupied: [0; BINS / 64] }
     }
 }
 

@@ -5,7 +5,7 @@
 mod growing;
 mod lasting;
 
-pub use growing::{Growing, LAST_TOKENS, Stride, leap_factor};
+pub use growing::{Growing, LAST_TOKENS, Stride, leap_factor, will_be_unbounded};
 
 use serde::{Deserialize, Serialize};
 

@@ -59,6 +59,11 @@ impl fmt::Display for Seconds {
 /// `n` rounded up to a multiple of `step` (`step` > 0), saturating at `u64::MAX`.
 #[inline(always)]
 pub const fn round_up(n: u64, step: u64) -> u64 {
+    // Of a power of two no division is needed, and nothing that is left to be inlined: every request is rounded.
+    let mask = step.wrapping_sub(1);
+    if step & mask == 0 {
+        return if n > u64::MAX - mask { u64::MAX } else { (n + mask) & !mask };
+    }
     match n.checked_next_multiple_of(step) {
         Some(rounded) => rounded,
         None => u64::MAX,
@@ -84,5 +89,10 @@ mod tests {
         assert_eq!(round_up(1, 512), 512);
         assert_eq!(round_up(512, 512), 512);
         assert_eq!(round_up(u64::MAX, 512), u64::MAX);
+        for step in [1, 3, 512, 1 << 21, 1 << 63] {
+            for n in [0, 1, 511, 513, u64::MAX - step, (u64::MAX - step) + 1, u64::MAX] {
+                assert_eq!(round_up(n, step), n.checked_next_multiple_of(step).unwrap_or(u64::MAX), "{n} to {step}");
+            }
+        }
     }
 }

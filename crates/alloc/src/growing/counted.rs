@@ -3,7 +3,6 @@
 //! The two pools never exchange blocks, and a small block is as large as its request: what is allocated, and all of the large
 //! pool, is as if each had its block. Only where in the small pool they would lie is not known in between.
 
-use std::collections::HashMap;
 use std::ops::Range;
 
 use super::counters::Level;
@@ -17,7 +16,7 @@ type Failed = (usize, Box<OutOfMemory>);
 pub(super) struct Counted<'a> {
     growing: &'a Growing,
     /// Where what is freed for the next time was made, by its name at the next time.
-    carried: HashMap<u32, usize>,
+    carried: Vec<(u32, usize)>,
     plan: Plan,
 }
 
@@ -48,9 +47,14 @@ enum Does {
 
 impl<'a> Counted<'a> {
     pub fn new(ops: &[Op], growing: &'a Growing) -> Self {
-        let births = ops.iter().enumerate().filter(|(_, op)| matches!(op.kind, Kind::Alloc { .. }));
-        let births: HashMap<u32, usize> = births.map(|(at, op)| (op.id, at)).collect();
-        let carried = growing.carried.iter().filter_map(|(old, new)| Some((*old, *births.get(new)?))).collect();
+        let mut left: Vec<(u32, u32)> = growing.carried.iter().map(|(old, new)| (*new, *old)).collect();
+        left.sort_unstable();
+        let old_of = |(at, op): (usize, &Op)| {
+            let place = left.binary_search_by_key(&op.id, |(new, _)| *new).ok()?;
+            matches!(op.kind, Kind::Alloc { .. }).then_some((left[place].1, at))
+        };
+        let mut carried: Vec<(u32, usize)> = ops.iter().enumerate().filter_map(old_of).collect();
+        carried.sort_unstable();
         Self { growing, carried, plan: Plan::default() }
     }
 
@@ -120,10 +124,11 @@ impl<'a> Counted<'a> {
             Kind::Alloc { bytes, growth } => bytes_at(bytes, growth, time),
             Kind::Free { .. } => 0,
         };
-        let (bytes, sign) = match (kind, self.carried.get(&id)) {
+        let made = || Some(self.carried[self.carried.binary_search_by_key(&id, |(old, _)| *old).ok()?].1);
+        let (bytes, sign) = match (kind, made()) {
             (Kind::Alloc { .. }, _) => (asked(at, run.time), 1),
             (Kind::Free { of: Some(made) }, _) => (asked(made, run.time), -1),
-            (Kind::Free { of: None }, Some(made)) if run.time > 0 => (asked(*made, before), -1),
+            (Kind::Free { of: None }, Some(made)) if run.time > 0 => (asked(made, before), -1),
             (Kind::Free { of: None }, _) => (run.allocator.small_request(run.blocks[id as usize]).unwrap_or(0), -1),
         };
         Level::default().plus_block(run.allocator.block_for(bytes).0, bytes, sign)
@@ -182,6 +187,9 @@ impl<'a> Counted<'a> {
             return now + 1;
         }
         let changes = |op: &Op| {
+            if !matches!(op.kind, Kind::Alloc { growth, .. } if growth != 0) {
+                return self.growing.times;
+            }
             let (mut same, mut other) = (now, self.growing.times);
             while other - same > 1 {
                 let middle = same.midpoint(other);

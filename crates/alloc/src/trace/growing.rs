@@ -39,8 +39,8 @@ pub struct Stride {
 const FIRST_TOKENS: u64 = 64;
 /// The last tokens of a generation, of which a replay leaves nothing out.
 pub const LAST_TOKENS: u64 = 512;
-/// The last ones where there is no upper bound anyway ([`Trace::passes_over_segments`]).
-const LAST_OF_UNBOUNDED: u64 = 64;
+/// Both where there is no upper bound anyway ([`Trace::passes_over_segments`]).
+const ENDS_OF_UNBOUNDED: u64 = 16;
 /// Stretches that are so many of their own lengths apart belong to one generation.
 const APART: usize = 8;
 
@@ -94,6 +94,24 @@ pub fn leap_factor(events: u64, replays: u64) -> u64 {
     events.saturating_mul(replays).div_ceil(ALL).max(1)
 }
 
+/// One of how many times is run of stretches that do so much one by one in all replays.
+const fn stride_of(one_by_one: u64) -> u64 {
+    if one_by_one > MOST_LARGE { one_by_one.div_ceil(FEWER_LARGE) } else { 1 }
+}
+
+/// Whether replays pass over segments of a generation of so many tokens, each of `events`, of which so much is done one by one
+/// and grows by so many bytes: then there is no upper bound, and a simulation need not tell its tokens apart by scratch.
+pub fn will_be_unbounded(tokens: u64, (events, one_by_one): (u64, u64), growth: u64, replays: u64) -> bool {
+    let of_all = |each: u64| each.saturating_mul(tokens).saturating_mul(replays);
+    let times = if of_all(events) > ALL { stride_of(of_all(one_by_one)) } else { 1 };
+    passes_over_segments(times, growth)
+}
+
+/// Whether segments are passed over where one of so many times is run, and what is asked for grows by so much each time.
+const fn passes_over_segments(times: u64, growth: u64) -> bool {
+    times > 1 && growth.saturating_mul(times) > LARGEST_LEAP
+}
+
 impl Trace {
     /// Whether a replay takes so long that the least memory is not searched for by one after another.
     pub fn is_long(&self) -> bool {
@@ -131,7 +149,7 @@ impl Trace {
         let events = self.grown_events().saturating_mul(replays);
         if events > ALL {
             let one_by_one = self.grown_one_by_one().saturating_mul(replays);
-            let times = if one_by_one > MOST_LARGE { one_by_one.div_ceil(FEWER_LARGE) } else { 1 };
+            let times = stride_of(one_by_one);
             let stride = Stride { times, small: events.div_ceil(FEWER).div_ceil(times) };
             self.stride(stride, replays == 1);
         }
@@ -156,14 +174,17 @@ impl Trace {
             let times = |at: &usize| self.growing.get(*at).map_or(0, |growing| growing.times);
             let mut after: u64 = generation.iter().map(times).sum();
             let is_left_out = after > FIRST_TOKENS + LAST_TOKENS;
-            let last_tokens = if is_unbounded && is_left_out { LAST_OF_UNBOUNDED } else { LAST_TOKENS };
+            let (first_tokens, last_tokens) = match is_unbounded && is_left_out {
+                true => (ENDS_OF_UNBOUNDED, ENDS_OF_UNBOUNDED),
+                false => (FIRST_TOKENS, LAST_TOKENS),
+            };
             let mut before = 0;
             for at in generation {
                 let Some(growing) = self.growing.get_mut(at) else { continue };
                 after = after.saturating_sub(growing.times);
                 let whole = |tokens: u64, beside: u64| tokens.saturating_sub(beside).min(growing.times);
                 (growing.whole, growing.places_last) =
-                    ((whole(FIRST_TOKENS, before), whole(last_tokens, after)), places_last);
+                    ((whole(first_tokens, before), whole(last_tokens, after)), places_last);
                 let (first, last) = growing.whole;
                 growing.stride = if first + last < growing.times {
                     stride
@@ -191,7 +212,7 @@ impl Trace {
     fn leaps_over_segments(&self, times: u64) -> bool {
         let growths = self.growing.iter().flat_map(|growing| &growing.growth);
         let growth = growths.map(|(_, bytes)| bytes.unsigned_abs()).max().unwrap_or(0);
-        times > 1 && growth.saturating_mul(times) > LARGEST_LEAP
+        passes_over_segments(times, growth)
     }
 
     /// Every growing stretch as often as it happens.

@@ -81,6 +81,7 @@ pub struct SimulatedJob<'a> {
     repetition: Option<Repetition>,
     work: Work,
     peaks: OnceCell<Option<Peaks>>,
+    lasting: OnceCell<u64>,
     padding: Padding,
     least: Cell<Option<Least>>,
 }
@@ -155,6 +156,7 @@ impl<'a> SimulatedJob<'a> {
             repetition: simulation.repetition,
             work: simulation.work,
             peaks: OnceCell::new(),
+            lasting: OnceCell::new(),
             padding: Padding::new(&[], 1),
             least: Cell::default(),
         }
@@ -168,6 +170,11 @@ impl<'a> SimulatedJob<'a> {
     /// Every allocation and free.
     pub fn trace(&self) -> &Trace {
         &self.trace
+    }
+
+    /// Weights and optimizer states, which are of one size on all devices that run the program.
+    pub(crate) fn lasting_bytes(&self) -> u64 {
+        *self.lasting.get_or_init(|| self.trace.lasting_bytes())
     }
 
     /// What it computes and moves.

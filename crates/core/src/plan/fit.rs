@@ -128,7 +128,7 @@ fn job_on(job: &JobSpec, gpu: &Gpu) -> JobSpec {
 pub(super) fn simulated_verdict(simulated: &SimulatedJob<'_>, gpu: &Gpu) -> Result<GpuVerdict, EstimateError> {
     let estimate = simulated.brief_on(gpu)?;
     let deployment = Deployment::new(simulated, estimate.clone())?;
-    Ok(verdict_of(deployment, &estimate, simulated.trace().lasting_bytes()))
+    Ok(verdict_of(deployment, &estimate, simulated.lasting_bytes()))
 }
 
 fn verdict_of(deployment: Deployment, estimate: &Estimate, lasting_bytes: u64) -> GpuVerdict {

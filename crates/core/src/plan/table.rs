@@ -49,7 +49,7 @@ pub struct Part {
 /// The parts of a table, to be answered in any order and by so many threads: a row is one part unless rows are too few to
 /// keep the threads busy.
 pub fn table_parts(known: &VerdictTable<'_>, variants: &[Variant], threads: usize) -> Vec<Part> {
-    let parts_of_row = (2 * threads).div_ceil(variants.len().max(1)).max(1);
+    let parts_of_row = threads.div_ceil(variants.len().max(1)).max(1);
     let size = known.devices().len().div_ceil(parts_of_row).max(1);
     let of_variant = |variant| {
         let part = move |devices: &[Device]| Part { variants: vec![variant], devices: devices.to_vec() };

@@ -9,7 +9,7 @@ use crate::tensor::context::Context;
 use crate::tensor::counter::Tally;
 use crate::tensor::handle::Tensor;
 use crate::tensor::layout::Layout;
-use crate::trace::{Allocation, AllocationId, Event, Growing};
+use crate::trace::{Allocation, AllocationId, Category, Event, Growing, Trace, will_be_unbounded};
 
 /// What one token did.
 pub(crate) struct Token {
@@ -42,6 +42,11 @@ impl Token {
     pub(crate) fn events(&self) -> u64 {
         self.slice.events.len() as u64
     }
+
+    fn allocations<'t>(&self, trace: &'t Trace) -> &'t [Allocation] {
+        let TraceSlice { allocations, .. } = &self.slice;
+        &trace.allocations[allocations.start as usize..allocations.end as usize]
+    }
 }
 
 /// An event of a token. Allocations are named by their place among those of their token.
@@ -53,7 +58,23 @@ enum Did {
 }
 
 /// By how many bytes each allocation of a token is larger than that of the token before it.
-pub(crate) struct Growth(Vec<i64>);
+pub(crate) struct Growth {
+    bytes: Vec<i64>,
+    /// The scratch of kernels, where tokens are not told apart by it; else nothing.
+    untold: Vec<bool>,
+}
+
+impl Growth {
+    /// Whether the allocation at this place is scratch that may be of any size.
+    fn is_untold(&self, place: usize) -> bool {
+        self.untold.get(place) == Some(&true) && self.bytes.get(place) == Some(&0)
+    }
+}
+
+/// Whether it lives inside one operator alone.
+fn is_scratch(allocation: &Allocation) -> bool {
+    allocation.category == Category::OpInternal
+}
 
 /// A leap that was begun: what it takes to take it back.
 pub(crate) struct Leap {
@@ -81,26 +102,36 @@ impl Context {
         Token { slice, did, leap: None }
     }
 
-    /// What grows from one token to the next; `None` where they do not do the same.
-    pub(crate) fn growth(&self, earlier: &Token, later: &Token) -> Option<Growth> {
-        let sizes = self.sizes_beside(earlier, later)?;
-        Some(Growth(sizes.into_iter().map(|(earlier, later)| later - earlier).collect()))
+    /// What grows from one token to the next; `None` where they do not do the same. `tokens` are generated in all: where replays
+    /// of so many tell nothing of scratch, these are not told apart by it.
+    pub(crate) fn growth(&self, earlier: &Token, later: &Token, tokens: u64) -> Option<Growth> {
+        let sizes = self.sizes_beside(earlier, later, None)?;
+        let bytes: Vec<i64> = sizes.iter().map(|(earlier, later)| later - earlier).collect();
+        let trace = self.trace.borrow();
+        let scratch: Vec<bool> = later.allocations(&trace).iter().map(is_scratch).collect();
+        let kept = || bytes.iter().zip(&scratch).filter(|(_, is_scratch)| !**is_scratch).map(|(growth, _)| growth);
+        let most = kept().map(|growth| growth.unsigned_abs()).max().unwrap_or(0);
+        let one_by_one = 2 * kept().filter(|growth| **growth != 0).count() as u64;
+        let is_told = !will_be_unbounded(tokens, (later.events(), one_by_one), most, self.replays());
+        let untold = if is_told { Vec::new() } else { scratch };
+        Some(Growth { bytes, untold })
     }
 
-    /// The sizes of the allocations of two tokens, which agree in all else.
-    fn sizes_beside(&self, earlier: &Token, later: &Token) -> Option<Vec<(i64, i64)>> {
+    /// The sizes of the allocations of two tokens, which agree in all else. Scratch that `growth` does not tell apart is what the
+    /// later one has, on other devices too.
+    fn sizes_beside(&self, earlier: &Token, later: &Token, growth: Option<&Growth>) -> Option<Vec<(i64, i64)>> {
         let trace = self.trace.borrow();
-        let allocations = |token: &Token| {
-            let TraceSlice { allocations, .. } = &token.slice;
-            &trace.allocations[allocations.start as usize..allocations.end as usize]
-        };
-        let (these, those) = (allocations(earlier), allocations(later));
-        let agree = |(one, other): (&Allocation, &Allocation)| {
-            Allocation { bytes: 0, ..*one } == Allocation { bytes: 0, ..*other }
+        let (these, those) = (earlier.allocations(&trace), later.allocations(&trace));
+        let beside = |(place, (one, other)): (usize, (&Allocation, &Allocation))| {
+            let one = match growth.is_some_and(|growth| growth.is_untold(place)) {
+                true => Allocation { bytes: other.bytes, other_size: other.other_size, ..*one },
+                false => *one,
+            };
+            let agrees = Allocation { bytes: 0, ..one } == Allocation { bytes: 0, ..*other };
+            agrees.then_some((one.bytes as i64, other.bytes as i64))
         };
         let do_the_same = earlier.did.is_some() && earlier.did == later.did && these.len() == those.len();
-        let sizes = || these.iter().zip(those).map(|(one, other)| (one.bytes as i64, other.bytes as i64));
-        (do_the_same && these.iter().zip(those).all(agree)).then(|| sizes().collect())
+        if do_the_same { these.iter().zip(those).enumerate().map(beside).collect() } else { None }
     }
 
     /// Begins a leap: the next token that is run may stand for those before it.
@@ -116,9 +147,9 @@ impl Context {
 
     /// Ends a leap of so many tokens from the one that did `before`: whether `token` did what `growth` foretells.
     pub(crate) fn land_leap(&self, before: &Token, mut token: Token, growth: &Growth, tokens: u64) -> Landing {
-        let Some(sizes) = self.sizes_beside(before, &token) else { return Landing::Misses };
+        let Some(sizes) = self.sizes_beside(before, &token, Some(growth)) else { return Landing::Misses };
         let foretold = |((before, now), growth): (&(i64, i64), &i64)| *now == before + growth * tokens as i64;
-        if sizes.len() != growth.0.len() || !sizes.iter().zip(&growth.0).all(foretold) {
+        if sizes.len() != growth.bytes.len() || !sizes.iter().zip(&growth.bytes).all(foretold) {
             return Landing::Misses;
         }
         self.counter.interpolate(&before.slice.tallies, &token.slice.tallies, tokens - 1);
@@ -135,7 +166,7 @@ impl Context {
             until: token.slice.events.end,
             stretch: token.slice.events.len(),
             times: tokens,
-            growth: growth.0.iter().enumerate().filter_map(grows).collect(),
+            growth: growth.bytes.iter().enumerate().filter_map(grows).collect(),
             carried: token.did.iter().flatten().filter_map(carried).collect(),
             ..Growing::default()
         };
@@ -155,12 +186,12 @@ impl Context {
         let (first, own) = (before.slice.allocations.start, token.slice.allocations.start);
         let grows = |(place, growth): (usize, &i64)| (*growth != 0).then_some((first + place as AllocationId, *growth));
         let earlier = trace.growing.get_mut(at)?;
-        if !earlier.growth.iter().copied().eq(growth.0.iter().enumerate().filter_map(grows)) {
+        if !earlier.growth.iter().copied().eq(growth.bytes.iter().enumerate().filter_map(grows)) {
             return None;
         }
         earlier.times += tokens;
-        for place in 0..growth.0.len() {
-            trace.allocations[first as usize + place].bytes = trace.allocations[own as usize + place].bytes;
+        for place in 0..growth.bytes.len() {
+            trace.allocations[first as usize + place] = trace.allocations[own as usize + place];
         }
         trace.events.truncate(before.slice.events.end);
         trace.allocations.truncate(before.slice.allocations.end as usize);
