@@ -88,7 +88,9 @@ impl Gatherer {
     /// Learns what stood before `line`, in which a finding stands, of a log that begins with `head`.
     pub(crate) fn learn(&mut self, head: &[u8], line: u64) {
         let shown = head.get(..HELD_BACK).unwrap_or(head);
-        self.seen.shown = memchr::memchr_iter(b'\n', shown).count() as u64;
+        let whole = memchr::memchr_iter(b'\n', shown).count() as u64;
+        // How much of the log is known by now is no matter.
+        self.seen.shown = if whole + 1 >= line { line } else { whole };
         let recent = std::mem::take(&mut self.recent);
         let known = self.known.get_or_insert_with(|| {
             let before = usize::try_from(line.saturating_sub(1)).unwrap_or(usize::MAX);

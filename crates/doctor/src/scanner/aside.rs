@@ -1,10 +1,15 @@
 //! Exceptions that a program goes on after: in threads and destructors, retried, or passed over.
 
+use crate::exception::Exception;
 use crate::text::has_phrase;
 use crate::traceback::HEAD;
 
-/// Whether the exception is one that Python itself says it ignores: of a destructor, or of what is left at the end.
-pub(super) fn is_ignored(history: &str, back: u64) -> bool {
+/// Whether the exception is one that Python itself says it ignores, of a destructor or of what is left at the end, or a warning.
+pub(super) fn is_ignored(exception: &Exception, history: &str, back: u64) -> bool {
+    // NumPy warns of a module that was built for an older one with the whole stack.
+    if exception.message == "_ARRAY_API not found" {
+        return true;
+    }
     let back = usize::try_from(back).unwrap_or(usize::MAX);
     const HEADS: &[&str] = &["Exception ignored in", "Error in atexit."];
     let before = history.lines().rev().skip(back).take(3);

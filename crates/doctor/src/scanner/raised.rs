@@ -42,9 +42,7 @@ impl Scanner {
             return;
         }
         let back = self.lines.saturating_sub(ended.head);
-        // NumPy warns of a module that was built for an older one with the whole stack.
-        let is_warning = ended.exception.message == "_ARRAY_API not found";
-        if ended.is_of_exit || is_warning || is_ignored(&history, back) {
+        if ended.is_of_exit || is_ignored(&ended.exception, &history, back) {
             self.ignored = ended.last_line;
             return;
         }

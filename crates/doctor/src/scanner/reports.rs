@@ -6,6 +6,7 @@ use super::{Scanner, headed, tools, workflows};
 use crate::cause::{FailureCause, Worker};
 use crate::error_words;
 use crate::exception::{Exception, Files, exception_stated};
+use crate::finding::Tone;
 use crate::line::Line;
 use crate::text::{has_phrase, integer_after};
 use crate::traceback::cut_text;
@@ -44,10 +45,13 @@ impl Scanner {
         let report = tail.lines().rev().zip((1..=self.lines).rev()).take(lines_of_lsf(tail));
         let code = |text: &str| text.strip_prefix("Exited with exit code ")?.strip_suffix('.')?.parse().ok();
         let found = report.filter_map(|(text, number)| Some((text, number, code(text)?))).next();
+        // Who warns of it goes on.
+        let is_said = |(line, _): &&(Line, u64)| Tone::of_line(&line.text) == Tone::Said;
         let told = || {
             closing
                 .iter()
                 .take(LAST)
+                .filter(is_said)
                 .find_map(|(line, number)| Some((line.text.as_str(), *number, told_code(&line.text)?)))
         };
         if let Some((text, number, exit_code)) = found.or_else(told).filter(|(_, _, code)| *code != 0) {
