@@ -87,10 +87,6 @@ enum Opened {
 impl Gatherer {
     /// Learns what stood before `line`, in which a finding stands, of a log that begins with `head`.
     pub(crate) fn learn(&mut self, head: &[u8], line: u64) {
-        let shown = head.get(..HELD_BACK).unwrap_or(head);
-        let whole = memchr::memchr_iter(b'\n', shown).count() as u64;
-        // How much of the log is known by now is no matter.
-        self.seen.shown = if whole + 1 >= line { line } else { whole };
         let recent = std::mem::take(&mut self.recent);
         let known = self.known.get_or_insert_with(|| {
             let before = usize::try_from(line.saturating_sub(1)).unwrap_or(usize::MAX);
@@ -160,6 +156,12 @@ impl Gatherer {
 }
 
 impl Starts {
+    /// With the lines of `head`, with which the log begins, that a program could have held back.
+    pub(crate) fn of_head(self, head: &[u8]) -> Self {
+        let shown = head.get(..HELD_BACK).unwrap_or(head);
+        Self { shown: memchr::memchr_iter(b'\n', shown).count() as u64, ..self }
+    }
+
     /// How many of the lines come after `line`.
     pub(crate) fn after(lines: &[u64], line: u64) -> usize {
         lines.iter().filter(|own| **own > line).count()

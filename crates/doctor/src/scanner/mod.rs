@@ -163,7 +163,7 @@ impl Scanner {
             next: seen.next,
             again: seen.again,
             reopened: seen.reopened,
-            starts: seen.starts,
+            starts: seen.starts.of_head(&self.head),
             past: seen.past,
             late: late_line(&tail, self.lines),
             last_error: self.last_error,
