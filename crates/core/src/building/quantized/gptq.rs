@@ -18,7 +18,7 @@ pub(crate) struct GptqWeight {
     packed: Rc<GptqPacked>,
 }
 
-/// Its buffers.
+/// Its buffers, of which FSDP shards the packed ones.
 pub(super) struct GptqPacked {
     qweight: Tensor,
     /// [inputs, outputs]
