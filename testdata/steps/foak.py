@@ -24,6 +24,39 @@ def sources():
     sys.modules.update({"fms_acceleration_foak": package, "fms_acceleration": framework, "fms_acceleration.model_patcher": patcher})
 
 
+def gptq_model(case, dtype, config):
+    """A model whose linear layers are GPTQ's, in memory that nobody wrote, with peft's adapters: $FOAK_PEFT is
+    plugins/accelerated-peft/src of the same."""
+    import torch
+    from peft import get_peft_model
+    from peft.tuners.lora import gptq, model as lora
+    from transformers import AutoConfig, AutoModelForCausalLM
+    sources()
+    for name in ("fms_acceleration_peft", "fms_acceleration_peft.gptqmodel"):
+        package = types.ModuleType(name)
+        package.__path__ = [os.path.join(os.environ["FOAK_PEFT"], *name.split("."))]
+        sys.modules[name] = package
+    from fms_acceleration_peft.gptqmodel.nn_modules.qlinear.qlinear_tritonv2 import QuantLinear
+    fields = dict(case["model"])
+    full = AutoModelForCausalLM.from_config(AutoConfig.for_model(fields.pop("family"), **fields), dtype=getattr(torch, dtype), attn_implementation=case["attn"])
+    for path, module in list(full.named_modules()):
+        if isinstance(module, torch.nn.Linear) and path != "lm_head":
+            parent, _, name = path.rpartition(".")
+            layer = QuantLinear(4, 128, module.in_features, module.out_features, module.bias is not None)
+            layer.in_features, layer.out_features = module.in_features, module.out_features
+            setattr(full.get_submodule(parent), name, layer)
+    full.to("cuda")
+    full.quantization_method, full.is_loaded_in_4bit = "gptq", True
+    for parameter in full.parameters():
+        parameter.requires_grad = False
+    lora.dispatch_gptq = lambda target, adapter, config, **options: (
+        gptq.GPTQLoraLinear(target, adapter, config=config, **options) if isinstance(target, QuantLinear) else None)
+    model = get_peft_model(full, config)
+    if case["gradient_checkpointing"]:
+        model.enable_input_require_grads()
+    return model
+
+
 def silence(utils):
     for name in dir(utils):
         if name.startswith(("cdequantize", "cgemm")):
@@ -31,8 +64,6 @@ def silence(utils):
 
 
 def fuse(model):
-    import torch
-    torch.distributed.get_world_size = getattr(torch.distributed, "get_world_size")
     from fms_acceleration_foak.fused_ops.unsloth_lora import utils
     silence(utils)
     from fms_acceleration_foak.models.utils import build_lora_fused_ops
@@ -41,7 +72,8 @@ def fuse(model):
             continue
         for names, kind in ((["q_proj", "k_proj", "v_proj"], "qkv"), (["o_proj"], "o")):
             if all(hasattr(getattr(module, name), "lora_A") for name in names):
-                for trigger, forward in build_lora_fused_ops(module, "bitsandbytes", names, kind):
+                base = "auto_gptq" if getattr(model, "quantization_method", None) == "gptq" else "bitsandbytes"
+                for trigger, forward in build_lora_fused_ops(module, base, names, kind):
                     layer = getattr(module, trigger.module_name)
                     layer.forward = types.MethodType(forward, layer)
 

@@ -3,11 +3,11 @@ measure_rl.py measures those of GRPOTrainer, whose harness this imports: put tha
 
 Fields of a case (kind `trainer`): id, framework (trainer | trl), model, task (causal_lm | masked_lm | seq2seq_lm, whose
 labels are target_len tokens and whose collator is DataCollatorForSeq2Seq | sequence_classification | token_classification | image_classification), precision (fp32 | amp_bf16
-(bf16=True) | amp_fp16 (fp16=True) | bf16 (bf16 weights, no autocast) | bf16_amp), micro_batch, seq_len, steps, grad_accum,
+(bf16=True) | amp_fp16 (fp16=True) | bf16 (bf16 weights, no autocast) | bf16_amp | fp16_amp), micro_batch, seq_len, steps, grad_accum,
 gradient_checkpointing, use_reentrant, optimizer (adamw_torch | adamw_torch_fused | sgd | adafactor), lora {r, alpha, dropout,
 targets}, clip_grad_norm, attn, use_liger_kernel, loss (`liger`: of liger_kernel_config only the fused loss), keep_outputs (compute_loss keeps what the model
 returns until the next pass), use_cache, world (ranks of DDP as torchrun starts them, in one process, as in
-measure_parallel.py), quantization {weights (nf4 | fp4 | int8), double, compute, prepared, experts} (a causal model loaded by from_pretrained from
+measure_parallel.py), quantization {weights (nf4 | fp4 | int8 | gptq: fms-acceleration's QuantLinear with random weights), double, compute, prepared, experts} (a causal model loaded by from_pretrained from
 a folder, as bitsandbytes quantizes it; prepared: by peft's prepare_model_for_kbit_training; experts: stacks of experts are packed as they load, as Axolotl's
 quantize_moe_experts does it; SFTTrainer loads it itself; needs
  bitsandbytes 0.50), padded (masks are made as for rows of unequal length; sizes are as without), padding_free (SFTTrainer's), activation_offloading
@@ -30,7 +30,7 @@ DEFAULTS = dict(
     attn="sdpa", use_liger_kernel=False, loss="full", keep_outputs=False, use_cache=False, world=1,
     quantization=None, padded=False, padding_free=False, activation_offloading=None, fsdp1=None, kernels=[], target_len=128, freeze_encoder=False)
 PRECISIONS = {"fp32": ("float32", {}), "amp_bf16": ("float32", {"bf16": True}), "amp_fp16": ("float32", {"fp16": True}),
-              "bf16": ("bfloat16", {}), "bf16_amp": ("bfloat16", {"bf16": True})}
+              "bf16": ("bfloat16", {}), "fp16_amp": ("float16", {"fp16": True}), "bf16_amp": ("bfloat16", {"bf16": True})}
 
 # peft's task types, by which it trains a head in full.
 PEFT = {"sequence_classification": "SEQ_CLS", "token_classification": "TOKEN_CLS", "seq2seq_lm": "SEQ_2_SEQ_LM"}
@@ -213,6 +213,9 @@ def written(case, dtype, folder):
 
 def quantized(case, dtype, folder):
     """What `from_pretrained` makes of it on the GPU, with adapters as peft's guide adds them."""
+    if case["quantization"]["weights"] == "gptq":
+        import foak
+        return foak.gptq_model(case, dtype, lora_config(case))
     from peft import get_peft_model, prepare_model_for_kbit_training
     from transformers import AutoModelForCausalLM
     packs = case["quantization"].get("experts", False)

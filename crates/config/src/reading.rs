@@ -380,7 +380,7 @@ fn published_dtype(named: Option<&str>, base: &JobSource) -> Result<Dtype, JobEr
     let probe = probe.set(keys::FRAMEWORK, "trainer");
     Ok(match probe.resolve(&[])?.job.precision {
         Precision::Bf16 | Precision::Bf16Amp => Dtype::Bf16,
-        Precision::Fp16 => Dtype::Fp16,
+        Precision::Fp16 | Precision::Fp16Amp => Dtype::Fp16,
         Precision::Fp32 | Precision::AmpBf16 | Precision::AmpFp16 => Dtype::Fp32,
     })
 }

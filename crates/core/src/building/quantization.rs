@@ -9,6 +9,8 @@ pub(crate) enum Quantization {
     Int8,
     /// `BitsAndBytesConfig(load_in_4bit=True)`: `Linear4bit`, whatever its table of 16 values.
     FourBit(FourBit),
+    /// A checkpoint of GPTQ: `QuantLinear` in 4 bits, in groups of 128, of gptqmodel's `tritonv2` kernels.
+    Gptq,
 }
 
 /// How `Linear4bit` stores and computes.

@@ -23,6 +23,8 @@ pub enum Precision {
     Fp16,
     /// bf16 weights under `torch.autocast(bfloat16)` (TRL with `dtype="bfloat16"`, `bf16=True`).
     Bf16Amp,
+    /// fp16 weights under `torch.autocast(float16)` with a `GradScaler`, which fp32 adapters on a frozen base take.
+    Fp16Amp,
     /// fp32 weights under `torch.autocast(bfloat16)`.
     AmpBf16,
     /// fp32 weights under `torch.autocast(float16)` with a `GradScaler`.
@@ -35,7 +37,7 @@ impl Precision {
         match self {
             Self::Fp32 | Self::AmpBf16 | Self::AmpFp16 => DType::Float32,
             Self::Bf16 | Self::Bf16Amp => DType::Bfloat16,
-            Self::Fp16 => DType::Float16,
+            Self::Fp16 | Self::Fp16Amp => DType::Float16,
         }
     }
 
@@ -43,14 +45,14 @@ impl Precision {
     pub const fn autocast_dtype(self) -> Option<DType> {
         match self {
             Self::AmpBf16 | Self::Bf16Amp => Some(DType::Bfloat16),
-            Self::AmpFp16 => Some(DType::Float16),
+            Self::AmpFp16 | Self::Fp16Amp => Some(DType::Float16),
             Self::Fp32 | Self::Bf16 | Self::Fp16 => None,
         }
     }
 
     /// Whether the step scales the loss with a `GradScaler`.
     pub const fn scales_loss(self) -> bool {
-        matches!(self, Self::AmpFp16)
+        matches!(self, Self::AmpFp16 | Self::Fp16Amp)
     }
 }
 

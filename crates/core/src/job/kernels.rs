@@ -10,7 +10,7 @@ pub enum Kernel {
     FastRmsLayernorm,
     /// fms-acceleration's rotary embedding.
     FastRopeEmbeddings,
-    /// fms-acceleration's cross-entropy.
+    /// fms-acceleration's cross-entropy, whose gradient takes the logits' place.
     FastLoss,
     /// fms-acceleration's copy of Liger's fused linear cross-entropy.
     FusedCeLiger,

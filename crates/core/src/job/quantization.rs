@@ -29,6 +29,8 @@ pub enum QuantizedWeights {
     Fp4,
     /// 8 bits, `LLM.int8()`.
     Int8,
+    /// 4 bits in groups of 128, as GPTQ's checkpoints have them, unpacked by a Triton kernel for each product.
+    Gptq,
 }
 
 impl QuantizedWeights {
@@ -38,10 +40,16 @@ impl QuantizedWeights {
             Self::Nf4 => "nf4",
             Self::Fp4 => "fp4",
             Self::Int8 => "int8",
+            Self::Gptq => "gptq",
         }
     }
 
-    /// Whether a weight takes half a byte.
+    /// Whether a weight is stored in tensors that FSDP can shard.
+    pub const fn is_shardable(self) -> bool {
+        !matches!(self, Self::Int8)
+    }
+
+    /// Whether bitsandbytes packs a weight into half a byte.
     pub const fn is_four_bit(self) -> bool {
         matches!(self, Self::Nf4 | Self::Fp4)
     }

@@ -355,7 +355,7 @@ mod tests {
             ),
             (
                 "precision=bf61",
-                "`precision` must be one of fp32, bf16, fp16, bf16-amp, amp-bf16, amp-fp16, found \"bf61\"",
+                "`precision` must be one of fp32, bf16, fp16, bf16-amp, amp-bf16, fp16-amp, amp-fp16, found \"bf61\"",
                 "did you mean \"bf16\"?",
             ),
             (

@@ -162,7 +162,7 @@ pub(crate) fn holds_model(parallel: Parallel) -> bool {
 pub(crate) fn as_run(job: &JobSpec) -> JobSpec {
     let precision = match (job.parallel.strategy, job.precision) {
         (Strategy::DeepSpeed(_), Precision::AmpBf16 | Precision::Bf16Amp) => Precision::Bf16,
-        (Strategy::DeepSpeed(_), Precision::AmpFp16) => Precision::Fp16,
+        (Strategy::DeepSpeed(_), Precision::AmpFp16 | Precision::Fp16Amp) => Precision::Fp16,
         (_, precision) => precision,
     };
     JobSpec { precision, ..job.clone() }

@@ -34,6 +34,7 @@ pub(super) fn quantized(builder: Builder, job: &JobSpec) -> Builder {
     let Some(spec) = job.quantization else { return builder };
     let form = match spec.weights {
         QuantizedWeights::Int8 => Quantization::Int8,
+        QuantizedWeights::Gptq => Quantization::Gptq,
         QuantizedWeights::Nf4 | QuantizedWeights::Fp4 => {
             Quantization::FourBit(FourBit { double: spec.double, compute: spec.compute.dtype() })
         }

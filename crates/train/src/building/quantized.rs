@@ -21,6 +21,10 @@ impl Quantized {
         match *self {}
     }
 
+    pub(crate) const fn is_adapted_as_whole(&self) -> bool {
+        match *self {}
+    }
+
     pub(crate) fn add_adapter(
         &self,
         _result: Tensor,

@@ -44,7 +44,7 @@ impl ExpertStack {
         drop(pieces);
         let stack = match quantization {
             Quantization::FourBit(form) => Self::FourBit(Packed::quantize(at, sizes, form.double, false)),
-            Quantization::Int8 => Self::Int8(Int8Stack::quantize(at, sizes)),
+            Quantization::Int8 | Quantization::Gptq => Self::Int8(Int8Stack::quantize(at, sizes)),
         };
         drop(value);
         at.context().empty_cache();

@@ -8,6 +8,7 @@ use crate::dtype::DType;
 use crate::tensor::{Gradients, NodeBuilder, Saved, Tensor};
 
 use super::Quantized;
+use super::gptq::GptqPacked;
 use super::packed::Packed;
 
 /// A quantized layer and its adapter.
@@ -22,7 +23,8 @@ pub(crate) struct Adapted<'a> {
     pub dropout: f64,
 }
 
-/// `LoRA_QKV.apply(x, ...)` of three layers, `LoRA_W.apply(x, ...)` of one; `None` where a layer is not in 4 bits.
+/// `LoRA_QKV.apply(x, ...)` of three layers, `LoRA_W.apply(x, ...)` of one; `None` where a layer is not in 4 bits. Of
+/// GPTQ's weights those of all layers are unpacked first, and the input stays.
 pub(crate) fn multiply_fused<const N: usize>(layers: &[Adapted<'_>; N], x: &Tensor) -> Option<[Tensor; N]> {
     let weights = layers.each_ref().map(|layer| layer.base.packed());
     if weights.iter().any(Option::is_none) {
@@ -34,7 +36,9 @@ pub(crate) fn multiply_fused<const N: usize>(layers: &[Adapted<'_>; N], x: &Tens
     let node = NodeBuilder::new(name, inputs);
     let outputs = {
         let _no_grad = x.context().set_grad_enabled(false);
-        layers.each_ref().map(|layer| layer.multiply(x))
+        let unpacked = weights.each_ref().map(|weight| weight.as_ref().and_then(Base::unpack_early));
+        let mut unpacked = unpacked.iter();
+        layers.each_ref().map(|layer| layer.multiply(x, unpacked.next().and_then(Option::as_ref)))
     };
     let saved_x = node.save(x);
     let parts: Vec<Part> = layers
@@ -61,23 +65,45 @@ pub(crate) fn multiply_fused<const N: usize>(layers: &[Adapted<'_>; N], x: &Tens
     }))
 }
 
+/// A packed weight.
+enum Base {
+    FourBit(Rc<Packed>),
+    Gptq(Rc<GptqPacked>),
+}
+
 impl Quantized {
-    fn packed(&self) -> Option<Rc<Packed>> {
+    fn packed(&self) -> Option<Base> {
         match self {
-            Self::FourBit(weight) => Some(weight.packed()),
+            Self::FourBit(weight) => Some(Base::FourBit(weight.packed())),
+            Self::Gptq(weight) => Some(Base::Gptq(weight.packed())),
             Self::Int8(_) => None,
         }
     }
 }
 
+impl Base {
+    /// [inputs, outputs]
+    fn unpack(&self) -> Tensor {
+        match self {
+            Self::FourBit(packed) => packed.fast_dequantize().t(),
+            Self::Gptq(packed) => packed.unpack(),
+        }
+    }
+
+    /// What is there before any product, and stays to the end of all.
+    fn unpack_early(&self) -> Option<Tensor> {
+        matches!(self, Self::Gptq(_)).then(|| self.unpack())
+    }
+}
+
 impl Adapted<'_> {
     /// `matmul_lora`: the product, and the input as the adapter had it.
-    fn multiply(&self, x: &Tensor) -> (Tensor, Tensor) {
+    fn multiply(&self, x: &Tensor, early: Option<&Tensor>) -> (Tensor, Tensor) {
         let dtype = x.dtype();
         let rows = x.view(&[x.numel() / x.size(-1), x.size(-1)]);
         let out = {
-            let weight = self.base.packed().map(|packed| packed.fast_dequantize());
-            weight.map_or_else(|| rows.clone(), |weight| rows.matmul(&weight.t()))
+            let weight = early.cloned().or_else(|| self.base.packed().map(|packed| packed.unpack()));
+            weight.map_or_else(|| rows.clone(), |weight| rows.matmul(&weight))
         };
         let dropped = rows.dropout(self.dropout, true);
         let update = {
@@ -110,7 +136,7 @@ impl Packed {
 
 /// What a layer's part of backward needs.
 struct Part {
-    packed: Rc<Packed>,
+    packed: Base,
     down: Saved,
     up: Saved,
     dropped: Saved,
@@ -119,7 +145,7 @@ struct Part {
 
 /// The same, unpacked.
 struct Unpacked<'a> {
-    packed: &'a Packed,
+    packed: &'a Base,
     down: Tensor,
     up: Tensor,
     dropped: Tensor,
@@ -146,7 +172,8 @@ fn gradients_of(x: &Tensor, parts: &[Part], grads: &[Option<Tensor>]) -> Gradien
     let mut input_grad: Option<Tensor> = None;
     for (part, grad) in parts.iter().zip(&rows) {
         let Some(grad) = grad else { continue };
-        input_grad = Some(part.add_input_gradient(grad, input_grad.take(), (parts.len() > 1).then_some(&flat)));
+        let writes_over = parts.len() > 1 && matches!(part.packed, Base::FourBit(_));
+        input_grad = Some(part.add_input_gradient(grad, input_grad.take(), writes_over.then_some(&flat)));
     }
     if let (Some(first), Some(input_grad)) = (gradients.first_mut(), input_grad) {
         *first = Some(input_grad.view(x.sizes()).into());
@@ -179,7 +206,7 @@ impl Unpacked<'_> {
     fn add_input_gradient(&self, grad: &Tensor, before: Option<Tensor>, out: Option<&Tensor>) -> Tensor {
         let dtype = self.dropped.dtype();
         let sum = {
-            let weight = self.packed.fast_dequantize();
+            let weight = self.packed.unpack().t();
             match (before, out) {
                 (Some(before), _) => before.add_in_place(&grad.matmul(&weight)),
                 (None, Some(out)) => {

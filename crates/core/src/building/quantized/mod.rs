@@ -5,6 +5,7 @@ mod choice;
 mod experts;
 mod four_bit;
 mod fused_lora;
+mod gptq;
 mod int8;
 mod packed;
 
@@ -18,12 +19,14 @@ use super::quantization::Quantization;
 pub(crate) use experts::ExpertStack;
 use four_bit::FourBitWeight;
 pub(crate) use fused_lora::{Adapted, multiply_fused};
+use gptq::GptqWeight;
 use int8::Int8Weight;
 
 /// A quantized weight and what turns it back.
 pub(crate) enum Quantized {
     Int8(Int8Weight),
     FourBit(FourBitWeight),
+    Gptq(GptqWeight),
 }
 
 impl Quantized {
@@ -31,10 +34,15 @@ impl Quantized {
     /// [inputs, outputs]. One weight at a time is on the device as it was stored.
     pub(crate) fn load(at: &Builder, sizes: [u64; 2], transposed: bool) -> Option<Self> {
         let quantization = at.quantization()?;
+        if quantization == Quantization::Gptq {
+            let weight = GptqWeight::load(at, sizes);
+            at.count_quantized(weight.weight(), sizes[0] * sizes[1]);
+            return Some(Self::Gptq(weight));
+        }
         at.begin_quantized_load("weight");
         let value = at.load(&sizes, at.dtype(), Category::Temporary);
         let quantized = match quantization {
-            Quantization::Int8 => Self::Int8(Int8Weight::quantize(at, sizes)),
+            Quantization::Int8 | Quantization::Gptq => Self::Int8(Int8Weight::quantize(at, sizes)),
             Quantization::FourBit(form) => Self::FourBit(FourBitWeight::quantize(at, sizes, form, transposed)),
         };
         drop(value);
@@ -47,6 +55,7 @@ impl Quantized {
         match self {
             Self::Int8(weight) => weight.weight(),
             Self::FourBit(weight) => weight.weight(),
+            Self::Gptq(weight) => weight.weight(),
         }
     }
 
@@ -55,7 +64,13 @@ impl Quantized {
         match self {
             Self::Int8(weight) => weight.forward(x, bias),
             Self::FourBit(weight) => weight.forward(x, bias),
+            Self::Gptq(weight) => weight.forward(x, bias),
         }
+    }
+
+    /// Whether peft's layer with an adapter is as on a weight that is whole (peft 0.21, tuners/lora/gptq.py).
+    pub(crate) const fn is_adapted_as_whole(&self) -> bool {
+        matches!(self, Self::Gptq(_))
     }
 
     /// What an adapter, whose weights are in `dtype`, adds to the layer's result (peft 0.21, tuners/lora/bnb.py): `update` is

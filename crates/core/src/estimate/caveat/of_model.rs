@@ -49,7 +49,7 @@ pub(super) fn loss_scaling(job: &JobSpec) -> Option<Caveat> {
             "fp16 gradients underflow without loss scaling, and GradScaler refuses fp16 gradients: bf16, or amp-fp16 with fp32 \
              weights, trains"
         }
-        Precision::AmpFp16 => {
+        Precision::AmpFp16 | Precision::Fp16Amp => {
             "loss scaling is simulated with steps that all happen: GradScaler leaves out a step whose gradients overflow, as \
              the first ones do"
         }

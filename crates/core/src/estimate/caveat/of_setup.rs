@@ -216,6 +216,11 @@ pub(super) fn quantized_base(job: &JobSpec, reserved: u64) -> Option<Caveat> {
                     allows a fiftieth of the peak";
         return Some(Caveat::widening("outliers_not_known", text, reserved / 50));
     }
+    if quantization.weights == QuantizedWeights::Gptq {
+        let text = "GPTQ's layers are in 4 bits with groups of 128, and unpacked by Triton for each product; kernels that multiply them \
+                    packed (Marlin, ExLlama) do not train";
+        return Some(Caveat::remark("gptq", text));
+    }
     Some(Caveat::remark("bitsandbytes", "quantized layers are those of bitsandbytes 0.50"))
 }
 

@@ -67,6 +67,8 @@ enum CasePrecision {
     Fp16,
     AmpBf16,
     AmpFp16,
+    /// fp16 weights under autocast.
+    Fp16Amp,
     /// bf16 weights under autocast.
     Bf16Amp,
     /// fp32 shards, gathered in bf16.
@@ -83,6 +85,7 @@ impl CasePrecision {
             Self::Fp16 => Precision::Fp16,
             Self::AmpBf16 => Precision::AmpBf16,
             Self::AmpFp16 => Precision::AmpFp16,
+            Self::Fp16Amp => Precision::Fp16Amp,
             Self::Bf16Amp => Precision::Bf16Amp,
         }
     }

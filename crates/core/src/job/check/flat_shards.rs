@@ -1,7 +1,7 @@
 //! What FSDP1's flat parameters do not go with here.
 
 use crate::job::keys;
-use crate::job::{Fsdp1, JobError, JobErrorKind, JobSpec, OptimizerKind, Task};
+use crate::job::{Fsdp1, JobError, JobErrorKind, JobSpec, OptimizerKind, Precision, Task};
 
 /// Refuses what was not measured under `FullyShardedDataParallel`.
 pub(super) fn fits_flat_shards(job: &JobSpec, options: Fsdp1) -> Result<(), JobError> {
@@ -29,7 +29,10 @@ pub(super) fn fits_flat_shards(job: &JobSpec, options: Fsdp1) -> Result<(), JobE
             error.hint("leave fsdp1.shard_root_only out: peft's policy wraps each adapter").or_rehearse()
         });
     }
-    if job.precision.scales_loss() {
+    // `ShardedGradScaler` over adapters was measured; what it tells AdamW's fused kernel has a shape that PyTorch refuses.
+    let is_measured_scaler =
+        job.precision == Precision::Fp16Amp && job.lora.is_some() && job.optimizer == OptimizerKind::Adamw;
+    if job.precision.scales_loss() && !is_measured_scaler {
         return refused("its gradient scaler is not simulated", &[keys::PRECISION])
             .map_err(|error| error.hint("use bf16, or fp32 with fsdp1.param_dtype = \"bf16\"").or_rehearse());
     }

@@ -1,6 +1,6 @@
 //! What kernels of other programs can be put in the place of, as far as it is simulated.
 
-use crate::job::{Framework, JobError, JobSpec, Kernel, Strategy, Task, keys};
+use crate::job::{Framework, JobError, JobSpec, Kernel, QuantizedWeights, Strategy, Task, keys};
 use crate::model_type::with_foak;
 
 /// Layers of attention, whose products with adapters are fused.
@@ -30,17 +30,17 @@ pub(super) fn check_kernels(job: &JobSpec) -> Result<(), JobError> {
 }
 
 fn check_fused_lora(job: &JobSpec, refused: &dyn Fn(String) -> JobError) -> Result<(), JobError> {
-    let Some(quantization) = job.quantization.filter(|quantization| quantization.weights.is_four_bit()) else {
-        return Err(refused(
-            "fused_lora is for adapters on a base in 4 bits: the framework leaves it out elsewhere".to_owned(),
-        )
-        .hint("leave fused_lora out, or set quantization = \"nf4\""));
+    let is_packed = |weights: QuantizedWeights| weights.is_four_bit() || weights == QuantizedWeights::Gptq;
+    let Some(quantization) = job.quantization.filter(|quantization| is_packed(quantization.weights)) else {
+        let problem = "fused_lora is for adapters on a base in 4 bits: the framework leaves it out elsewhere";
+        return Err(refused(problem.to_owned()).hint("leave fused_lora out, or set quantization = \"nf4\""));
     };
-    if !quantization.double || job.precision.autocast_dtype().is_none() || quantization.prepared {
-        return Err(refused(
-            "fused_lora reads quantized scales, under autocast, of a base that peft did not prepare".to_owned(),
-        )
-        .hint("set bnb_4bit_use_double_quant = true, prepare_for_kbit_training = false and precision = \"bf16-amp\""));
+    let has_scales = quantization.double || quantization.weights == QuantizedWeights::Gptq;
+    if !has_scales || job.precision.autocast_dtype().is_none() || quantization.prepared {
+        let problem = "fused_lora reads quantized scales, under autocast, of a base that peft did not prepare";
+        return Err(refused(problem.to_owned()).hint(
+            "set bnb_4bit_use_double_quant = true, prepare_for_kbit_training = false and precision = \"bf16-amp\"",
+        ));
     }
     let names_others = |lora: &crate::job::LoraSpec| {
         lora.targets.iter().any(|target| !FUSED.iter().any(|name| target.ends_with(name)))

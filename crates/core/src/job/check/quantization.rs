@@ -1,7 +1,9 @@
 //! What a quantized base can be trained with, as far as it is simulated.
 
 use crate::dtype::DType;
-use crate::job::{FlatInit, JobError, JobSpec, QuantizedBase, ShardInit, Strategy, keys};
+use crate::job::{
+    FlatInit, Framework, JobError, JobSpec, QuantizedBase, QuantizedWeights, ShardInit, Strategy, Task, keys,
+};
 
 /// Refuses what transformers refuses, and what of quantized training is not simulated.
 pub(super) fn check_quantization(job: &JobSpec) -> Result<(), JobError> {
@@ -27,6 +29,12 @@ pub(super) fn check_quantization(job: &JobSpec) -> Result<(), JobError> {
     if job.lora.is_none() {
         return Err(refused("transformers does not train quantized weights themselves")
             .hint("train adapters on them: set lora.r, or lora.targets = \"all-linear\""));
+    }
+    let is_gptq = job.quantization.is_some_and(|quantization| quantization.weights == QuantizedWeights::Gptq);
+    if is_gptq && (job.framework == Framework::Trl || job.task != Task::CausalLm || job.model.facts().has_experts) {
+        return Err(refused("bases of GPTQ are simulated in plain training on next tokens, without experts")
+            .hint("set framework = \"trainer\"")
+            .or_rehearse());
     }
     let packs_experts = job.quantization.is_some_and(|quantization| quantization.experts);
     if packs_experts && job.quantization.is_some_and(|quantization| quantization.prepared) {
@@ -79,7 +87,7 @@ impl PackedShards {
                 .hint("set parallel = \"ddp\"")
                 .or_rehearse());
         }
-        if !quantization.weights.is_four_bit() {
+        if !quantization.weights.is_shardable() {
             return Err(refused("FSDP shards weights in 4 bits alone: those in int8 are no floating dtype")
                 .hint("set quantization = \"nf4\", or parallel = \"ddp\"")
                 .or_rehearse());

@@ -7,6 +7,7 @@ pub(super) const WEIGHTS: Kind = Kind::Choice(&[
     ("nf4", "bitsandbytes, 4 bits, values of a normal distribution (QLoRA)"),
     ("fp4", "bitsandbytes, 4 bits, floating point"),
     ("int8", "bitsandbytes LLM.int8()"),
+    ("gptq", "a checkpoint of GPTQ in 4 bits, groups of 128, by Triton kernels (gptqmodel's and AutoGPTQ's tritonv2)"),
 ]);
 pub(super) const COMPUTE_DTYPES: Kind =
     Kind::Choice(&[("fp32", "torch.float32"), ("bf16", "torch.bfloat16"), ("fp16", "torch.float16")]);

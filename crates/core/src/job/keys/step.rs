@@ -43,6 +43,7 @@ pub(super) const PRECISIONS: Kind = Kind::Choice(&[
     ("fp16", "fp16 weights, gradients and optimizer state"),
     ("bf16-amp", "bf16 weights under bf16 autocast (TRL with dtype bfloat16 and bf16=True)"),
     ("amp-bf16", "fp32 weights under bf16 autocast (Trainer's bf16=True)"),
+    ("fp16-amp", "fp16 weights under fp16 autocast with a GradScaler (a frozen base)"),
     ("amp-fp16", "fp32 weights under fp16 autocast with a GradScaler (Trainer's fp16=True)"),
 ]);
 pub(super) const ATTENTIONS: Kind = Kind::Choice(&[

@@ -71,8 +71,6 @@ pub(super) fn resolve_job(choose: &mut Chooser<'_>, model: Model, source: &JobSo
         left_open: source.left_open.clone(),
         allocator: AllocatorConfig::default(),
     };
-    job.model.stand_head(&job.task);
-    vision::resolve_vision(choose, &mut job.model)?;
     resolve_rest(choose, &mut job, name, micro_batch_size)?;
     Ok(job)
 }
@@ -87,6 +85,8 @@ fn resolve_attention(choose: &mut Chooser, model: &ModelSpec) -> Result<Attentio
 
 /// What follows from values that are decided already.
 fn resolve_rest(choose: &mut Chooser<'_>, job: &mut JobSpec, name: TaskName, rows: u64) -> Result<(), JobError> {
+    job.model.stand_head(&job.task);
+    vision::resolve_vision(choose, &mut job.model)?;
     job.quantization = resolve_quantization(choose, job)?;
     // bitsandbytes' quantizer loads to the GPU whatever was asked for.
     job.device_map |= job.quantization.is_some();

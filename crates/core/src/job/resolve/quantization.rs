@@ -29,6 +29,8 @@ pub(super) fn resolve_quantization(
     };
     let experts = choose.take_switch(keys::QUANTIZE_MOE_EXPERTS);
     let why_prepared = if experts { "experts would be unpacked" } else { why_prepared };
+    // peft's preparation casts nothing of a model that GPTQ quantized.
+    let is_gptq = weights == QuantizedWeights::Gptq;
     let is_prepared = is_trainers || (!is_trl && !is_sharded && !experts);
     Ok(Some(QuantizationSpec {
         experts,
@@ -39,6 +41,6 @@ pub(super) fn resolve_quantization(
         } else {
             crate::job::ComputeDtype::Bf16
         },
-        prepared: choose.switch_or(keys::PREPARE_FOR_KBIT_TRAINING, is_prepared, why_prepared),
+        prepared: !is_gptq && choose.switch_or(keys::PREPARE_FOR_KBIT_TRAINING, is_prepared, why_prepared),
     }))
 }

@@ -168,6 +168,7 @@ impl Adapter {
         }
         match weight {
             Weight::Plain(_) => self.forward(module, result, input),
+            Weight::Quantized(quantized) if quantized.is_adapted_as_whole() => self.forward(module, result, input),
             Weight::Quantized(quantized) => {
                 let dtype = module.weight_dtype(Part::Down, &self.down);
                 quantized.add_adapter(result, input, dtype, |x| self.update(module, x))
