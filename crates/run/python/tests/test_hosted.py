@@ -98,6 +98,14 @@ class Taken(unittest.TestCase):
             pack(rows, one, True)
         self.assertEqual((said, list(self.told)), ([[9] * 4, [0] * 4, [3, 2, 1, 1]], ["size", "chosen"]))
 
+    def test_what_is_only_shown_decides_nothing(self):
+        from tonnage_rehearse.values import numbers
+
+        for place, told in (("sklearn/metrics/_ranking.py", []), ("scipy/optimize/_lsap.py", ["branch"])):
+            space = {}
+            exec(compile("def show(told): told('eq')", f"/site-packages/{place}", "exec"), space)
+            self.assertEqual(self.decided(lambda space=space: space["show"](numbers.told)), told)
+
     def test_the_script_says_what_range_takes(self):
         text = """
 def padded(lengths, rows):

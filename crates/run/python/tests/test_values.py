@@ -87,6 +87,15 @@ class Followed(unittest.TestCase):
             with mock.patch.object(self.known.Values, "is_spent", True):
                 self.assertEqual(sizes.elements(mask, "mask")[0], 4)
 
+    def test_rows_by_a_mask_that_nobody_knows_keep_their_values(self):
+        from tonnage_rehearse.values import sizes
+
+        edges, chosen = self.torch.tensor([3, 1, 2]), self.torch.ones(3, dtype=self.torch.bool)
+        self.known.give(edges, edges.clone(), self.known.Certainty.WRITTEN)
+        kept = sizes._by_mask(self.torch.Tensor.__getitem__, edges, chosen, [chosen])
+        found = self.known.of(kept)
+        self.assertEqual((found.value.tolist(), found.certainty, list(self.told)), ([3, 1, 2], self.known.Certainty.UNKNOWN, ["mask"]))
+
     def test_a_tensor_that_is_turned_keeps_its_value(self):
         from tonnage_rehearse.values import births
 

@@ -49,6 +49,10 @@ const SHIM: &[(&str, &str)] = &[
     ),
     ("tonnage_rehearse/answers/torch.py", include_str!("../../python/rehearse/tonnage_rehearse/answers/torch.py")),
     (
+        "tonnage_rehearse/answers/torchvision.py",
+        include_str!("../../python/rehearse/tonnage_rehearse/answers/torchvision.py"),
+    ),
+    (
         "tonnage_rehearse/answers/transformers.py",
         include_str!("../../python/rehearse/tonnage_rehearse/answers/transformers.py"),
     ),

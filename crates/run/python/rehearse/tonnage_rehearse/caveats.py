@@ -6,6 +6,8 @@ from . import places
 
 ANSWERED = ("transformers/generation/", "trl/trainer/grpo_trainer.py", "trl/trainer/rloo_trainer.py", "torch/optim/lbfgs.py")
 """Libraries whose questions are answered (docs/rehearse.md): what they ask is no caveat."""
+SHOWN = ("matplotlib/", "seaborn/", "PIL/", "pandas/", "sklearn/metrics/", "torch/utils/tensorboard/", "tensorboardX/", "wandb/")
+"""Libraries that show what they are given; whatever numbers decide within them is no size of a device's."""
 LINES = 5
 """Lines that are named of each."""
 _told = {}
@@ -25,9 +27,18 @@ def tell(code, text):
 def tell_of_value(code, text):
     """The same of a value that decided something, unless a library asked whose questions are answered."""
     frame = sys._getframe(1)
-    if not places.innermost(frame).startswith(ANSWERED):
+    if not places.innermost(frame).startswith(ANSWERED) and not _is_shown(frame):
         Asked.device = True
         _note(code, text, places.of_frame(frame))
+
+
+def _is_shown(frame):
+    """Whether the user's line only shows the value, by way of a library."""
+    while frame is not None and not places.is_own(frame.f_code.co_filename):
+        if frame.f_code.co_filename.split("site-packages/")[-1].startswith(SHOWN):
+            return True
+        frame = frame.f_back
+    return False
 
 
 def tell_of_line(code, text, line):

@@ -1,5 +1,7 @@
 """What a model was given in training: how long its batches were, and what a longer one would take."""
 
+import torch
+
 from . import caveats
 
 INPUTS = 16
@@ -49,7 +51,7 @@ class Shapes:
     def note(self, module, args, kwargs):
         """A module is called with these."""
         for name, value in [*enumerate(args), *kwargs.items()][:INPUTS]:
-            shape = getattr(value, "shape", None)
+            shape = _shape(value)
             if shape is None or not len(shape) or not getattr(value, "is_cuda", False):
                 continue
             shape = tuple(int(size) for size in shape)
@@ -88,3 +90,10 @@ class Shapes:
         """The most that any device had allocated in a step's passes; 0 where they have no label of their own."""
         labels = [f"{step}:{name}" for name in PASSES]
         return max((device.peaks.get(label, 0) for device in self.phases.devices for label in labels), default=0)
+
+
+def _shape(value):
+    """Its sizes, where it has any; of rows that lie one behind the other those of all together."""
+    if getattr(value, "is_nested", False):
+        return value.values().shape if value.layout is torch.jagged else None
+    return getattr(value, "shape", None)

@@ -4,13 +4,13 @@ A file a library. Each says what a run at full length and without padding would 
 before it went to the device.
 """
 
-from . import accelerate, bitsandbytes, distributed, inductor, transformers, triton, trl
+from . import accelerate, bitsandbytes, distributed, inductor, torchvision, transformers, triton, trl
 from . import torch as torch_answers
 
 
 def install():
     """Arranges for the answers as libraries are imported."""
-    for library in (accelerate, bitsandbytes, distributed, inductor, transformers, triton, trl):
+    for library in (accelerate, bitsandbytes, distributed, inductor, torchvision, transformers, triton, trl):
         library.install()
 
 

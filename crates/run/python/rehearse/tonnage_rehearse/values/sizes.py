@@ -281,11 +281,22 @@ def _indexed(original, name):
 
 
 def _by_mask(original, self, index, masks):
-    count = elements(masks[0], "mask")[0]
+    count, value = elements(masks[0], "mask")
     with Answered(count):
         out = original(self, index)
     answer_backward(out, count)
+    _give_rows(self, index, value, out)
     return out
+
+
+def _give_rows(self, index, value, out):
+    """By a mask that nobody knows and that counts as full, the rows are all there."""
+    found, mask = known.of(self), None if isinstance(index, tuple) else known.of(index)
+    if found is None or value is None or isinstance(index, tuple) or (mask is not None and mask.certainty < Certainty.UNKNOWN):
+        return
+    if found.value.numel() <= known.MOST and value.numel() <= known.MOST:
+        with Computing():
+            known.give(out, found.value[value.bool()], Certainty.UNKNOWN)
 
 
 def answer_backward(tensor, count):
