@@ -91,10 +91,12 @@ fn deepspeed_caveat(job: &JobSpec, stage: u8, reserved: u64) -> Option<Caveat> {
     let is_measured = match job.task {
         Task::CausalLm => true,
         Task::MaskedLm => stage < 3,
-        _ => job.task.facts().learns_preferences() && !job.precision.scales_loss() && !job.parallel.steps_on_host(),
+        _ if job.precision.scales_loss() || job.parallel.steps_on_host() => false,
+        Task::Grpo(ref grpo) => stage < 3 && grpo.rollout == Rollout::Generate,
+        _ => job.task.facts().learns_preferences(),
     };
     if !is_measured || job.quantization.is_some() {
-        let text = "DeepSpeed was measured training a language model and preferences: with this task or a quantized base the \
+        let text = "DeepSpeed was measured training a language model, preferences and rollouts: with this task or a quantized base the \
                     range allows a fifth of the peak";
         return Some(Caveat::widening("deepspeed_assumed", text, reserved / 5));
     }

@@ -290,12 +290,11 @@ mod tests {
     use crate::job::{Parallel, from_case};
 
     #[test]
-    fn whole_replicas_are_simulated_and_shards_of_them_refused_with_the_way_out() {
+    fn ranks_that_were_measured_are_simulated_and_others_refused_with_the_way_out() {
         for kind in ["trl_dpo", "trl_reward", "trl_grpo"] {
             let job = from_case(&json!({"kind": kind, "world": 4})).unwrap();
             assert_eq!(fits_ranks(&job), Ok(()));
-            let deepspeed = Strategy::DeepSpeed(DeepSpeed::stage(2));
-            let job = JobSpec { parallel: Parallel { strategy: deepspeed, ..job.parallel }, ..job };
+            let job = JobSpec { parallel: Parallel { strategy: Strategy::AllReduce, ..job.parallel }, ..job };
             let error = fits_ranks(&job).unwrap_err().to_string();
             assert!(error.contains("are simulated under parallel = \"ddp\""), "{error}");
         }

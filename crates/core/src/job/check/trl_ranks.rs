@@ -9,13 +9,18 @@ pub(super) fn fits_trl_ranks(job: &JobSpec) -> Result<(), JobError> {
     let facts = job.task.facts();
     let is_sharded = match job.parallel.strategy {
         Strategy::Ddp(_) => return Ok(()),
-        Strategy::Fsdp1(_) | Strategy::DeepSpeed(_) => facts.learns_preferences(),
+        Strategy::Fsdp1(_) | Strategy::DeepSpeed(DeepSpeed { stage: 3, .. }) => facts.learns_preferences(),
+        // The model that generates is whole there.
+        Strategy::DeepSpeed(_) => true,
         _ => false,
     };
     if !is_sharded {
         let task = serde_json::to_value(job.task.name()).unwrap_or_default();
-        let wrappers =
-            if facts.learns_preferences() { "\"ddp\", \"fsdp1\" and \"deepspeed\"" } else { "\"ddp\" alone" };
+        let wrappers = if facts.learns_preferences() {
+            "\"ddp\", \"fsdp1\" and \"deepspeed\""
+        } else {
+            "\"ddp\", and \"deepspeed\" of stage 1 and 2"
+        };
         let problem = format!("`parallel`: ranks of task = {task} are simulated under parallel = {wrappers}");
         return Err(JobError::new(problem)
             .about(&[keys::PARALLEL, keys::WORLD_SIZE])
