@@ -26,13 +26,24 @@ pub(super) fn moved_to(job: JobSpec, gpu: &Gpu) -> JobSpec {
     JobSpec { gpu: gpu.clone(), run: RunSpec { dollars_per_gpu_hour, ..job.run }, ..job }
 }
 
+/// A search appraises about so many jobs.
+const APPRAISED: u64 = 32;
+/// Of more tokens each is replayed with less, so that all take seconds; of shorter completions no byte is left out.
+const LONG_COMPLETION: u64 = 2048;
+
+/// How many replays the appraisal of a job is one of: see [`SimulatedJob::with_other_devices`].
+fn replays_beside(job: &JobSpec) -> u64 {
+    let tokens = job.task.facts().completion_len().unwrap_or(0).max(job.max_new_tokens);
+    if tokens > LONG_COMPLETION { APPRAISED } else { 1 }
+}
+
 /// `job` on `gpu`.
 ///
 /// # Errors
 /// When the job cannot be simulated.
 pub fn appraise(job: &JobSpec, gpu: &Gpu, scale: Scale) -> Result<Appraisal, EstimateError> {
     let job = JobSpec { gpu: gpu.clone(), ..job.clone() };
-    let simulated = SimulatedJob::new(&job)?;
+    let simulated = SimulatedJob::with_other_devices(&job, &[], replays_beside(&job))?;
     let verdict = simulated_verdict(&simulated, gpu)?;
     let bill = bill_of(&simulated, gpu, scale)?;
     let pace = match bill.as_ref().and_then(|bill| bill.estimated.clone()) {
