@@ -8,6 +8,7 @@ const LLAMA: &str = "gpu = \"h100\"\nprompt_len = 24\ncompletion_len = 16\nmicro
 const MIXTRAL: &str = "gpu = \"h100\"\nprompt_len = 24\ncompletion_len = 16\nmodel = { model_type = \"mixtral\", num_hidden_layers = 2, \
                        hidden_size = 64, intermediate_size = 96, num_attention_heads = 4, num_key_value_heads = 2, vocab_size = 900, \
                        num_local_experts = 4, output_router_logits = true }\n";
+const T5: &str = "task = \"seq2seq_lm\"\ngpu = \"h100\"\nmodel = \"t5-small\"\n";
 
 fn job(base: &str, more: &str) -> Result<JobSpec, JobError> {
     JobSource::from_file("job.toml", format!("{base}{more}")).resolve(&[]).map(|resolved| resolved.job)
@@ -25,7 +26,9 @@ fn what_the_trainers_refuse_is_refused_with_the_key_and_the_way_out() {
     let cases = [
         (LLAMA, "task = \"kto\"\nmicro_batch_size = 1\n", "kto.loss"),
         (LLAMA, "task = \"kto\"\nkto.desirable_rows = 5\n", "kto.desirable_rows"),
-        (LLAMA, "task = \"kto\"\nworld_size = 2\nparallel = \"ddp\"\n", "world_size"),
+        (LLAMA, "task = \"kto\"\nworld_size = 2\nparallel = \"fsdp2\"\n", "world_size"),
+        (LLAMA, "task = \"rloo\"\nworld_size = 2\nparallel = \"deepspeed\"\ndeepspeed.stage = 3\n", "world_size"),
+        (T5, "world_size = 2\nparallel = \"deepspeed\"\ndeepspeed.stage = 2\n", "under parallel = \"ddp\" alone"),
         (LLAMA, "task = \"orpo\"\nquantization = \"int8\"\nlora.r = 4\n", "quantization"),
         (MIXTRAL, "task = \"cpo\"\n", "output_router_logits"),
         (LLAMA, "task = \"rloo\"\nnum_generations = 1\n", "num_generations"),

@@ -174,7 +174,8 @@ fn an_empty_table_says_why() {
         let why = format!("left out: {count} GPUs: the 8 rows of a step do not divide by {count}");
         assert!(screen.contains(&why), "{screen}");
     }
-    let args = ["plan", "gpt2", "--task", "kto", "--budget", "10", "--max-steps", "10", "--gpus", "h100", "--json"];
+    let args =
+        ["plan", "gpt2", "--task", "generate", "--budget", "10", "--max-steps", "10", "--gpus", "h100", "--json"];
     let answer = json(&args);
     assert!(answer["left_out"][0].as_str().unwrap().contains("several are not simulated"), "{answer}");
 }

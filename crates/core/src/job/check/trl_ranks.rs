@@ -7,19 +7,20 @@ use crate::job::{DeepSpeed, JobError, JobErrorKind, JobSpec, Strategy, Task};
 /// Refuses what was not measured.
 pub(super) fn fits_trl_ranks(job: &JobSpec) -> Result<(), JobError> {
     let facts = job.task.facts();
+    let completes = facts.completion_len().is_some();
     let is_sharded = match job.parallel.strategy {
         Strategy::Ddp(_) => return Ok(()),
         Strategy::Fsdp1(_) | Strategy::DeepSpeed(DeepSpeed { stage: 3, .. }) => facts.learns_preferences(),
-        // The model that generates is whole there.
-        Strategy::DeepSpeed(_) => true,
+        // A model that generates completions is whole there; encoder-decoders were measured under DDP alone.
+        Strategy::DeepSpeed(_) => facts.learns_preferences() || completes,
         _ => false,
     };
     if !is_sharded {
         let task = serde_json::to_value(job.task.name()).unwrap_or_default();
-        let wrappers = if facts.learns_preferences() {
-            "\"ddp\", \"fsdp1\" and \"deepspeed\""
-        } else {
-            "\"ddp\", and \"deepspeed\" of stage 1 and 2"
+        let wrappers = match (facts.learns_preferences(), completes) {
+            (true, _) => "\"ddp\", \"fsdp1\" and \"deepspeed\"",
+            (false, true) => "\"ddp\", and \"deepspeed\" of stage 1 and 2",
+            (false, false) => "\"ddp\" alone",
         };
         let problem = format!("`parallel`: ranks of task = {task} are simulated under parallel = {wrappers}");
         return Err(JobError::new(problem)
