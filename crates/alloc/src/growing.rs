@@ -1,9 +1,9 @@
 //! Replays a stretch of events that happens many times with sizes that grow: tokens that are generated.
 //!
-//! Layers do the same after one another ([`Layers`]). Most of what a layer asks for is small, and gone when it ends: where
+//! Layers do the same after one another (`layers`). Most of what a layer asks for is small, and gone when it ends: where
 //! the small blocks that live lie as they did some layers before, the small pool answers the layers that follow as it
 //! answered those. So only their large requests are made, and the counters are told how high the small ones rise between.
-//! In very long generations small requests are given blocks now and then alone ([`Counted`]).
+//! In very long generations small requests are given blocks now and then alone (`counted`).
 
 mod counted;
 mod counters;

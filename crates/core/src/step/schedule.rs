@@ -5,7 +5,7 @@
 //! passes after one another stand for those up to the last before a generation or of the step; three cycles that lie within a
 //! step stand for the whole ones that follow; and three steps without generation stand for those up to the next with.
 
-use super::settled::ENOUGH_EVENTS;
+use super::settled::has_enough;
 use crate::tensor::Context;
 
 /// So many that are alike are run before others like them are left out: from the second on they allocate the same, and the
@@ -32,7 +32,7 @@ pub(super) enum Skip {
 /// How many of so many equal pieces, of which `done` were run, are left out: all that follow but the last. What those leave
 /// must be made in their place.
 pub(super) fn pieces_left_out(context: &Context, done: u64, pieces: u64) -> u64 {
-    let is_long = context.events() >= ENOUGH_EVENTS && done >= LIKE;
+    let is_long = has_enough(context) && done >= LIKE;
     if is_long { (pieces - done).saturating_sub(1) } else { 0 }
 }
 

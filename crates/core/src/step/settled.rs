@@ -16,7 +16,9 @@ use crate::trace::Trace;
 use crate::units::MIB;
 
 /// From this many events on what only repeats is left out, wherever the allocator finds it.
-pub(super) const ENOUGH_EVENTS: usize = 1 << 20;
+const ENOUGH_EVENTS: usize = 1 << 20;
+/// The same of generated tokens' events, each as often as it is replayed for one question beside its own device: seconds.
+const ENOUGH_REPLAYED: u64 = 1 << 24;
 /// So many steps, and so many passes of a step, are run of any job: what a job of ordinary length shows is all of it.
 const RUN_WHOLE: u64 = 8;
 /// A job with fewer events is run whole: the replay that follows it would cost more than it saves.
@@ -33,6 +35,12 @@ const WANDERING: usize = 16;
 /// By so much the small pool may grow in what is left out then: two of its segments. Peaks of jobs that were run whole are
 /// within it (tests).
 pub const WANDERING_ALLOWANCE: u64 = 4 * MIB;
+
+/// Whether so much is recorded that what only repeats is left out, wherever the allocator finds it.
+pub(super) fn has_enough(context: &Context) -> bool {
+    let replayed = context.grown().saturating_mul(context.replays() - 1);
+    context.events() >= ENOUGH_EVENTS || replayed >= ENOUGH_REPLAYED
+}
 
 /// What may repeat.
 #[derive(Clone, Copy, Debug)]
@@ -111,10 +119,10 @@ impl<'a> Settled<'a> {
 
     /// At the end of a piece: whether so many that follow may be left out.
     pub(super) fn is_enough(&mut self, piece: Piece, left_out: u64) -> bool {
-        let events = self.context.events();
-        if events >= ENOUGH_EVENTS {
+        if has_enough(self.context) {
             return true;
         }
+        let events = self.context.events();
         let ends = &mut self.ends[piece as usize];
         ends.seen += 1;
         if !self.repeats[piece as usize] || ends.seen <= RUN_WHOLE || events < WORTH_FOLLOWING || tests::runs_whole() {
@@ -202,6 +210,22 @@ mod tests {
         check(&json!({"precision": "bf16", "keep_outputs": true, "optimizer": "sgd", "clip_grad_norm": 1.0}));
         check(&json!({"zero_grad_set_to_none": false, "gradient_checkpointing": true, "seq_len": 100}));
         check(&json!({"kind": "trainer"}));
+    }
+
+    /// A list of GPUs asks for as many replays of one simulation; each of its steps generates.
+    #[test]
+    fn generating_steps_are_left_out_sooner_where_many_replays_serve_one_question() {
+        let model = json!({"family": "qwen2", "hidden_size": 64, "intermediate_size": 96, "num_hidden_layers": 6,
+            "num_attention_heads": 2, "num_key_value_heads": 1, "vocab_size": 500});
+        let case = json!({"kind": "trl_grpo", "model": model, "prompt_len": 16, "completion_len": 256, "steps": 40});
+        let job = from_case(&case).unwrap();
+        let run = |replays: u64| {
+            let simulated = SimulatedJob::with_other_devices(&job, &[], replays).unwrap();
+            (simulated.trace().events.len(), simulated.replay_peaks().unwrap())
+        };
+        let ((fewer, bytes), (all, expected)) = (run(1 << 10), run(1));
+        assert_eq!(bytes.0, expected.0);
+        assert!(fewer < all / 2, "{fewer} of {all}");
     }
 
     #[test]
