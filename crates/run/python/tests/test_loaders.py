@@ -79,6 +79,7 @@ class Longest(unittest.TestCase):
         self.assertIn("no tables of tokens", self.told["row_length_unknown"]["text"])
 
 
+@needs_torch
 class Ranges(unittest.TestCase):
     def setUp(self):
         from tonnage_rehearse.shapes import Shapes
