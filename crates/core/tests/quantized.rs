@@ -1,7 +1,11 @@
 //! Quantized bases on shards and beside experts: what they are by default, what they are refused with, and which layers adapters reach.
 
+use std::fs;
+use std::path::Path;
+
+use serde_json::Value;
 use tonnage_core::estimate::estimate;
-use tonnage_core::job::{JobError, JobSource, JobSpec, Override, ShardInit, Strategy};
+use tonnage_core::job::{JobError, JobSource, JobSpec, Override, ShardInit, Strategy, from_case};
 use tonnage_core::step::simulate;
 use tonnage_core::trace::Trace;
 
@@ -71,4 +75,24 @@ fn experts_on_shards_are_answered_with_a_range() {
         estimate.caveats.iter().any(|caveat| caveat.code == "experts_on_ranks")
     };
     assert!(range(MIXTRAL) && !range(LLAMA));
+}
+
+#[test]
+fn what_was_measured_of_gptq_and_of_other_kernels_lies_below_the_end_of_the_range() {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../testdata/families");
+    let read =
+        |name: String| -> Value { serde_json::from_str(&fs::read_to_string(folder.join(name)).unwrap()).unwrap() };
+    for set in ["gptq", "foak"] {
+        let (cases, truth) = (read(format!("{set}_cases.json")), read(format!("{set}_truth.json")));
+        let mut exceeded = 0;
+        for case in cases.as_array().unwrap() {
+            let id = case["id"].as_str().unwrap();
+            let estimate = estimate(&from_case(case).unwrap()).unwrap();
+            let reserved = truth["cases"][id]["peak_reserved_bytes"].as_u64().unwrap();
+            let allowed = estimate.peak_reserved_bytes + (estimate.range.1 - estimate.total_bytes);
+            assert!(reserved <= allowed, "{id}: {reserved} of {allowed}");
+            exceeded += usize::from(reserved > estimate.peak_reserved_bytes);
+        }
+        assert!(exceeded > 0, "{set}: nothing needs the allowance any more");
+    }
 }

@@ -193,23 +193,18 @@ mod tests {
 
     #[test]
     fn two_of_the_first_lines_in_their_order_are_a_new_start() {
-        let head = b"==== seed 1 begins ====\nreading the corpus of plays\nbuilding a small model\nepoch 1 loss 2.31\nKeyError\n";
-        let lines_of = |after: &[&str]| {
+        let found = |head: &[u8], first: u64, after: &[&str]| {
             let mut again = Again::default();
-            again.learn(head, 5);
-            after.iter().zip(6..).for_each(|(text, number)| again.line(text, number));
+            again.learn(head, first - 1);
+            after.iter().zip(first..).for_each(|(text, number)| again.line(text, number));
             again.lines
         };
+        let head = b"==== seed 1 begins ====\nreading the corpus of plays\nbuilding a small model\nepoch 1 loss 2.31\nKeyError\n";
+        let lines_of = |after: &[&str]| found(head, 6, after);
         assert_eq!(lines_of(&["x", "==== seed 2 begins ====", "reading the corpus of plays"]), [7]);
         assert!(lines_of(&["building a small model", "reading the corpus of plays", "epoch 1 loss 2.31"]).is_empty());
-        let counted = b"has read 0 rows\nhas read 1000 rows\nhas read 2000 rows\n";
-        let counts = |after: &[&str]| {
-            let mut again = Again::default();
-            again.learn(counted, 4);
-            after.iter().zip(9..).for_each(|(text, number)| again.line(text, number));
-            again.lines
-        };
-        assert_eq!(counts(&["x", "has read 0 rows", "has read 1000 rows"]), [10]);
+        let counts = |after: &[&str]| found(b"has read 0 rows\nhas read 1000 rows\nhas read 2000 rows\n", 5, after);
+        assert_eq!(counts(&["x", "has read 0 rows", "has read 1000 rows"]), [6]);
         assert!(counts(&["has read 3000 rows", "has read 4000 rows", "has read 1000 rows"]).is_empty());
         // Of many the last ones are kept.
         let many = ["==== seed 2 begins ====", "reading the corpus of plays"].repeat(90);

@@ -281,14 +281,17 @@ pub(crate) fn has_fraction(text: &str) -> bool {
     text.as_bytes().windows(3).any(|it| it[0].is_ascii_digit() && it[1] == b'.' && it[2].is_ascii_digit())
 }
 
+/// Whether who started a command only warns that it failed.
+pub(crate) fn is_warned_of(text: &str) -> bool {
+    text.starts_with("WARNING:") && has_phrase(text, " failed: Command '")
+}
+
 /// Whether a line begins by saying that the program goes on without what it has just failed to do.
 fn is_passing_over(text: &str) -> bool {
     const WORDS: &[&str] = &["kipping ", "kipped ", "ontinuing", "alling back", "etrying", "rying again"];
     const ANYWHERE: &[&str] = &["entering retry", "etrying in", "will retry", "ill be retried", ", trying the "];
     let start = text.get(..24).unwrap_or(text);
-    // Who started the command that failed warns of it.
-    let is_warned = text.starts_with("WARNING:") && has_phrase(text, " failed: Command '");
-    is_warned
+    is_warned_of(text)
         || WORDS.iter().any(|words| has_phrase(start, words))
         || ANYWHERE.iter().any(|words| has_phrase(text, words))
 }

@@ -19,6 +19,8 @@ const HELD_BACK: usize = 8 << 10;
 /// Letters of a line by which it is known again where it stood more than once before, and where it stood once.
 const SHORTEST: usize = 3;
 const SHORTEST_ONCE: usize = 12;
+/// Lines of which the letters are kept, of a log of any length: what one command writes before it does its work.
+const MOST_LETTERS: usize = 4096;
 
 /// What begins a line that is written once, when a command begins, and that is not held back as output is.
 const BEGINS: &[&str] = &[
@@ -64,7 +66,7 @@ pub struct Starts {
 pub(crate) struct Gatherer {
     /// The letters of the lines before the first finding, and how often each stood; `None` before anything was found.
     known: Option<HashMap<String, usize>>,
-    /// The letters of the lines since the last finding.
+    /// The letters of the first lines since the last finding.
     recent: Vec<String>,
     /// The last stage of a script before the first finding: which, and of how many.
     stage: Option<(u32, u32)>,
@@ -97,7 +99,11 @@ impl Gatherer {
             lines.for_each(|text| *known.entry(letters_of(text)).or_default() += 1);
             known
         });
-        recent.into_iter().for_each(|letters| *known.entry(letters).or_default() += 1);
+        for letters in recent {
+            if known.len() < MOST_LETTERS || known.contains_key(&letters) {
+                *known.entry(letters).or_default() += 1;
+            }
+        }
     }
 
     /// A line after a finding.
@@ -130,7 +136,9 @@ impl Gatherer {
         if is_known && !is_trailer(text) && is_of_a_start(text) {
             keep(&mut seen.familiar, number);
         }
-        self.recent.push(letters);
+        if self.recent.len() < MOST_LETTERS {
+            self.recent.push(letters);
+        }
     }
 
     /// Finds tracebacks that begin where a program imports: who raised before, and says no more of it, is another process.
@@ -242,6 +250,28 @@ mod tests {
             gatherer.line(&Line::new(text.as_bytes()), number);
         }
         gatherer.finish()
+    }
+
+    #[test]
+    fn of_a_log_of_any_length_a_page_of_letters_is_kept() {
+        let word = |mut number: u64| {
+            let mut letters = String::from("reads ");
+            while number > 0 {
+                letters.push(char::from(b'a' + (number % 26) as u8));
+                number /= 26;
+            }
+            letters
+        };
+        let mut gatherer = Gatherer::default();
+        for finding in 0..3 {
+            gatherer.learn(b"", 1);
+            for number in 0..2 * MOST_LETTERS as u64 {
+                let text = word(finding * 100_000 + number);
+                gatherer.line(&Line::new(text.as_bytes()), number);
+            }
+            assert_eq!(gatherer.recent.len(), MOST_LETTERS);
+        }
+        assert!(gatherer.known.is_some_and(|known| known.len() <= MOST_LETTERS));
     }
 
     #[test]

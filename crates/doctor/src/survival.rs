@@ -203,8 +203,8 @@ impl Located<'_> {
         !scan.ends_in_dump && scan.findings.iter().filter(ends_all).any(|it| scan.lines > it.last_line + OF_A_RUN)
     }
 
-    /// Whether more than a page was written after the only process that was killed, and nothing else failed: what is dead writes
-    /// no more.
+    /// Whether more than a page was written after the only process that was killed, and nothing else failed: a dead process
+    /// writes nothing.
     fn is_outwritten(&self) -> bool {
         let (scan, own) = (&self.source.scan, self.finding);
         let alone = scan.findings.iter().all(|it| it.rank.is_none());

@@ -40,7 +40,7 @@ pub(crate) fn clip_flat_grad_norm(sharded: &[Tensor], unmanaged: &[Tensor]) -> O
     Some(total)
 }
 
-/// `_get_grad_norm`
+/// The norm of all gradients on this rank, in fp32 (`_get_grad_norm`, torch/distributed/fsdp).
 fn norm_of_norms(gradients: &[Tensor]) -> Option<Tensor> {
     let norms: Vec<Tensor> = gradients.iter().map(|gradient| gradient.norm_as(DType::Float32)).collect();
     let stacked = stack_scalars(&norms)?;

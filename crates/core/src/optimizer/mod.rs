@@ -44,6 +44,12 @@ pub(crate) trait Optimizer {
     fn traffic(&self) -> Traffic;
 }
 
+/// Whether the Trainer has an optimizer decay the parameter: norms' weights and biases do not (`get_decay_parameter_names`, transformers
+/// 5.17, trainer.py, which goes by their names).
+pub(crate) fn decays(parameter: &Tensor) -> bool {
+    parameter.sizes().len() >= 2
+}
+
 /// The optimizer of a kind.
 pub(crate) fn build(kind: OptimizerKind, parameters: &[Tensor]) -> Box<dyn Optimizer> {
     let parameters = parameters.to_vec();

@@ -177,8 +177,8 @@ pub(crate) fn casts_all_weights(job: &JobSpec) -> bool {
     }
 }
 
-/// How many ranks have a part of each parameter as it is loaded (`deepspeed.zero.Init`): under stage 3 of the Trainer, of which TRL's
-/// are some.
+/// How many ranks have a part of each parameter as it is loaded (`deepspeed.zero.Init`): under stage 3 of the Trainer and of TRL's
+/// trainers, which are made from it.
 pub(crate) fn ranks_of_parts(job: &JobSpec) -> Option<u64> {
     let loads = matches!(job.framework, Framework::Trainer | Framework::Trl);
     let in_parts = loads && matches!(job.parallel.strategy, Strategy::DeepSpeed(DeepSpeed { stage: 3, .. }));

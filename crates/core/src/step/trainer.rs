@@ -174,9 +174,8 @@ fn create_optimizers(job: &JobSpec, parameters: &[Tensor], wrapper: Option<&dyn 
     if let Some(wrapper) = wrapper.filter(|wrapper| wrapper.divides_optimizer()) {
         return wrapper.optimizers(job);
     }
-    let is_matrix = |parameter: &Tensor| parameter.sizes().len() >= 2;
-    let (matrices, rest): (Vec<Tensor>, Vec<Tensor>) = parameters.iter().cloned().partition(is_matrix);
-    [matrices, rest].iter().map(|group| optimizer::build(job.optimizer, group)).collect()
+    let (decaying, rest): (Vec<Tensor>, Vec<Tensor>) = parameters.iter().cloned().partition(optimizer::decays);
+    [decaying, rest].iter().map(|group| optimizer::build(job.optimizer, group)).collect()
 }
 
 /// `training_step(model, inputs)` and what the loop makes of its loss.

@@ -7,7 +7,7 @@ use super::autograd::{NodeBuilder, gradients};
 use super::handle::Tensor;
 use crate::trace::Category;
 
-/// `CheckpointFunction.apply(region, input)`
+/// `CheckpointFunction.apply(region, input)`: keeps the input alone, and runs the region once more in backward.
 pub(super) fn checkpoint_reentrant(input: &Tensor, region: Box<dyn Fn(&Tensor) -> Tensor>) -> Tensor {
     let context = Rc::clone(input.context());
     let node = NodeBuilder::new("CheckpointFunctionBackward", [input]);

@@ -2,7 +2,7 @@
 
 use crate::error_words::{self, is_error};
 use crate::last_words;
-use crate::life::{is_alive, is_logged};
+use crate::life::{is_alive, is_logged, is_warned_of};
 use crate::line::Line;
 use crate::progress::Progress;
 use crate::text::has_phrase;
@@ -17,10 +17,8 @@ const LOGGED: usize = 6;
 pub(super) fn is_passed_over(closing: &[(Line, u64)], at: usize) -> bool {
     const HANDLED: &[&str] = &["etry", "rying again", "kipping", "alling back", "fallback"];
     let next = at.checked_sub(1).and_then(|next| closing.get(next));
-    let is_handled = next.is_some_and(|(line, _)| {
-        let is_warned = line.text.starts_with("WARNING:") && has_phrase(&line.text, " failed: Command '");
-        is_warned || HANDLED.iter().any(|words| has_phrase(&line.text, words))
-    });
+    let is_handled = next
+        .is_some_and(|(line, _)| is_warned_of(&line.text) || HANDLED.iter().any(|words| has_phrase(&line.text, words)));
     let steps = closing.iter().take(at).filter_map(|(line, number)| Progress::of_line(&line.text, *number, line.rank));
     let (mut count, mut is_full) = (0, false);
     for step in steps {

@@ -82,7 +82,7 @@ impl Quantized {
 }
 
 impl Base {
-    /// [inputs, outputs]
+    /// The whole weight, of so many inputs by outputs, in the dtype of the products.
     fn unpack(&self) -> Tensor {
         match self {
             Self::FourBit(packed) => packed.fast_dequantize().t(),

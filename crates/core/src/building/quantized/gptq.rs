@@ -21,7 +21,7 @@ pub(crate) struct GptqWeight {
 /// Its buffers, of which FSDP shards the packed ones.
 pub(super) struct GptqPacked {
     qweight: Tensor,
-    /// [inputs, outputs]
+    /// Inputs by outputs of the weight once it is unpacked.
     sizes: Shape,
     _zeros_scales_groups: [Tensor; 3],
 }

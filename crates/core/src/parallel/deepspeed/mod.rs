@@ -46,12 +46,6 @@ pub(super) struct ZeroStage12 {
     _flats: Vec<Tensor>,
 }
 
-/// Whether the Trainer has a parameter decay: norms' weights and biases do not (transformers 5.17, trainer.py,
-/// `get_decay_parameter_names`).
-fn decays(parameter: &Tensor) -> bool {
-    parameter.sizes().len() > 1
-}
-
 /// Whether the Trainer made the optimizer: what decays is a group of its own, before the rest.
 const fn is_of_trainer(job: &JobSpec) -> bool {
     matches!(job.framework, Framework::Trainer | Framework::Trl)
@@ -65,9 +59,9 @@ impl ZeroStage12 {
         let Loaded { model, mut parameters, .. } = loaded;
         let dtype = job.precision.weight_dtype();
         let in_groups = is_of_trainer(job);
-        parameters.sort_by_key(|parameter| in_groups && !decays(parameter));
+        parameters.sort_by_key(|parameter| in_groups && !optimizer::decays(parameter));
         let groups: Vec<&[Tensor]> =
-            parameters.chunk_by(|one, next| !in_groups || decays(one) == decays(next)).collect();
+            parameters.chunk_by(|one, next| !in_groups || optimizer::decays(one) == optimizer::decays(next)).collect();
         let partitions = Partitions::new(&groups, job.parallel);
         let gradients = Rc::new(Gradients::new(context, parameters.clone(), dtype, partitions, options));
         let (mut flats, mut masters) = (Vec::new(), Vec::new());

@@ -61,7 +61,7 @@ impl ZeroOptimizer {
         sum.to(DType::Float32).unary("pow.Tensor_Scalar", DType::Float32)
     }
 
-    /// `scaled_global_norm`
+    /// The norm over all groups of parameters (`scaled_global_norm`, DeepSpeed 0.19.8).
     fn global_norm(&self, averaged: &[Averaged]) -> Option<Tensor> {
         let norms: Vec<Tensor> = averaged.iter().map(|group| self.norm_of(group)).collect();
         match norms.as_slice() {

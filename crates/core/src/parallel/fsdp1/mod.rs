@@ -162,7 +162,7 @@ fn stepped_parameters(
         let count = flat.len();
         return (flat, count);
     }
-    let decays = |parameter: &Tensor| !in_trainer || parameter.sizes().len() >= 2;
+    let decays = |parameter: &Tensor| !in_trainer || optimizer::decays(parameter);
     listed.sort_by_key(|parameter| !decays(parameter));
     let part = |parameter: &Tensor| match is_managed(parameter) {
         true => handles.iter().find_map(|handle| handle.stepped_part(parameter)),

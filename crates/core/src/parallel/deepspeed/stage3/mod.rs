@@ -26,7 +26,7 @@ use crate::tensor::{Context, Layout, Shape, Tensor};
 use crate::trace::Category;
 
 use super::super::{Loaded, Wrapper};
-use super::{decays, is_of_trainer, scale_loss};
+use super::{is_of_trainer, scale_loss};
 use coordinator::{Coordinator, Limits, Own};
 use gradients::{Gradients, Setup};
 pub(in crate::parallel) use inference::ZeroInference;
@@ -101,7 +101,7 @@ impl Partitioning<'_> {
         let mut elements = 0_u64;
         let mut decayed = true;
         for (at, param) in self.trained.iter().enumerate() {
-            let ends = self.of_trainer && std::mem::replace(&mut decayed, decays(&param.tensor)) != decayed;
+            let ends = self.of_trainer && std::mem::replace(&mut decayed, optimizer::decays(&param.tensor)) != decayed;
             if elements > 0 && (ends || elements >= self.options.sub_group_size) {
                 groups.push(Vec::new());
                 elements = 0;
@@ -166,7 +166,7 @@ impl ZeroStage3 {
         let (params, modules) = partition_params(job, &all_parameters, &builder, options);
         let mut trained: Vec<Rc<Param>> = params.iter().filter(|param| param.tensor.requires_grad()).cloned().collect();
         let of_trainer = is_of_trainer(job);
-        trained.sort_by_key(|param| of_trainer && !decays(&param.tensor));
+        trained.sort_by_key(|param| of_trainer && !optimizer::decays(&param.tensor));
         let communicated = job.precision.weight_dtype();
         // Adapters stay in fp32 where the base was partitioned before they came.
         let dtype = trained.first().map_or(communicated, |param| param.tensor.dtype());
@@ -212,7 +212,7 @@ impl ZeroStage3 {
 }
 
 impl ZeroStage3 {
-    /// `DeepSpeedEngine.forward`
+    /// A forward pass through the engine, with the hooks of the modules that peft has put round the model.
     fn run_engine<T>(&self, forward: impl FnOnce() -> T) -> T {
         self.coordinator.reset_step();
         if !self.is_adapted {

@@ -113,7 +113,7 @@ impl PartOptimizer {
     }
 }
 
-/// `combine_grad_norm_groups`
+/// One norm of several groups', and whether it is finite (`combine_grad_norm_groups`, DeepSpeed 0.19.8).
 pub(in crate::parallel::deepspeed) fn combine_norms(norms: &[Tensor]) -> Option<Tensor> {
     let stacked = stack_scalars(norms)?;
     let _is_invalid = has_invalid(&stacked);
