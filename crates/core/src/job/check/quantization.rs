@@ -31,10 +31,14 @@ pub(super) fn check_quantization(job: &JobSpec) -> Result<(), JobError> {
             .hint("train adapters on them: set lora.r, or lora.targets = \"all-linear\""));
     }
     let is_gptq = job.quantization.is_some_and(|quantization| quantization.weights == QuantizedWeights::Gptq);
-    if is_gptq && (job.framework == Framework::Trl || job.task != Task::CausalLm || job.model.facts().has_experts) {
-        return Err(refused("bases of GPTQ are simulated in plain training on next tokens, without experts")
-            .hint("set framework = \"trainer\"")
-            .or_rehearse());
+    let of_next_tokens = job.task == Task::CausalLm;
+    if is_gptq && (job.framework == Framework::Trl || !of_next_tokens || job.model.facts().has_experts) {
+        let error = refused("bases of GPTQ are simulated in plain training on next tokens, without experts");
+        return Err(match (job.model.facts().has_experts, of_next_tokens) {
+            (true, _) => error.or_rehearse(),
+            (_, true) => error.hint("set framework = \"trainer\"").or_rehearse(),
+            (_, false) => error.hint("set quantization = \"nf4\", whose weights take about as much").or_rehearse(),
+        });
     }
     let packs_experts = job.quantization.is_some_and(|quantization| quantization.experts);
     if packs_experts && job.quantization.is_some_and(|quantization| quantization.prepared) {

@@ -245,6 +245,9 @@ pub(super) fn fits_ranks(job: &JobSpec) -> Result<(), JobError> {
         let problem = format!("`world_size` must be at most {MAX_GATHERED_RANKS}, whose rows are gathered");
         return Err(JobError::new(problem).about(&[keys::WORLD_SIZE]));
     }
+    if job.task.facts().spreading() == Spreading::Replicas && job.parallel.strategy != Strategy::None {
+        fits_trl_ranks(job)?;
+    }
     shards::fits_hybrid_shards(job)?;
     match job.parallel.strategy {
         Strategy::Fsdp1(options) => flat_shards::fits_flat_shards(job, options)?,
@@ -253,8 +256,9 @@ pub(super) fn fits_ranks(job: &JobSpec) -> Result<(), JobError> {
     }
     super::offload::fits_offload(job)?;
     match (job.task.facts().spreading(), job.parallel.strategy) {
-        (_, Strategy::None) | (Spreading::Ranks, _) | (Spreading::OwnRanks, Strategy::AllReduce) => return Ok(()),
-        (Spreading::Replicas, _) => return fits_trl_ranks(job),
+        (_, Strategy::None)
+        | (Spreading::Ranks | Spreading::Replicas, _)
+        | (Spreading::OwnRanks, Strategy::AllReduce) => return Ok(()),
         (Spreading::OwnRanks, _) => {
             let problem = "`parallel`: HRM's loop has no wrapper, it all-reduces its gradients itself";
             return Err(JobError::new(problem)

@@ -17,15 +17,25 @@ pub(super) fn fits_trl_ranks(job: &JobSpec) -> Result<(), JobError> {
     };
     if !is_sharded {
         let task = serde_json::to_value(job.task.name()).unwrap_or_default();
-        let wrappers = match (facts.learns_preferences(), completes) {
-            (true, _) => "\"ddp\", \"fsdp1\" and \"deepspeed\"",
-            (false, true) => "\"ddp\", and \"deepspeed\" of stage 1 and 2",
-            (false, false) => "\"ddp\" alone",
+        let (wrappers, instead) = match (facts.learns_preferences(), completes) {
+            (true, _) => ("\"ddp\", \"fsdp1\" and \"deepspeed\"", Some("set parallel = \"fsdp1\"")),
+            (false, true) => (
+                "\"ddp\", and \"deepspeed\" of stage 1 and 2",
+                match job.parallel.strategy {
+                    Strategy::DeepSpeed(_) => Some("set deepspeed.stage = 2, whose ranks hold the weights whole"),
+                    _ => Some(
+                        "set parallel = \"deepspeed\" with deepspeed.stage = 2, whose ranks hold the weights whole",
+                    ),
+                },
+            ),
+            (false, false) => ("\"ddp\" alone", None),
         };
         let problem = format!("`parallel`: ranks of task = {task} are simulated under parallel = {wrappers}");
-        return Err(JobError::new(problem)
-            .about(&[keys::PARALLEL, keys::WORLD_SIZE])
-            .hint(without_ranks(job.parallel.strategy)));
+        let error = JobError::new(problem).about(&[keys::PARALLEL, keys::WORLD_SIZE]);
+        return Err(match instead.filter(|_| job.parallel.strategy != Strategy::AllReduce) {
+            Some(instead) => error.hint(instead).or_rehearse(),
+            None => error.hint(without_ranks(job.parallel.strategy)),
+        });
     }
     if job.quantization.is_some() {
         let problem = "`quantization`: a quantized base that learns preferences is not simulated in shards";
