@@ -51,7 +51,8 @@ def lora_config(case, task_type="CAUSAL_LM"):
     from peft import LoraConfig
     lora = case["lora"]
     return LoraConfig(r=lora["r"], lora_alpha=lora.get("alpha", 2 * lora["r"]), lora_dropout=lora.get("dropout", 0.0),
-                      target_modules=lora["targets"], task_type=task_type, fan_in_fan_out=case["model"]["family"] == "gpt2")
+                      target_modules=lora["targets"], task_type=task_type, use_dora=lora.get("use_dora", False),
+                      modules_to_save=lora.get("modules_to_save"), fan_in_fan_out=case["model"]["family"] == "gpt2")
 
 
 def run_dpo(case, phases, stub):

@@ -34,6 +34,7 @@ mod facts;
 mod flat_shards;
 mod kind;
 mod kinds;
+mod other_adapters;
 mod reading;
 mod rule;
 mod text;

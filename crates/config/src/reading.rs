@@ -9,6 +9,7 @@ use crate::expert_adapters::without_experts;
 use crate::facts::{Dtype, Facts, Weights};
 use crate::flat_shards::with_flat_shards;
 use crate::kind::Kind;
+use crate::other_adapters::with_known_adapters;
 use crate::rule::{Became, KeyRead};
 use crate::text::brief_text;
 
@@ -101,6 +102,7 @@ impl Reading {
         let mut source = base;
         source.overrides = [sets, source.overrides].concat();
         let source = without_experts(with_known_attention(source.left_open(left_open)));
+        let source = with_known_adapters(source);
         let source = if self.facts.is_flat { with_flat_shards(source, &self.facts.flat) } else { source };
         Ok(with_known_optimizer(source, self.facts.takes_shards))
     }

@@ -72,6 +72,8 @@ fn loras() -> impl Strategy<Value = Option<LoraSpec>> {
         r,
         dropout: dropout as f64 / 10.0,
         targets: vec![target.to_owned()],
+        use_dora: false,
+        modules_to_save: Vec::new(),
     });
     prop::option::weighted(0.25, lora)
 }

@@ -123,7 +123,14 @@ fn a_share_of_a_model_with_the_publishers_count_widens_nothing_by_it() {
     ];
     for (strategy, lora) in strategies.into_iter().flat_map(|strategy| [(strategy, false), (strategy, true)]) {
         let mut job = spread(4, 0, strategy);
-        job.lora = lora.then(|| LoraSpec { r: 4, alpha: 8.0, dropout: 0.0, targets: vec!["q_proj".to_owned()] });
+        job.lora = lora.then(|| LoraSpec {
+            r: 4,
+            alpha: 8.0,
+            dropout: 0.0,
+            targets: vec!["q_proj".to_owned()],
+            use_dora: false,
+            modules_to_save: Vec::new(),
+        });
         let parameters = parameter_count(&job.model).unwrap();
         let counted = |parameters| Some(Counted { parameters, who: "its publisher counts" });
         job.model.beside.counted = counted(parameters);

@@ -78,11 +78,11 @@ fn experts_on_shards_are_answered_with_a_range() {
 }
 
 #[test]
-fn what_was_measured_of_gptq_and_of_other_kernels_lies_below_the_end_of_the_range() {
+fn what_was_measured_beyond_the_figures_lies_below_the_end_of_the_range() {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../testdata/families");
     let read =
         |name: String| -> Value { serde_json::from_str(&fs::read_to_string(folder.join(name)).unwrap()).unwrap() };
-    for set in ["gptq", "foak"] {
+    for set in ["gptq", "foak", "adapters"] {
         let (cases, truth) = (read(format!("{set}_cases.json")), read(format!("{set}_truth.json")));
         let mut exceeded = 0;
         for case in cases.as_array().unwrap() {

@@ -71,6 +71,8 @@ impl Case {
             alpha: lora["alpha"].as_f64().expect("a number"),
             dropout: 0.0,
             targets: serde_json::from_value(lora["targets"].clone()).expect("texts"),
+            use_dora: false,
+            modules_to_save: Vec::new(),
         });
         let reader = Reader::open(&path.with_extension("safetensors")).expect("weights");
         Self { name: text_of("name"), job, reader, initial: text["initial"].clone(), drops_out }
@@ -256,6 +258,8 @@ fn what_cannot_be_computed_is_refused_with_its_key() {
         alpha: 4.0,
         dropout: 0.0,
         targets: targets.iter().map(|target| (*target).to_owned()).collect(),
+        use_dora: false,
+        modules_to_save: Vec::new(),
     };
     assert!(error(&|job| job.lora = Some(lora(&["nothing"]))).contains("no module is called nothing"));
     assert!(error(&|job| job.lora = Some(lora(&["mlp"]))).contains("is no linear layer"));

@@ -98,7 +98,14 @@ fn jobs() -> Vec<JobSpec> {
         job("qwen2", decoder(json!({"tie_word_embeddings": true})), &|job| job.precision = Precision::Bf16),
         job("qwen2", decoder(json!({})), &|job| {
             let targets = ["q_proj", "v_proj"].map(str::to_owned).to_vec();
-            job.lora = Some(LoraSpec { r: 8, alpha: 16.0, dropout: 0.05, targets });
+            job.lora = Some(LoraSpec {
+                r: 8,
+                alpha: 16.0,
+                dropout: 0.05,
+                targets,
+                use_dora: false,
+                modules_to_save: Vec::new(),
+            });
         }),
         job("qwen3", decoder(json!({"head_dim": 32})), &plain),
         job("mistral", decoder(json!({"sliding_window": 64})), &amp),

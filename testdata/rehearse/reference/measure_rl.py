@@ -342,7 +342,7 @@ def run_trl(case, ph, stub):
         from peft import LoraConfig
         l = c["lora"]
         peft_config = LoraConfig(r=l["r"], lora_alpha=l.get("alpha", 2 * l["r"]), lora_dropout=l.get("dropout", 0.0),
-                                 target_modules=l["targets"], task_type="CAUSAL_LM")
+                                 target_modules=l["targets"], task_type="CAUSAL_LM", use_dora=l.get("use_dora", False))
     text = "abcdefghijklmnopqrstuvwxyz"
     ds = Dataset.from_dict({"prompt": [(text[i % 26] + str(i % 10) + text * 40)[:P] for i in range(256)]})
     kw = {}

@@ -44,7 +44,7 @@ DEFAULTS = dict(
     grad_accum=1,
     zero_grad_set_to_none=True,
     clip_grad_norm=None,
-    lora=None,                     # {"r": 16, "alpha": 32, "dropout": 0.0, "targets": ["q_proj", ...]}
+    lora=None,                     # {"r": 16, "alpha": 32, "dropout": 0.0, "targets": ["q_proj", ...]; use_dora, modules_to_save}
     use_cache=False,               # pass use_cache to forward (HF Trainer: False)
     keep_outputs=False,            # True: the model output (logits) stays referenced during backward
     train_mode=True,               # model.train(): dropout active as in the config
@@ -290,6 +290,7 @@ def build(case):
         l = case["lora"]
         model = get_peft_model(model, LoraConfig(r=l["r"], lora_alpha=l.get("alpha", 2 * l["r"]), lora_dropout=l.get("dropout", 0.0),
                                                  target_modules=l["targets"], task_type="CAUSAL_LM",
+                                                 use_dora=l.get("use_dora", False), modules_to_save=l.get("modules_to_save"),
                                                  fan_in_fan_out=(fam == "gpt2")))
     if case["gradient_checkpointing"]:
         base = model

@@ -100,11 +100,11 @@ pub(super) fn all_linear(facts: &mut Facts, said: &Said<'_>) -> Became {
     Became::Used(keys::LORA_TARGETS)
 }
 
-pub(super) fn modules_to_save(_: &mut Facts, said: &Said<'_>) -> Became {
-    if !has_adapter(said) || !is_on(said.value) {
-        return Became::NoMemory(OFF);
+pub(super) fn modules_to_save(facts: &mut Facts, said: &Said<'_>) -> Became {
+    if !has_adapter(said) {
+        return Became::NoMemory(NO_ADAPTER);
     }
-    Became::Noted(peft::MODULES_TO_SAVE.to_owned(), Allowance::Unknown)
+    peft::modules_to_save(facts, said)
 }
 
 pub(super) fn adapter_dtype(_: &mut Facts, said: &Said<'_>) -> Became {

@@ -24,8 +24,8 @@ pub const PEFT: &[Row] = &[
     ("lora_dropout", Reads(|facts, said| of_adapter(facts, said, keys::LORA_DROPOUT))),
     ("target_modules", Reads(targets)),
     ("use_rslora", Free(SCALAR)),
-    ("use_dora", Notes(peft::DORA, Allowance::Unknown)),
-    ("modules_to_save", Notes(peft::MODULES_TO_SAVE, Allowance::Unknown)),
+    ("use_dora", Reads(|facts, said| of_adapter(facts, said, keys::LORA_USE_DORA))),
+    ("modules_to_save", Reads(modules_to_save)),
     ("adapter_name_or_path", Free("where adapters are loaded from")),
     ("freeze_trainable_layers", Free("`name` says it")),
     ("freeze_trainable_modules", Free("`name` says it")),
@@ -103,6 +103,13 @@ fn of_adapter(facts: &mut Facts, said: &Said<'_>, key: &'static str) -> Became {
         return Became::NoMemory("no adapter is made: `name` is not lora");
     }
     facts.set_key(key, said.value, said.place)
+}
+
+fn modules_to_save(facts: &mut Facts, said: &Said<'_>) -> Became {
+    if !is_lora(said) {
+        return Became::NoMemory("no adapter is made: `name` is not lora");
+    }
+    peft::modules_to_save(facts, said)
 }
 
 fn targets(facts: &mut Facts, said: &Said<'_>) -> Became {

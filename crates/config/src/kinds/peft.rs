@@ -11,12 +11,11 @@ use crate::rule::Rule::{Free, Notes, Reads, Refuses, Sets};
 use crate::rule::{Became, OFF, Row, Said};
 use crate::tree::{is_null, is_on, plain_text};
 
-pub(super) const MODULES_TO_SAVE: &str = "whole modules that are trained beside the adapters are not simulated: they take their weights, \
-                                          gradients and states more";
-pub(super) const DORA: &str = "DoRA's magnitudes and norms are not simulated: they take more";
 pub(super) const OTHER_TARGETS: &str =
     "adapters on parameters that are no linear layers are not simulated: they take more";
 pub(super) const LORA_BIAS: &str = "trained biases are not simulated; the range allows a fifth of the peak";
+pub(super) const TIED_COPIES: &str =
+    "copies of a tied embedding and head stay tied: of `modules_to_save` they take less than is estimated";
 const FEWER: &str = "some of the targets get no adapter: it takes no more than is estimated";
 const PATTERN: &str = "ranks that differ by layer are not simulated: they may take more";
 const INIT: &str = "how the adapters begin: no size";
@@ -30,7 +29,7 @@ pub const LORA: &[Row] = &[
     ("exclude_modules", Notes(FEWER, Allowance::Less)),
     ("bias", Reads(bias)),
     ("use_rslora", Free(SCALAR)),
-    ("modules_to_save", Notes(MODULES_TO_SAVE, Allowance::Unknown)),
+    ("modules_to_save", Reads(modules_to_save)),
     ("init_lora_weights", Free(INIT)),
     ("layers_to_transform", Notes(FEWER, Allowance::Less)),
     ("layers_pattern", Notes(FEWER, Allowance::Less)),
@@ -51,7 +50,7 @@ pub const LORA: &[Row] = &[
     ("eva_config", Free(INIT)),
     ("corda_config", Free(INIT)),
     ("lora_ga_config", Free(INIT)),
-    ("use_dora", Notes(DORA, Allowance::Unknown)),
+    ("use_dora", Sets(keys::LORA_USE_DORA)),
     ("velora_config", Refuses("VeLoRA is not simulated")),
     ("alora_invocation_tokens", Refuses("activated LoRA is not simulated")),
     ("use_qalora", Refuses("QALoRA is not simulated")),
@@ -64,7 +63,7 @@ pub const LORA: &[Row] = &[
     ("use_bdlora", Refuses("block-diagonal LoRA is not simulated")),
     ("arrow_config", Refuses("Arrow's router is not simulated")),
     ("kasa_config", Refuses("KaSA is not simulated")),
-    ("ensure_weight_tying", Free("only with modules_to_save")),
+    ("ensure_weight_tying", Notes(TIED_COPIES, Allowance::Less)),
 ];
 
 /// `BitsAndBytesConfig` of transformers 5.17.
@@ -117,6 +116,14 @@ fn is_table_of_tokens(name: &str) -> bool {
 
 fn is_pattern(text: &str) -> bool {
     text.contains(['*', '(', '|', '\\', '^', '$', '?', '+'])
+}
+
+/// Names of modules, of which none is none.
+pub(super) fn modules_to_save(facts: &mut Facts, said: &Said<'_>) -> Became {
+    if !is_on(said.value) {
+        return Became::NoMemory(OFF);
+    }
+    facts.set_key(keys::LORA_MODULES_TO_SAVE, said.value, said.place)
 }
 
 pub(super) fn bias(_: &mut Facts, said: &Said<'_>) -> Became {

@@ -162,7 +162,7 @@ const SHARED_ROWS: &[Row] = &[
     ("lora_target_modules", Reads(lora_targets)),
     ("lora_target_parameters", Notes(peft::OTHER_TARGETS, Allowance::Unknown)),
     ("lora_modules_to_save", Reads(modules_to_save)),
-    ("use_dora", Notes(peft::DORA, Allowance::Unknown)),
+    ("use_dora", Reads(|facts, said| of_adapters(facts, said, keys::LORA_USE_DORA))),
     ("load_in_8bit", Reads(quantized::eight_bit)),
     ("load_in_4bit", Reads(quantized::four_bit_of_trl)),
     ("bnb_4bit_quant_type", Rule::Free("`load_in_4bit` reads it")),
@@ -322,11 +322,11 @@ fn lora_targets(facts: &mut Facts, said: &Said<'_>) -> Became {
     peft::targets(facts, said)
 }
 
-fn modules_to_save(_: &mut Facts, said: &Said<'_>) -> Became {
-    if !said.other_is_on("use_peft") || !is_on(said.value) {
-        return Became::NoMemory(OFF);
+fn modules_to_save(facts: &mut Facts, said: &Said<'_>) -> Became {
+    if !said.other_is_on("use_peft") {
+        return Became::NoMemory(NO_ADAPTERS);
     }
-    Became::Noted(peft::MODULES_TO_SAVE.to_owned(), Allowance::Unknown)
+    peft::modules_to_save(facts, said)
 }
 
 /// What the trainer's own defaults are where no key says it.

@@ -15,6 +15,7 @@ pub(crate) enum Part {
     Dropout,
     Down,
     Up,
+    Magnitude,
 }
 
 /// A module: its place in the trace, and which of those there.

@@ -2,6 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
+use super::lora_spec::LoraSpec;
 use super::{
     ActivationOffload, CheckpointPolicy, FieldError, Fields, Framework, Image, Kernels, LeftOpen, Parallel,
     QuantizationSpec, RowGrowth, RunSpec, Task, TransformersVersion, Vision,
@@ -133,37 +134,6 @@ pub enum LossKernel {
     Full,
     /// Liger's `fused_linear_cross_entropy`: chunks of rows, gradients made in the forward pass.
     Liger,
-}
-
-/// LoRA adapters as peft makes them.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct LoraSpec {
-    /// Rank of the adapters.
-    pub r: u64,
-    /// What they add is multiplied by this over the rank: it costs no memory.
-    pub alpha: f64,
-    /// Dropout on the adapter's input, 0 to 1.
-    pub dropout: f64,
-    /// Names of the linear layers that get an adapter (`q_proj`, ...); `all-linear`, alone, is every linear layer but
-    /// the head, for the family to name; `all-linear-names` is the names of all those.
-    pub targets: Vec<String>,
-}
-
-impl LoraSpec {
-    /// Whether every linear layer but the head gets an adapter.
-    pub fn is_all_linear(&self) -> bool {
-        self.is_only("all-linear") || self.lists_names()
-    }
-
-    /// Whether the program lists the names of all linear layers and gives peft those, as Axolotl and LLaMA-Factory do: what is
-    /// no linear layer gets an adapter only where one is called the same.
-    pub fn lists_names(&self) -> bool {
-        self.is_only("all-linear-names")
-    }
-
-    fn is_only(&self, word: &str) -> bool {
-        matches!(self.targets.as_slice(), [only] if only.eq_ignore_ascii_case(word))
-    }
 }
 
 /// `torch.nn.utils.clip_grad_norm_` after the last pass.

@@ -61,6 +61,8 @@ names! {
     LORA_ALPHA = "lora.alpha",
     LORA_DROPOUT = "lora.dropout",
     LORA_TARGETS = "lora.targets",
+    LORA_MODULES_TO_SAVE = "lora.modules_to_save",
+    LORA_USE_DORA = "lora.use_dora",
     // keys/quantization.rs
     QUANTIZATION = "quantization",
     BNB_4BIT_USE_DOUBLE_QUANT = "bnb_4bit_use_double_quant",

@@ -26,6 +26,7 @@ mod key_names;
 pub mod keys;
 mod kind;
 mod left_open;
+mod lora_spec;
 mod model_source;
 mod parallel;
 mod presets;
@@ -58,13 +59,14 @@ pub use hrm_training::{HrmTraining, PuzzleKind};
 pub use hub::{is_full_name, published_type};
 pub use image::Image;
 pub use job_spec::{
-    Attention, Beside, ClipSpec, Counted, Head, JobSpec, LeftOut, LogitsPath, LoraSpec, LossKernel, ModelSpec,
-    OptimizerKind, Precision,
+    Attention, Beside, ClipSpec, Counted, Head, JobSpec, LeftOut, LogitsPath, LossKernel, ModelSpec, OptimizerKind,
+    Precision,
 };
 pub use kernels::{Kernel, Kernels};
 pub use keys::{Default as KeyDefault, KEYS, Key};
 pub use kind::Kind;
 pub use left_open::{Allowance, LeftOpen};
+pub use lora_spec::LoraSpec;
 pub use model_source::has_field;
 pub use parallel::{BackwardPrefetch, Ddp, DeepSpeed, FlatInit, Fsdp1, Fsdp2, Parallel, Schedule, ShardInit, Strategy};
 pub use presets::Preset;

@@ -135,12 +135,11 @@ const NAMES: &[(&str, Meaning)] = &[
     ("lora_target_modules", Key(keys::LORA_TARGETS)),
     ("lora.target_modules", Key(keys::LORA_TARGETS)),
     ("target_modules", Key(keys::LORA_TARGETS)),
-    (
-        "use_dora",
-        Sentence(
-            "DoRA is not simulated: `tonnage rehearse --gpu GPU -- python train.py` runs your script and tells its peak",
-        ),
-    ),
+    ("modules_to_save", Key(keys::LORA_MODULES_TO_SAVE)),
+    ("lora_modules_to_save", Key(keys::LORA_MODULES_TO_SAVE)),
+    ("additional_target", Key(keys::LORA_MODULES_TO_SAVE)),
+    ("use_dora", Key(keys::LORA_USE_DORA)),
+    ("dora", Key(keys::LORA_USE_DORA)),
     ("finetuning_type", Sentence("for lora write --lora-r; full training is what is estimated without it")),
     // Several GPUs.
     ("num_gpus", Key(keys::WORLD_SIZE)),

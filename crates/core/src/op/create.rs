@@ -31,6 +31,11 @@ pub(crate) fn ones(context: &Rc<Context>, sizes: &[u64], dtype: DType) -> Tensor
     full(context, "ones.default", sizes, dtype)
 }
 
+/// `torch.eye(count, dtype=dtype)`
+pub(crate) fn eye(context: &Rc<Context>, count: u64, dtype: DType) -> Tensor {
+    full(context, "eye.default", &[count, count], dtype)
+}
+
 /// `torch.rand(sizes, dtype=dtype)`
 pub(crate) fn rand(context: &Rc<Context>, sizes: &[u64], dtype: DType) -> Tensor {
     full(context, "rand.default", sizes, dtype)

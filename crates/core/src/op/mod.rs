@@ -53,7 +53,7 @@ pub(crate) use chunk_scan::{ScanInputs, chunk_scan, update_state};
 pub(crate) use chunked_log_prob::{TokenOutputs, chunked_log_probs};
 pub(crate) use convolution::CONVOLUTION;
 pub(crate) use create::{
-    arange, arange_floats, arange_from, empty, filled, full, index, number_from_host, ones, rand, true_scalar,
+    arange, arange_floats, arange_from, empty, eye, filled, full, index, number_from_host, ones, rand, true_scalar,
     where_number, where_self, zeros,
 };
 pub(crate) use delta_rule::chunk_gated_delta_rule;

@@ -177,6 +177,11 @@ impl Tensor {
         self.reduce(NORM, ReduceKind::Norm, &only(at))
     }
 
+    /// `linalg.norm(self, dim=1)` of a matrix, outside autograd.
+    pub(crate) fn norm_of_rows(&self) -> Tensor {
+        self.reduce_into(NORM, ReduceKind::Norm, &only(1), self.sizes().removed(1), self.dtype())
+    }
+
     /// `sum(self, at)`, outside autograd; autocast sums in fp32 without a copy.
     pub(crate) fn sum_along(&self, at: usize) -> Tensor {
         let dtype = if is_autocast(self) { DType::Float32 } else { self.dtype() };

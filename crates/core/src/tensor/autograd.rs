@@ -312,6 +312,10 @@ impl Tensor {
 
     /// `output.requires_grad_(True)` in a forward hook of the module that made it, before hooks that an engine has put there.
     pub(crate) fn require_grad_in_hook(self) -> Tensor {
+        // Nothing changes where an embedding is trained.
+        if self.requires_grad() {
+            return self;
+        }
         let leaf = self.into_parameter();
         let hook = leaf.context().output_hook.borrow().clone();
         let Some(hook) = hook else { return leaf };

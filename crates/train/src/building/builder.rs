@@ -208,6 +208,16 @@ impl Builder {
         build(self)
     }
 
+    /// What `modules_to_save` names, of which nothing is trained here.
+    #[expect(clippy::unused_self, reason = "the simulation has copies")]
+    pub(crate) fn saved_if_named<T>(
+        &self,
+        _original: impl Fn(&Self) -> T,
+        _copy: impl Fn(&Self) -> T,
+    ) -> Option<(T, T)> {
+        None
+    }
+
     /// The adapter of this linear layer, if LoRA targets it.
     pub(crate) fn adapter(&self) -> Option<Rc<LoraSpec>> {
         let lora = self.lora.as_ref()?;

@@ -14,6 +14,7 @@ pub(crate) enum Part {
     Dropout,
     Down,
     Up,
+    Magnitude,
 }
 
 /// A module by its number.

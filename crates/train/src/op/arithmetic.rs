@@ -33,6 +33,11 @@ impl Tensor {
         self.run(operator!("mul_", "Tensor"), [other.into()])
     }
 
+    /// `linalg.norm(self, dim=1)` of a matrix
+    pub(crate) fn norm_of_rows(&self) -> Tensor {
+        self.run(operator!("linalg_vector_norm"), [2.0.into(), ints(&[1])])
+    }
+
     /// `self + number`
     pub(crate) fn add_scalar(&self, number: f64) -> Tensor {
         self.run(operator!("add", "Scalar"), [number.into()])
@@ -76,6 +81,11 @@ impl Tensor {
     /// `self.clamp(max=limit)`, without a lower bound.
     pub(crate) fn clamp_max(&self, limit: f64) -> Tensor {
         self.run(operator!("clamp_max"), [limit.into()])
+    }
+
+    /// `self - other`
+    pub(crate) fn sub(&self, other: &Tensor) -> Tensor {
+        self.run(operator!("sub", "Tensor"), [other.into()])
     }
 
     /// `self - number`

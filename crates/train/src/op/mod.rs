@@ -13,8 +13,8 @@ mod view;
 pub(crate) use arithmetic::Gelu;
 pub(crate) use attention::{AttentionCall, flash_attn_func, scaled_dot_product_attention};
 pub(crate) use create::{
-    arange, arange_floats, arange_from, cat, copied_beside, empty, filled, index, number_from_host, ones, rand, stack,
-    stack_last, true_scalar, where_number, zeros,
+    arange, arange_floats, arange_from, cat, copied_beside, empty, eye, filled, index, number_from_host, ones, rand,
+    stack, stack_last, true_scalar, where_number, zeros,
 };
 pub(crate) use layers::Reduction;
 pub(crate) use other_kernels::{

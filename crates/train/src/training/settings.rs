@@ -3,8 +3,8 @@
 
 use tonnage_core::dtype::DType;
 use tonnage_core::job::{
-    CheckpointPolicy, Framework, JobSpec, LearningRateSchedule, LossKernel, OptimizerKind, Parallel, RowGrowth,
-    Strategy, Task, TaskName, TrainingSpec, TransformersVersion, keys,
+    CheckpointPolicy, Framework, JobSpec, LearningRateSchedule, LoraSpec, LossKernel, OptimizerKind, Parallel,
+    RowGrowth, Strategy, Task, TaskName, TrainingSpec, TransformersVersion, keys,
 };
 use tonnage_core::model_type::AGI2;
 use tonnage_torch::{Buckets, ScalarType, Tensor, Torch};
@@ -174,6 +174,12 @@ fn no_optimizer(kind: OptimizerKind) -> TrainError {
     )
 }
 
+/// The key of what adapters are trained with elsewhere.
+fn estimated_only(lora: &LoraSpec) -> Option<&'static str> {
+    let saved = (!lora.modules_to_save.is_empty()).then_some(keys::LORA_MODULES_TO_SAVE);
+    lora.use_dora.then_some(keys::LORA_USE_DORA).or(saved)
+}
+
 fn refuse_job(job: &JobSpec) -> Result<(), TrainError> {
     let refused = |problem: String, hint: &str| Err(TrainError::refused_with(problem, hint));
     if !matches!(job.task.name(), TaskName::CausalLm | TaskName::Grpo | TaskName::Hrm | TaskName::Swarm) {
@@ -199,8 +205,9 @@ fn refuse_job(job: &JobSpec) -> Result<(), TrainError> {
     if job.logits.loss == LossKernel::Liger || job.liger_kernels {
         return refused("Liger's kernels are Triton's, which only Python runs".to_owned(), ELSEWHERE);
     }
-    if job.quantization.is_some() {
-        return refused("`quantization`: quantized weights are estimated, not trained here".to_owned(), ELSEWHERE);
+    let quantization = job.quantization.map(|_| keys::QUANTIZATION);
+    if let Some(key) = quantization.or_else(|| job.lora.as_ref().and_then(estimated_only)) {
+        return refused(format!("`{key}`: it is estimated, not trained here"), ELSEWHERE);
     }
     if job.activation_offload.is_some() {
         let problem = "`activation_offloading`: activations are moved by Python's hooks, not here";

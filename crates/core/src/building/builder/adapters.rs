@@ -5,6 +5,7 @@ use std::rc::Rc;
 
 use crate::dtype::DType;
 use crate::job::{JobError, JobErrorKind, LoraSpec};
+use crate::op::UNTOLD;
 use crate::tensor::{Shape, Tensor};
 use crate::trace::Category;
 
@@ -15,17 +16,30 @@ impl Builder {
     /// A module that peft trains in full beside adapters (`modules_to_save`, which its task types for classification set): a copy
     /// does its work, and the original stays, frozen.
     pub(crate) fn saved<T>(&self, build: impl Fn(&Self) -> T) -> T {
-        if self.lora.is_none() {
-            return build(self);
+        match self.lora {
+            Some(_) => self.copied(&build, &build).1,
+            None => build(self),
         }
-        build(&Self { is_replaced: true, ..self.at("original_module") });
+    }
+
+    /// The original of an embedding or a head, frozen, and the copy that does its work, where `modules_to_save` names it.
+    pub(crate) fn saved_if_named<T>(&self, original: impl Fn(&Self) -> T, copy: impl Fn(&Self) -> T) -> Option<(T, T)> {
+        let lora = self.lora.as_ref().filter(|_| !self.is_left_out() && !self.is_frozen)?;
+        lora.modules_to_save.iter().any(|name| self.path.ends_with(name.as_str())).then(|| self.copied(original, copy))
+    }
+
+    fn copied<T>(&self, original: impl Fn(&Self) -> T, copy: impl Fn(&Self) -> T) -> (T, T) {
+        let original = original(&Self { is_replaced: true, ..self.at("original_module") });
         let first = self.next_slot();
-        let copy = build(&Self { lora: None, ..self.at("modules_to_save").at("default") });
+        // It is copied when peft has prepared the model.
+        let dtype = if self.is_prepared { DType::Float32 } else { self.dtype };
+        let copy = copy(&Self { lora: None, is_prepared: false, dtype, ..self.at("modules_to_save").at("default") });
         let mut built = self.built.borrow_mut();
         let weights = built.parameters.get(first..).unwrap_or_default().to_vec();
         built.copies.extend(weights);
+        built.saved.push(self.path.clone());
         drop(built);
-        copy
+        (original, copy)
     }
 
     /// The adapter of this linear layer, if LoRA targets it.
@@ -103,6 +117,14 @@ impl Builder {
                 .hint("only adapters on linear layers are simulated")
                 .or_rehearse());
         }
+        let is_saved = |name: &&String| built.saved.iter().any(|path| path.ends_with(name.as_str()));
+        if let Some(name) = lora.modules_to_save.iter().find(|name| !is_saved(name)) {
+            let problem = format!("`lora.modules_to_save`: no embedding and no head is called {name}");
+            return Err(JobError::of_kind(JobErrorKind::Unsimulated, problem)
+                .about(&[keys::LORA_MODULES_TO_SAVE])
+                .hint("of other modules copies are not simulated")
+                .or_rehearse());
+        }
         if built.adapted.is_empty() {
             let problem = format!("`lora.targets`: no module is called {}", lora.targets.join(" or "));
             return Err(JobError::new(problem)
@@ -152,21 +174,25 @@ impl Builder {
                 || built.adapters.iter().any(|adapter| adapter.dtype() != *dtype)
         };
         let made_in = self.dtype_of_new_adapters().filter(is_cast);
-        let in_base_dtype: Vec<Option<Tensor>> = built
-            .adapters
-            .iter()
-            .map(|adapter| made_in.map(|dtype| adapter.unary("_to_copy.default", dtype)))
-            .collect();
+        let mut made: Vec<Tensor> = Vec::new();
+        for adapter in &built.adapters {
+            let magnitude = match made.as_slice() {
+                [.., down, up] if adapter.sizes().len() == 1 => Some(first_magnitude(down, up)),
+                _ => None,
+            };
+            made.push(match made_in {
+                Some(dtype) => magnitude.unwrap_or_else(|| adapter.unary("_to_copy.default", dtype)),
+                None => {
+                    self.context.move_to_end(self.loaded_allocation(adapter).as_slice());
+                    adapter.clone()
+                }
+            });
+        }
         let copies: Vec<_> = built.copies.iter().filter_map(Tensor::allocation).collect();
         self.context.move_to_end(&copies);
-        for (adapter, uncast) in built.adapters.iter().zip(in_base_dtype) {
-            let id = self.loaded_allocation(adapter);
-            self.context.move_to_end(id.as_slice());
+        for (adapter, uncast) in built.adapters.iter().zip(made).filter(|_| made_in.is_some()) {
+            self.context.move_to_end(self.loaded_allocation(adapter).as_slice());
             drop(uncast);
-        }
-        // Nothing is cast: the copies came after all adapters.
-        if made_in.is_none() {
-            self.context.move_to_end(&copies);
         }
     }
 
@@ -193,4 +219,16 @@ impl Builder {
     pub(crate) fn adapters(&self) -> Vec<Tensor> {
         self.built.borrow().adapters.clone()
     }
+}
+
+/// What DoRA's magnitudes begin as: the norms of the rows of a base weight, which has the adapter's product added (peft 0.21,
+/// tuners/lora/dora.py, `update_layer`).
+fn first_magnitude(down: &Tensor, up: &Tensor) -> Tensor {
+    let _no_grad = down.context().set_grad_enabled(false);
+    let lora_weight = up.mm(down);
+    let sum = {
+        let scaled = lora_weight.mul_scalar(UNTOLD);
+        &lora_weight + &scaled
+    };
+    sum.norm_of_rows()
 }

@@ -58,6 +58,8 @@ struct Built {
     adapters_are_last: bool,
     /// Weights of modules that are trained in full beside adapters.
     copies: Vec<Tensor>,
+    /// Modules that have such a copy.
+    saved: Vec<String>,
     /// The weight that is cast to fp32 once the model is there.
     cast_head: Option<(AllocationId, Shape)>,
     /// Where in the trace each tensor of a quantized model begins to come to the device.

@@ -20,8 +20,9 @@ use of_model::{
 };
 pub(super) use of_setup::paged_states;
 use of_setup::{
-    engine_caveat, experts_caveats, flash_attn_package, left_open, nccl_caveat, other_kernels, quantized_base,
-    quantized_judge, repeats_caveat, replayed_tokens, silicon_caveat, split_caveat, transformers_caveat,
+    dora_segments, engine_caveat, experts_caveats, flash_attn_package, left_open, nccl_caveat, other_kernels,
+    quantized_base, quantized_judge, repeats_caveat, replayed_tokens, silicon_caveat, split_caveat,
+    transformers_caveat,
 };
 use of_streams::late_frees;
 
@@ -123,6 +124,7 @@ pub(super) fn all_caveats(
         silicon_caveat(job, reserved),
         quantized_base(job, reserved),
         other_kernels(job, reserved),
+        dora_segments(job, reserved),
         quantized_judge(job, trace),
         engine_caveat(job),
         replayed_tokens(trace, reserved),

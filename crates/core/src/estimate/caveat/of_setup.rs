@@ -237,6 +237,16 @@ pub(super) fn other_kernels(job: &JobSpec, reserved: u64) -> Option<Caveat> {
     })
 }
 
+/// What DoRA's preference jobs reserved beyond what is simulated (testdata/accuracy_adapters.txt: two of five a segment more).
+pub(super) fn dora_segments(job: &JobSpec, reserved: u64) -> Option<Caveat> {
+    let has_dora = job.lora.as_ref().is_some_and(|lora| lora.use_dora);
+    (has_dora && job.task.facts().learns_preferences()).then(|| {
+        let text = "of the jobs with DoRA that were measured some of these trainers' reserved up to 1.6 % more: the range allows a \
+                    twentieth";
+        Caveat::adding("dora", text, reserved / 20)
+    })
+}
+
 /// States of a paged optimizer, which no allocator of PyTorch's has.
 pub(crate) fn paged_states(bytes: u64) -> Option<Caveat> {
     (bytes > 0).then(|| {

@@ -171,7 +171,17 @@ mod tests {
         assert_eq!(job.gradient_checkpointing, CheckpointPolicy::EveryLayer);
         assert_eq!(job.optimizer, OptimizerKind::AdamwFused);
         assert_eq!(job.clip_grad_norm, Some(ClipSpec { max_norm: 1.0 }));
-        assert_eq!(job.lora, Some(LoraSpec { r: 8, alpha: 16.0, dropout: 0.1, targets: vec!["q_proj".to_owned()] }));
+        assert_eq!(
+            job.lora,
+            Some(LoraSpec {
+                r: 8,
+                alpha: 16.0,
+                dropout: 0.1,
+                targets: vec!["q_proj".to_owned()],
+                use_dora: false,
+                modules_to_save: Vec::new()
+            })
+        );
         assert_eq!((job.max_new_tokens, job.logits.logits_to_keep, job.steps), (7, Some(1), 3));
         assert_eq!(job.model.config.size("hidden_size", 0), Ok(896));
         assert!(job.model.config.get("sliding_window").is_none());

@@ -118,6 +118,10 @@ struct CaseLora {
     dropout: f64,
     #[serde(default)]
     targets: CaseTargets,
+    #[serde(default)]
+    use_dora: bool,
+    #[serde(default)]
+    modules_to_save: Vec<String>,
 }
 
 /// As peft takes them: names, or the word for every linear layer.
@@ -140,7 +144,8 @@ impl From<CaseLora> for LoraSpec {
             CaseTargets::Word(word) => vec![word],
             CaseTargets::Names(names) => names,
         };
-        Self { r: lora.r, alpha: lora.alpha.unwrap_or(8.0), dropout: lora.dropout, targets }
+        let CaseLora { r, dropout, use_dora, modules_to_save, .. } = lora;
+        Self { r, alpha: lora.alpha.unwrap_or(8.0), dropout, targets, use_dora, modules_to_save }
     }
 }
 

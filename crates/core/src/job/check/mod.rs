@@ -1,5 +1,6 @@
 //! What a job's values must be together, and what the answer must say about them.
 
+mod adapters;
 mod agi2;
 pub(crate) mod diffusion;
 mod flash_attn;
@@ -65,6 +66,7 @@ pub(crate) fn check_possible(job: &JobSpec) -> Result<(), JobError> {
     fits_liger_layers(job)?;
     kernels::check_kernels(job)?;
     quantization::check_quantization(job)?;
+    adapters::check_adapters(job)?;
     router_loss::check_router_loss(job)?;
     vision::check_vision(job)?;
     fits_lora(job)

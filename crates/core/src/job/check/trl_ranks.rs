@@ -16,26 +16,7 @@ pub(super) fn fits_trl_ranks(job: &JobSpec) -> Result<(), JobError> {
         _ => false,
     };
     if !is_sharded {
-        let task = serde_json::to_value(job.task.name()).unwrap_or_default();
-        let (wrappers, instead) = match (facts.learns_preferences(), completes) {
-            (true, _) => ("\"ddp\", \"fsdp1\" and \"deepspeed\"", Some("set parallel = \"fsdp1\"")),
-            (false, true) => (
-                "\"ddp\", and \"deepspeed\" of stage 1 and 2",
-                match job.parallel.strategy {
-                    Strategy::DeepSpeed(_) => Some("set deepspeed.stage = 2, whose ranks hold the weights whole"),
-                    _ => Some(
-                        "set parallel = \"deepspeed\" with deepspeed.stage = 2, whose ranks hold the weights whole",
-                    ),
-                },
-            ),
-            (false, false) => ("\"ddp\" alone", None),
-        };
-        let problem = format!("`parallel`: ranks of task = {task} are simulated under parallel = {wrappers}");
-        let error = JobError::new(problem).about(&[keys::PARALLEL, keys::WORLD_SIZE]);
-        return Err(match instead.filter(|_| job.parallel.strategy != Strategy::AllReduce) {
-            Some(instead) => error.hint(instead).or_rehearse(),
-            None => error.hint(without_ranks(job.parallel.strategy)),
-        });
+        return Err(unmeasured_wrapper(job));
     }
     if job.quantization.is_some() {
         let problem = "`quantization`: a quantized base that learns preferences is not simulated in shards";
@@ -68,4 +49,25 @@ pub(super) fn fits_trl_ranks(job: &JobSpec) -> Result<(), JobError> {
             .or_rehearse());
     }
     Ok(())
+}
+
+/// Under which wrappers the task's ranks are simulated, and which of them holds least.
+fn unmeasured_wrapper(job: &JobSpec) -> JobError {
+    let facts = job.task.facts();
+    let whole = match job.parallel.strategy {
+        Strategy::DeepSpeed(_) => "set deepspeed.stage = 2, whose ranks hold the weights whole",
+        _ => "set parallel = \"deepspeed\" with deepspeed.stage = 2, whose ranks hold the weights whole",
+    };
+    let (wrappers, instead) = match (facts.learns_preferences(), facts.completion_len().is_some()) {
+        (true, _) => ("\"ddp\", \"fsdp1\" and \"deepspeed\"", Some("set parallel = \"fsdp1\"")),
+        (false, true) => ("\"ddp\", and \"deepspeed\" of stage 1 and 2", Some(whole)),
+        (false, false) => ("\"ddp\" alone", None),
+    };
+    let task = serde_json::to_value(job.task.name()).unwrap_or_default();
+    let problem = format!("`parallel`: ranks of task = {task} are simulated under parallel = {wrappers}");
+    let error = JobError::new(problem).about(&[keys::PARALLEL, keys::WORLD_SIZE]);
+    match instead.filter(|_| job.parallel.strategy != Strategy::AllReduce) {
+        Some(instead) => error.hint(instead).or_rehearse(),
+        None => error.hint(without_ranks(job.parallel.strategy)),
+    }
 }

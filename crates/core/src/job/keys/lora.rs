@@ -3,7 +3,7 @@
 use super::super::kind::Kind;
 use super::{Default, Key, names};
 
-pub(super) const KEYS: [Key; 4] = [
+pub(super) const KEYS: [Key; 6] = [
     Key {
         name: names::LORA_R,
         kind: Kind::Size { min: 1, max: 1 << 16 },
@@ -31,5 +31,19 @@ pub(super) const KEYS: [Key; 4] = [
         default: Default::Rule("peft's target modules for the model type"),
         doc: "linear layers that get an adapter, by name, or \"all-linear\"; \"all-linear-names\" where the program lists their names for peft",
         example: "[\"q_proj\", \"v_proj\"]",
+    },
+    Key {
+        name: names::LORA_MODULES_TO_SAVE,
+        kind: Kind::Texts,
+        default: Default::Rule("none"),
+        doc: "embeddings and output head that are trained in full beside the adapters: a copy of each stands in for it",
+        example: "[\"embed_tokens\", \"lm_head\"]",
+    },
+    Key {
+        name: names::LORA_USE_DORA,
+        kind: Kind::Switch,
+        default: Default::Fixed("false", "peft's default"),
+        doc: "DoRA: a magnitude of each output is trained beside its direction, which is computed anew in each pass",
+        example: "true",
     },
 ];

@@ -2,7 +2,7 @@
 
 use crate::job::JobErrorKind;
 use serde::de::DeserializeOwned;
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use crate::alloc::AllocatorConfig;
 use crate::gpu::{DEFAULT_GPU, Gpu};
@@ -183,8 +183,19 @@ impl<'a> Chooser<'a> {
         }
         let targets =
             self.take_value(keys::LORA_TARGETS, default.to_vec().into(), "peft's target modules for the model type");
-        let targets = targets.as_array().into_iter().flatten().filter_map(Value::as_str).map(str::to_owned).collect();
-        Ok(Some(LoraSpec { r, alpha, dropout, targets }))
+        let texts = |value: &Value| -> Vec<String> {
+            value.as_array().into_iter().flatten().filter_map(Value::as_str).map(str::to_owned).collect()
+        };
+        let modules_to_save = self.take_value(keys::LORA_MODULES_TO_SAVE, json!([]), "peft's default");
+        let use_dora = self.take_switch(keys::LORA_USE_DORA);
+        Ok(Some(LoraSpec {
+            r,
+            alpha,
+            dropout,
+            targets: texts(&targets),
+            use_dora,
+            modules_to_save: texts(&modules_to_save),
+        }))
     }
 
     /// What was said about length, time and price; of several lengths only one can hold.

@@ -219,7 +219,17 @@ mod tests {
         let resolved = resolved(file, &["micro_batch_size=16", "precision=amp_bf16", "dropout=0"]).unwrap();
         let job = &resolved.job;
         assert_eq!((job.micro_batch_size, job.seq_len, job.precision), (16, 64, Precision::AmpBf16));
-        assert_eq!(job.lora, Some(LoraSpec { r: 4, alpha: 8.0, dropout: 0.0, targets: vec!["c_attn".to_owned()] }));
+        assert_eq!(
+            job.lora,
+            Some(LoraSpec {
+                r: 4,
+                alpha: 8.0,
+                dropout: 0.0,
+                targets: vec!["c_attn".to_owned()],
+                use_dora: false,
+                modules_to_save: Vec::new()
+            })
+        );
         assert!(job.allocator.expandable_segments);
         assert_eq!(job.gpu.id, "a100-80");
         assert_eq!(job.model.config.probability("embd_pdrop", 0.1), Ok(0.0));

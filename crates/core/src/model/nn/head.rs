@@ -40,10 +40,12 @@ pub(crate) struct HeadCall<'a> {
 impl LmHead {
     pub(crate) fn new(at: &Builder, width: u64, vocab_size: u64, tied: Option<&Embedding>) -> Self {
         let at = &at.of_head();
-        let linear = match tied {
-            Some(embedding) => Linear::tied(at, &embedding.weight, None),
-            None => Linear::head(at, width, vocab_size, false),
+        let whole = |at: &Builder| Linear::head(at, width, vocab_size, false);
+        let original = |at: &Builder| match tied {
+            Some(embedding) => Linear::tied(at, embedding.tied_weight(), None),
+            None => whole(at),
         };
+        let linear = at.saved_if_named(original, whole).map_or_else(|| original(at), |(_, copy)| copy);
         Self { linear: Rc::new(linear), mode: at.mode(), file: ModelingFile::Llama }
     }
 
@@ -55,8 +57,9 @@ impl LmHead {
     /// With a bias and a weight of its own.
     pub(crate) fn with_bias(at: &Builder, width: u64, vocab_size: u64) -> Self {
         let at = &at.of_head();
-        let linear = Rc::new(Linear::head(at, width, vocab_size, true));
-        Self { linear, mode: at.mode(), file: ModelingFile::Llama }
+        let whole = |at: &Builder| Linear::head(at, width, vocab_size, true);
+        let linear = at.saved_if_named(whole, whole).map_or_else(|| whole(at), |(_, copy)| copy);
+        Self { linear: Rc::new(linear), mode: at.mode(), file: ModelingFile::Llama }
     }
 
     /// The layer itself.

@@ -6,8 +6,10 @@ use smallvec::SmallVec;
 
 use crate::building::{Adapted, Builder, Init, LigerKernels, Mode, Module, Part, Quantized, multiply_fused};
 use crate::dtype::DType;
-use crate::job::{Kernel, LoraSpec};
+use crate::job::Kernel;
 use crate::tensor::Tensor;
+
+use super::adapter::{Adapter, Base};
 
 /// `nn.Linear`, with peft's LoRA adapter round it when it is a target.
 pub(crate) struct Linear {
@@ -18,18 +20,9 @@ pub(crate) struct Linear {
 }
 
 /// A linear layer's weight, in a model's dtype or quantized.
-enum Weight {
+pub(super) enum Weight {
     Plain(Tensor),
     Quantized(Quantized),
-}
-
-/// peft's `lora.Linear` beside the base layer.
-struct Adapter {
-    down: Tensor,
-    up: Tensor,
-    dropout: f64,
-    scaling: f64,
-    mode: Rc<Mode>,
 }
 
 impl Linear {
@@ -81,20 +74,15 @@ impl Linear {
     /// What a fused kernel multiplies by.
     fn fused(&self) -> Option<Adapted<'_>> {
         let Weight::Quantized(base) = &self.weight else { return None };
-        let adapter = self.adapter.as_ref().filter(|adapter| adapter.mode.has_kernel(Kernel::FusedLora))?;
-        let Adapter { down, up, scaling, dropout, mode } = adapter;
-        let dropout = if mode.drops_out() { *dropout } else { 0.0 };
-        let is_active = mode.has_active_adapters();
-        is_active.then_some(Adapted { base, bias: self.bias.as_ref(), down, up, scaling: *scaling, dropout })
+        self.adapter.as_ref()?.fused(base, self.bias.as_ref())
     }
 
     pub(crate) fn forward(&self, input: &Tensor) -> Tensor {
-        let base = |input: &Tensor| match &self.weight {
+        let base = Base { weight: &self.weight, bias: self.bias.as_ref(), is_transposed: false };
+        forward_adapted(&self.module, &base, self.adapter.as_ref(), input, |input| match &self.weight {
             Weight::Plain(weight) => input.linear(weight, self.bias.as_ref()),
             Weight::Quantized(quantized) => quantized.forward(input, self.bias.as_ref()),
-        };
-        let own = [Some(self.weight()), self.bias.as_ref()];
-        forward_adapted(&self.module, &self.weight, self.adapter.as_ref(), own, input, base)
+        })
     }
 }
 
@@ -107,32 +95,31 @@ pub(crate) fn fused_products<const N: usize>(linears: [&Linear; N], input: &Tens
     multiply_fused(&adapted, input)
 }
 
-/// A layer's forward, which is peft's where it has an adapter: `base` is then a module within it, as the adapter's are.
+/// A layer's forward, which is peft's where it has an adapter: `compute` is then a module within it, as the adapter's are.
 fn forward_adapted(
     module: &Module,
-    weight: &Weight,
+    base: &Base<'_>,
     adapter: Option<&Adapter>,
-    own: [Option<&Tensor>; 2],
     input: &Tensor,
-    base: impl FnOnce(&Tensor) -> Tensor,
+    compute: impl FnOnce(&Tensor) -> Tensor,
 ) -> Tensor {
-    let own: SmallVec<[&Tensor; 2]> = own.into_iter().flatten().collect();
+    let own: SmallVec<[&Tensor; 2]> = [Some(base.weight.tensor()), base.bias].into_iter().flatten().collect();
     let Some(adapter) = adapter else {
         let _module = module.enter_part(Part::Itself, &own);
-        return base(&module.hook_input(Part::Itself, input));
+        return compute(&module.hook_input(Part::Itself, input));
     };
     let _module = module.enter_part(Part::Itself, &[]);
     let input = &module.hook_input(Part::Itself, input);
     let result = {
         let _base = module.enter_part(Part::BaseLayer, &own);
-        base(&module.hook_input(Part::BaseLayer, input))
+        compute(&module.hook_input(Part::BaseLayer, input))
     };
-    Adapter::apply(adapter, module, weight, result, input)
+    adapter.apply(module, base, result, input)
 }
 
 impl Weight {
     /// It, [outputs, inputs] unless it is quantized.
-    fn tensor(&self) -> &Tensor {
+    pub(super) fn tensor(&self) -> &Tensor {
         match self {
             Self::Plain(weight) => weight,
             Self::Quantized(quantized) => quantized.weight(),
@@ -147,76 +134,6 @@ impl Weight {
             None if transposed => Self::Plain(at.parameter("weight", &[inputs, outputs], Init::Normal)),
             None => Self::Plain(at.parameter("weight", &sizes, Init::Normal)),
         }
-    }
-}
-
-impl Adapter {
-    fn new(at: &Builder, lora: Option<Rc<LoraSpec>>, inputs: u64, outputs: u64) -> Option<Self> {
-        lora.map(|lora| Self {
-            down: at.adapter_parameter((Part::Down, "lora_A"), &[lora.r, inputs], Init::KaimingUniform),
-            up: at.adapter_parameter((Part::Up, "lora_B"), &[outputs, lora.r], Init::Zeros),
-            dropout: lora.dropout,
-            scaling: lora.alpha / lora.r as f64,
-            mode: at.mode(),
-        })
-    }
-
-    /// The base layer's result with the adapter's part, if there is an adapter and it is active.
-    fn apply(&self, module: &Module, weight: &Weight, result: Tensor, input: &Tensor) -> Tensor {
-        if !self.mode.has_active_adapters() {
-            return result;
-        }
-        match weight {
-            Weight::Plain(_) => self.forward(module, result, input),
-            Weight::Quantized(quantized) if quantized.is_adapted_as_whole() => self.forward(module, result, input),
-            Weight::Quantized(quantized) => {
-                let dtype = module.weight_dtype(Part::Down, &self.down);
-                quantized.add_adapter(result, input, dtype, |x| self.update(module, x))
-            }
-        }
-    }
-
-    /// peft casts the input to the adapter's dtype and the sum back to the base layer's.
-    fn forward(&self, module: &Module, mut result: Tensor, input: &Tensor) -> Tensor {
-        let dtype = result.dtype();
-        module.read(&self.down);
-        let x = input.to(module.weight_dtype(Part::Down, &self.down));
-        result = self.add_to(module, &result, &x);
-        result.to(dtype)
-    }
-
-    /// `result + lora_B(lora_A(dropout(x))) * scaling`
-    fn add_to(&self, module: &Module, result: &Tensor, x: &Tensor) -> Tensor {
-        let update = self.update(module, x);
-        result + &update
-    }
-
-    /// `lora_B(lora_A(dropout(x))) * scaling`
-    fn update(&self, module: &Module, x: &Tensor) -> Tensor {
-        self.up_projection(module, x).mul_scalar(self.scaling)
-    }
-
-    fn up_projection(&self, module: &Module, x: &Tensor) -> Tensor {
-        let project = |part, x: &Tensor, weight: &Tensor| {
-            module.call_part(part, x, |x| {
-                let _module = module.enter_part(part, &[weight]);
-                module.hook_input(part, x).linear(weight, None)
-            })
-        };
-        let low_rank = {
-            let dropped = self.drop_out(module, x);
-            project(Part::Down, &dropped, &self.down)
-        };
-        project(Part::Up, &low_rank, &self.up)
-    }
-
-    /// `nn.Dropout`, or `nn.Identity` where nothing drops out.
-    fn drop_out(&self, module: &Module, x: &Tensor) -> Tensor {
-        if self.dropout > 0.0 {
-            let _module = module.enter_part(Part::Dropout, &[]);
-            return module.hook_input(Part::Dropout, x).dropout(self.dropout, self.mode.drops_out());
-        }
-        module.call_identity(Part::Dropout, x)
     }
 }
 
@@ -239,12 +156,11 @@ impl Conv1d {
     }
 
     pub(crate) fn forward(&self, x: &Tensor) -> Tensor {
-        let base = |x: &Tensor| match &self.weight {
+        let base = Base { weight: &self.weight, bias: Some(&self.bias), is_transposed: true };
+        forward_adapted(&self.module, &base, self.adapter.as_ref(), x, |x| match &self.weight {
             Weight::Plain(weight) => x.conv1d(weight, &self.bias),
             Weight::Quantized(quantized) => quantized.forward(x, Some(&self.bias)),
-        };
-        let own = [Some(self.weight.tensor()), Some(&self.bias)];
-        forward_adapted(&self.module, &self.weight, self.adapter.as_ref(), own, x, base)
+        })
     }
 }
 
@@ -252,6 +168,8 @@ impl Conv1d {
 pub(crate) struct Embedding {
     module: Module,
     pub weight: Tensor,
+    /// What a head is tied to: the weight of the original, where peft trains a copy of it.
+    tied_weight: Tensor,
     /// The row that gets no gradient.
     padding_idx: Option<u64>,
     /// What a hook casts the result to, where the weight is in another dtype than the model.
@@ -260,8 +178,19 @@ pub(crate) struct Embedding {
 
 impl Embedding {
     pub(crate) fn new(at: &Builder, count: u64, width: u64, padding_idx: Option<u64>) -> Self {
-        let weight = at.parameter("weight", &[count, width], Init::NormalBut(padding_idx));
-        Self { module: at.module(), weight, padding_idx, output: None }
+        let whole = |at: &Builder| {
+            let weight = at.parameter("weight", &[count, width], Init::NormalBut(padding_idx));
+            Self { module: at.module(), tied_weight: weight.clone(), weight, padding_idx, output: None }
+        };
+        Self::saved(at, whole)
+    }
+
+    /// The copy that peft trains in full, where it makes one.
+    fn saved(at: &Builder, whole: impl Fn(&Builder) -> Self) -> Self {
+        match at.saved_if_named(&whole, &whole) {
+            Some((original, copy)) => Self { tied_weight: original.weight, ..copy },
+            None => whole(at),
+        }
     }
 
     /// One that the head may be tied to.
@@ -269,9 +198,16 @@ impl Embedding {
         if !tied {
             return Self::new(at, count, width, padding_idx);
         }
-        let output = at.mode().has_fp32_head().then_some(at.dtype());
-        let weight = at.head_parameter("weight", &[count, width], Init::NormalBut(padding_idx));
-        Self { module: at.module(), weight, padding_idx, output }
+        Self::saved(at, |at| {
+            let output = at.mode().has_fp32_head().then_some(at.dtype());
+            let weight = at.head_parameter("weight", &[count, width], Init::NormalBut(padding_idx));
+            Self { module: at.module(), tied_weight: weight.clone(), weight, padding_idx, output }
+        })
+    }
+
+    /// What a head is tied to.
+    pub(crate) const fn tied_weight(&self) -> &Tensor {
+        &self.tied_weight
     }
 
     pub(crate) fn forward(&self, ids: &Tensor) -> Tensor {

@@ -1,6 +1,7 @@
 //! What every model family is made of: linear layers, norms, embeddings, attention, the language-model head.
 
 mod activation;
+mod adapter;
 mod attention;
 mod cache;
 mod experts;
