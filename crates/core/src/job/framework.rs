@@ -60,6 +60,7 @@ impl Framework {
             | TaskName::Kto
             | TaskName::Orpo
             | TaskName::Cpo
+            | TaskName::Gkd
             | TaskName::Reward => Self::Trl,
             TaskName::Swarm => Self::RlSwarm,
             TaskName::Diffusion => Self::Accelerate,

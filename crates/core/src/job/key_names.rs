@@ -127,6 +127,13 @@ names! {
     KTO_DESIRABLE_ROWS = "kto.desirable_rows",
     CPO_LOSS = "cpo.loss",
     CPO_ALPHA = "cpo.alpha",
+    // keys/gkd.rs
+    GKD_TEACHER_MODEL = "gkd.teacher_model",
+    GKD_TEACHER_DTYPE = "gkd.teacher_dtype",
+    GKD_LMBDA = "gkd.lmbda",
+    GKD_MAX_NEW_TOKENS = "gkd.max_new_tokens",
+    GKD_BETA = "gkd.beta",
+    GKD_SEQ_KD = "gkd.seq_kd",
     // keys/reward.rs
     REWARD_CENTER_REWARDS_COEFFICIENT = "reward.center_rewards_coefficient",
     REWARD_DISABLE_DROPOUT = "reward.disable_dropout",

@@ -32,7 +32,7 @@ pub(super) struct Decoding {
     unfinished_sequences: Tensor,
     /// Where the next tokens lie in the cache (before transformers 5.1, which then makes position ids from the mask).
     cache_position: Option<Tensor>,
-    cache: Rc<KvCache>,
+    cache: Option<Rc<KvCache>>,
     chosen: Option<Chosen>,
     model_inputs: Option<ModelInputs>,
 }
@@ -60,6 +60,17 @@ pub(super) struct GenerateCall<'a> {
 
 /// `model.generate(...)`: the prompts with the new tokens behind them, [rows, tokens].
 pub(super) fn generate(context: &Rc<Context>, model: &dyn Model, call: &GenerateCall) -> Tensor {
+    generate_dict(context, model, call).sequences
+}
+
+/// What `generate(..., return_dict_in_generate=True)` returns.
+pub(super) struct Generated {
+    pub sequences: Tensor,
+    _past_key_values: Option<Rc<KvCache>>,
+}
+
+/// The same with the cache beside it.
+pub(super) fn generate_dict(context: &Rc<Context>, model: &dyn Model, call: &GenerateCall) -> Generated {
     let special_tokens = call.config.special_tokens.prepare(context);
     // Whether rows end in padding: asked of batches only.
     if special_tokens.pad.is_some() && call.input_ids.size(0) > 1 {
@@ -78,7 +89,7 @@ pub(super) fn generate(context: &Rc<Context>, model: &dyn Model, call: &Generate
         position_ids: position_ids.clone(),
         unfinished_sequences: full(context, "ones.default", &[call.input_ids.size(0)], DType::Int64),
         cache_position,
-        cache,
+        cache: call.config.use_cache.then_some(cache),
         chosen: None,
         model_inputs: None,
     };
@@ -92,7 +103,7 @@ fn sample_tokens(
     config: &GenerationConfig,
     special_tokens: &SpecialTokenTensors,
     mut state: Decoding,
-) -> Tensor {
+) -> Generated {
     let prefilled = prefill(model, &state);
     state.take_token(context, config, special_tokens, prefilled);
     if config.max_new_tokens > 1 {
@@ -108,7 +119,7 @@ fn sample_tokens(
         });
         decode(&mut state);
     }
-    state.input_ids
+    Generated { sequences: state.input_ids, _past_key_values: state.cache }
 }
 
 /// Position ids from the mask: `mask.cumsum(-1) - 1`, padding set to 0.
@@ -121,25 +132,21 @@ pub(super) fn positions_of(mask: &Tensor) -> Tensor {
 }
 
 fn prefill(model: &dyn Model, state: &Decoding) -> ModelOutput {
-    if let Some(position) = &state.cache_position {
-        return forward(model, &state.inputs_at(position), &state.cache);
-    }
-    let model_inputs = ModelInputs {
-        input_ids: state.input_ids.clone_contiguous(),
-        attention_mask: state.attention_mask.clone(),
-        position_ids: state.position_ids.clone(),
+    let model_inputs = match &state.cache_position {
+        Some(position) => state.inputs_at(position),
+        None => state.whole_inputs(),
     };
-    forward(model, &model_inputs, &state.cache)
+    forward(model, &model_inputs, state.cache.as_ref())
 }
 
-fn forward(model: &dyn Model, inputs: &ModelInputs, cache: &Rc<KvCache>) -> ModelOutput {
+fn forward(model: &dyn Model, inputs: &ModelInputs, cache: Option<&Rc<KvCache>>) -> ModelOutput {
     model.forward(&ForwardCall {
         input_ids: &inputs.input_ids,
         attention_mask: Some(&inputs.attention_mask),
         position_ids: inputs.position_ids.as_ref(),
         labels: None,
         num_items_in_batch: None,
-        cache: Some(Rc::clone(cache)),
+        cache: cache.map(Rc::clone),
         logits_to_keep: Some(1),
         fused_loss: false,
         images: None,
@@ -168,7 +175,20 @@ impl Decoding {
         ModelInputs { input_ids, attention_mask: self.attention_mask.clone(), position_ids: Some(position_ids) }
     }
 
+    /// Those of all tokens there are.
+    fn whole_inputs(&self) -> ModelInputs {
+        ModelInputs {
+            input_ids: self.input_ids.clone_contiguous(),
+            attention_mask: self.attention_mask.clone(),
+            position_ids: self.position_ids.clone(),
+        }
+    }
+
     fn prepare_inputs(&mut self, tokens: u64) {
+        if self.cache.is_none() {
+            self.model_inputs = Some(self.whole_inputs());
+            return;
+        }
         if let Some(position) = &self.cache_position {
             self.model_inputs = Some(self.inputs_at(position));
             return;
@@ -183,7 +203,7 @@ impl Decoding {
 
     fn forward(&self, model: &dyn Model) -> ModelOutput {
         match &self.model_inputs {
-            Some(inputs) => forward(model, inputs, &self.cache),
+            Some(inputs) => forward(model, inputs, self.cache.as_ref()),
             None => prefill(model, self),
         }
     }
@@ -249,7 +269,7 @@ impl Decoding {
 
 impl Leaping for Decoding {
     fn room(&self) -> u64 {
-        cache_growth::cache_room(&self.cache)
+        self.cache.as_ref().map_or(u64::MAX, |cache| cache_growth::cache_room(cache))
     }
 
     fn doubled(&self, doubles: &mut Doubles, tokens: u64) -> Self {
@@ -260,9 +280,10 @@ impl Leaping for Decoding {
         let growth = longer.filter(|_| self.cache_position.is_none());
         let position_ids = self.position_ids.as_ref().map(|ids| doubles.double_tensor(ids, growth));
         let cache_position = self.cache_position.as_ref().map(|position| doubles.double_tensor(position, None));
-        // The mask is the one above.
+        // The mask is the one above; ids are those of all tokens where there is no cache.
+        let of_all = longer.filter(|_| self.cache.is_none());
         let mut inputs = |inputs: &ModelInputs| ModelInputs {
-            input_ids: doubles.double_tensor(&inputs.input_ids, None),
+            input_ids: doubles.double_tensor(&inputs.input_ids, of_all),
             attention_mask: doubles.double_tensor(&inputs.attention_mask, None),
             position_ids: inputs.position_ids.as_ref().map(|ids| doubles.double_tensor(ids, None)),
         };
@@ -282,7 +303,7 @@ impl Leaping for Decoding {
             position_ids,
             unfinished_sequences: doubles.double_tensor(&self.unfinished_sequences, None),
             cache_position,
-            cache: Rc::new(cache_growth::doubled_cache(&self.cache, doubles, tokens)),
+            cache: self.cache.as_ref().map(|cache| Rc::new(cache_growth::doubled_cache(cache, doubles, tokens))),
             chosen,
             model_inputs,
         }
@@ -308,7 +329,9 @@ impl Leaping for Decoding {
         if let Some(ModelInputs { input_ids, attention_mask, position_ids }) = model_inputs {
             [input_ids, attention_mask].into_iter().chain(position_ids).for_each(&mut see);
         }
-        cache_growth::for_each(cache, see);
+        if let Some(cache) = cache {
+            cache_growth::for_each(cache, see);
+        }
     }
 }
 

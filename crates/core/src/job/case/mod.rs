@@ -5,6 +5,7 @@ mod agi2;
 mod deepspeed;
 mod diffusion;
 mod dpo;
+mod gkd;
 mod hrm;
 mod images;
 mod lm;
@@ -42,6 +43,7 @@ pub fn from_case(value: &Value) -> Result<JobSpec, JobError> {
         Some("trl_grpo" | "trl_rloo") => rl::grpo_job(read_case(value)?),
         Some("trl_dpo") => dpo::job_of_case(read_case(value)?),
         Some("trl_kto" | "trl_orpo" | "trl_cpo") => preference::job_of_case(read_case(value)?),
+        Some("trl_gkd") => gkd::job_of_case(read_case(value)?),
         Some("trl_reward") => reward::job_of_case(read_case(value)?),
         Some("trainer") => trainer::job_of_case(read_case(value)?),
         Some("swarm_node") => rl::swarm_job(read_case(value)?),

@@ -4,6 +4,7 @@ mod agi2;
 pub(crate) mod diffusion;
 mod flash_attn;
 mod flat_shards;
+pub(super) mod gkd;
 mod kernels;
 mod offload;
 pub(super) mod preference;

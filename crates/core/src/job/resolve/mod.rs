@@ -2,6 +2,7 @@
 
 mod chooser;
 mod data;
+mod gkd;
 mod job;
 mod preference;
 mod quantization;

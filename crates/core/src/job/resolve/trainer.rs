@@ -78,7 +78,7 @@ pub(super) fn set_defaults(
             choose.notes.push("behaviour and defaults are those of TRL 1.16".to_owned());
             ([preference::SHARED.as_slice(), &RLOO].concat(), "TRL 1.16's RLOOConfig".to_owned())
         }
-        TaskName::Kto | TaskName::Orpo | TaskName::Cpo => {
+        TaskName::Kto | TaskName::Orpo | TaskName::Cpo | TaskName::Gkd => {
             choose.notes.push("behaviour and defaults are those of TRL 1.16".to_owned());
             let precision = (keys::PRECISION, preference_precision(task, model));
             ([preference::SHARED.as_slice(), &[precision]].concat(), "TRL 1.16's config".to_owned())
@@ -125,7 +125,7 @@ fn of_diffusers(model_type: &str) -> Vec<(&'static str, &'static str)> {
 /// bf16 autocast, over fp32 weights, or over those that a trainer loads in the dtype that they have.
 fn preference_precision(task: TaskName, model: &Model) -> &'static str {
     match model.published_dtype.as_deref() {
-        Some("bfloat16") if task != TaskName::Kto => "\"bf16-amp\"",
+        Some("bfloat16") if !matches!(task, TaskName::Kto | TaskName::Gkd) => "\"bf16-amp\"",
         _ => "\"amp-bf16\"",
     }
 }
@@ -193,7 +193,7 @@ fn resolve_judge(choose: &mut Chooser<'_>, source: &JobSource) -> Result<Option<
         return Ok(None);
     }
     let Some(setting) = choose.settings.get(keys::JUDGE_MODEL) else { return Err(no_model(choose.settings)) };
-    let model = model_source::second_model(setting, source)?;
+    let model = model_source::second_model(keys::JUDGE_MODEL, setting, source)?;
     choose.take_value(keys::JUDGE_MODEL, serde_json::Value::Null, "");
     let weights = choose.take_word(keys::JUDGE_WEIGHTS)?;
     let phase: JudgePhase = choose.take_word(keys::JUDGE_PHASE)?;

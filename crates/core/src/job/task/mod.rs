@@ -5,6 +5,7 @@ mod classification;
 mod diffusion;
 mod dpo;
 mod facts;
+mod gkd;
 mod grpo;
 mod hrm;
 mod inference;
@@ -24,6 +25,8 @@ use super::Head;
 pub use diffusion::DiffusionSpec;
 pub use dpo::DpoSpec;
 pub use facts::{LossOf, Passes, QuantizedBase, Spreading, TaskFacts};
+pub(crate) use gkd::AnswersOf;
+pub use gkd::{Divergence, GkdSpec, OnPolicy};
 pub use grpo::{Baseline, GrpoSpec, LogProbs, Rollout};
 pub use judge::{JudgePhase, JudgePlace, JudgeSpec, JudgeWeights};
 pub use kto::{KtoLoss, KtoSpec};
@@ -60,6 +63,8 @@ pub enum Task {
     Kto(Box<KtoSpec>),
     /// TRL's `ORPOTrainer` and `CPOTrainer`: chosen and rejected answers, without a reference.
     Pairs(Box<PairsSpec>),
+    /// TRL's `GKDTrainer`: a student learns a teacher's distribution.
+    Gkd(Box<GkdSpec>),
     /// TRL's `RewardTrainer`: a score of chosen and rejected rows.
     Reward(Box<RewardSpec>),
     /// A node of a swarm: generates, scores and trains on its own and other nodes' completions.
@@ -86,6 +91,7 @@ impl Task {
             Self::Dpo(dpo) => dpo.as_ref(),
             Self::Kto(kto) => kto.as_ref(),
             Self::Pairs(pairs) => pairs.as_ref(),
+            Self::Gkd(gkd) => gkd.as_ref(),
             Self::Reward(reward) => reward.as_ref(),
             Self::Swarm(swarm) => swarm.as_ref(),
             Self::Hrm => &hrm::Hrm,
@@ -179,6 +185,12 @@ impl From<PairsSpec> for Task {
     }
 }
 
+impl From<GkdSpec> for Task {
+    fn from(gkd: GkdSpec) -> Self {
+        Self::Gkd(Box::new(gkd))
+    }
+}
+
 impl From<RewardSpec> for Task {
     fn from(reward: RewardSpec) -> Self {
         Self::Reward(Box::new(reward))
@@ -224,6 +236,8 @@ pub enum TaskName {
     Orpo,
     /// `cpo`, of [`Task::Pairs`]; SimPO is one of its losses.
     Cpo,
+    /// `gkd`, of [`Task::Gkd`].
+    Gkd,
     /// `reward`, of [`Task::Reward`].
     Reward,
     /// `swarm`, of [`Task::Swarm`].
