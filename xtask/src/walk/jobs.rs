@@ -59,6 +59,7 @@ fn job_texts() -> Vec<(&'static str, String)> {
                 "task = \"gkd\"\nprompt_len = 8\ncompletion_len = 8\ngkd.teacher_model = \"distilgpt2\"\ngkd.max_new_tokens = 8",
             ),
         ),
+        ("ppo", with(LLAMA, "task = \"ppo\"\nprompt_len = 8\ncompletion_len = 8\nppo.reward_model = \"qwen2.5-0.5b\"")),
         ("orpo", with(LLAMA, "task = \"orpo\"\nprompt_len = 8\ncompletion_len = 8")),
         ("cpo", with(LLAMA, "task = \"cpo\"\nprompt_len = 8\ncompletion_len = 8")),
         ("rloo", with(LLAMA, "task = \"rloo\"\nprompt_len = 8\ncompletion_len = 8\nmicro_batch_size = 4")),

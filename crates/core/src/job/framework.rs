@@ -61,6 +61,7 @@ impl Framework {
             | TaskName::Orpo
             | TaskName::Cpo
             | TaskName::Gkd
+            | TaskName::Ppo
             | TaskName::Reward => Self::Trl,
             TaskName::Swarm => Self::RlSwarm,
             TaskName::Diffusion => Self::Accelerate,

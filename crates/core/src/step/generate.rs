@@ -12,7 +12,7 @@ use crate::tensor::{Context, Doubles, Tensor};
 
 pub(super) use super::generation_config::{GenerationConfig, SpecialTokens};
 use super::generation_config::{SpecialTokenTensors, any};
-use super::sampling::Sampling;
+use super::sampling::{Choice, Sampling};
 use super::tokens::{self, Leaping};
 use super::{cache_growth, cache_position};
 
@@ -35,6 +35,8 @@ pub(super) struct Decoding {
     cache: Option<Rc<KvCache>>,
     chosen: Option<Chosen>,
     model_inputs: Option<ModelInputs>,
+    /// Where they are kept (`output_scores`).
+    scores: Option<Vec<Tensor>>,
 }
 
 /// `next_token_logits`, `next_token_scores` and what was made of them; they live until the next token's are there.
@@ -42,12 +44,6 @@ struct Chosen {
     logits: Tensor,
     scores: Tensor,
     choice: Choice,
-}
-
-/// `next_tokens`, with the `probs` they were drawn from.
-struct Choice {
-    probs: Option<Tensor>,
-    next_tokens: Tensor,
 }
 
 /// Arguments of `generate`, whose caller holds both tensors until it returns.
@@ -66,6 +62,7 @@ pub(super) fn generate(context: &Rc<Context>, model: &dyn Model, call: &Generate
 /// What `generate(..., return_dict_in_generate=True)` returns.
 pub(super) struct Generated {
     pub sequences: Tensor,
+    pub scores: Vec<Tensor>,
     _past_key_values: Option<Rc<KvCache>>,
 }
 
@@ -92,6 +89,7 @@ pub(super) fn generate_dict(context: &Rc<Context>, model: &dyn Model, call: &Gen
         cache: call.config.use_cache.then_some(cache),
         chosen: None,
         model_inputs: None,
+        scores: call.config.output_scores.then(Vec::new),
     };
     sample_tokens(context, model, call.config, &special_tokens, state)
 }
@@ -119,12 +117,18 @@ fn sample_tokens(
         });
         decode(&mut state);
     }
-    Generated { sequences: state.input_ids, _past_key_values: state.cache }
+    let scores = state.scores.unwrap_or_default();
+    Generated { sequences: state.input_ids, scores, _past_key_values: state.cache }
 }
 
 /// Position ids from the mask: `mask.cumsum(-1) - 1`, padding set to 0.
 pub(super) fn positions_of(mask: &Tensor) -> Tensor {
-    let counted = mask.cumsum().map("sub.Tensor", DType::Int64);
+    let counted = {
+        let numbers = mask.to(DType::Int64);
+        let counted = numbers.cumsum();
+        drop(numbers);
+        counted.map("sub.Tensor", DType::Int64)
+    };
     let padding = mask.map("eq.Scalar", DType::Bool);
     let positions = counted.map("masked_fill.Scalar", DType::Int64);
     drop((counted, padding));
@@ -210,9 +214,8 @@ impl Decoding {
 
     /// `_update_model_kwargs_for_generation`: one more position and one more mask column.
     fn update_model_kwargs(&mut self, context: &Rc<Context>) {
-        if let Some(position) = &self.cache_position {
-            let column = full(context, "new_ones.default", &[self.attention_mask.size(0), 1], DType::Int64);
-            self.attention_mask = cat(&[&self.attention_mask, &column], 1);
+        if let Some(position) = self.cache_position.take() {
+            self.append_column(context);
             self.cache_position = Some(position.narrow_any(0, 1).map("add.Tensor", DType::Int64));
             return;
         }
@@ -225,7 +228,12 @@ impl Decoding {
             };
             self.position_ids = Some(cat(&[old_positions, &next], 1));
         }
-        let column = full(context, "new_ones.default", &[self.attention_mask.size(0), 1], DType::Int64);
+        self.append_column(context);
+    }
+
+    fn append_column(&mut self, context: &Rc<Context>) {
+        let sizes = [self.attention_mask.size(0), 1];
+        let column = full(context, "new_ones.default", &sizes, self.attention_mask.dtype());
         self.attention_mask = cat(&[&self.attention_mask, &column], 1);
     }
 
@@ -243,6 +251,7 @@ impl Decoding {
             None => next_token_logits.clone(),
         };
         drop(previous_scores);
+        self.scores.iter_mut().for_each(|scores| scores.push(next_token_scores.clone()));
         let choice = match sampling {
             Some(_) => Choice::drawn(&next_token_scores, previous_choice),
             None => Choice::likeliest(&next_token_scores, previous_choice),
@@ -269,6 +278,10 @@ impl Decoding {
 
 impl Leaping for Decoding {
     fn room(&self) -> u64 {
+        if self.scores.is_some() {
+            // Each token leaves its own.
+            return 0;
+        }
         self.cache.as_ref().map_or(u64::MAX, |cache| cache_growth::cache_room(cache))
     }
 
@@ -306,6 +319,7 @@ impl Leaping for Decoding {
             cache: self.cache.as_ref().map(|cache| Rc::new(cache_growth::doubled_cache(cache, doubles, tokens))),
             chosen,
             model_inputs,
+            scores: None,
         }
     }
 
@@ -319,6 +333,7 @@ impl Leaping for Decoding {
             cache,
             chosen,
             model_inputs,
+            scores: _,
         } = self;
         cache_position.iter().for_each(&mut see);
         [input_ids, attention_mask].into_iter().chain(position_ids).for_each(&mut see);
@@ -344,28 +359,6 @@ fn next_token_logits(logits: &Tensor) -> Tensor {
         NextTokenLogits::UpcastOfWholeClone => last(&logits.clone_contiguous()).float(),
         NextTokenLogits::UpcastOfClone => last(logits).clone_contiguous().float(),
         NextTokenLogits::Upcast => last(logits).unary("_to_copy.default", DType::Float32),
-    }
-}
-
-impl Choice {
-    /// `softmax`, then `multinomial`.
-    fn drawn(scores: &Tensor, previous: Option<Self>) -> Self {
-        let (previous_probs, previous_tokens) = match previous {
-            Some(Self { probs, next_tokens }) => (probs, Some(next_tokens)),
-            None => (None, None),
-        };
-        let probs = scores.softmax(None);
-        drop(previous_probs);
-        let next_tokens = probs.multinomial_one().squeeze(1);
-        drop(previous_tokens);
-        Self { probs: Some(probs), next_tokens }
-    }
-
-    /// `argmax`
-    fn likeliest(scores: &Tensor, previous: Option<Self>) -> Self {
-        let next_tokens = scores.reduce_last("argmax.default", ReduceKind::ArgMax, DType::Int64);
-        drop(previous);
-        Self { probs: None, next_tokens }
     }
 }
 

@@ -174,6 +174,7 @@ impl Trainer<'_> {
             max_new_tokens: self.spec.max_new_tokens,
             sampling: Some(Sampling { temperature: TEMPERATURE }),
             special_tokens: SpecialTokens { begin: false, end: true, pad: true },
+            output_scores: false,
             use_cache: self.job.gradient_checkpointing == CheckpointPolicy::Off,
         };
         let (input_ids, attention_mask) = (&batch.prompts, &batch.prompt_attention_mask);

@@ -25,6 +25,7 @@ mod loading;
 mod models;
 mod offload;
 mod pairs;
+mod ppo;
 mod prepared;
 mod repeat;
 mod repetition;

@@ -22,7 +22,7 @@ use super::models::Policy;
 use super::repetition::Repetition;
 use super::simulation::{SimulateError, Simulation};
 use super::swarm::Node;
-use super::{agi2, diffusion, dpo, fine_tune, gkd, grpo, hrm, infer, kto, pairs, reward, train};
+use super::{agi2, diffusion, dpo, fine_tune, gkd, grpo, hrm, infer, kto, pairs, ppo, reward, train};
 
 /// Runs `job` on abstract tensors.
 ///
@@ -205,6 +205,7 @@ fn run_task(
         Task::Dpo(spec) => Some(dpo::train_dpo(job, spec, context, policy)?),
         Task::Kto(spec) => Some(kto::train_kto(job, spec, context, policy)?),
         Task::Gkd(spec) => Some(gkd::train_gkd(job, spec, context, policy)?),
+        Task::Ppo(spec) => Some(ppo::train_ppo(job, spec, context, policy)?),
         Task::Pairs(spec) => Some(pairs::train_pairs(job, spec, context, policy)),
         Task::Reward(spec) => Some(reward::train_reward(job, spec, context, policy)),
         Task::Swarm(swarm) => {

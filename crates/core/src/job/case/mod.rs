@@ -10,6 +10,7 @@ mod hrm;
 mod images;
 mod lm;
 mod parallel;
+mod ppo;
 mod preference;
 mod reward;
 mod rl;
@@ -44,6 +45,7 @@ pub fn from_case(value: &Value) -> Result<JobSpec, JobError> {
         Some("trl_dpo") => dpo::job_of_case(read_case(value)?),
         Some("trl_kto" | "trl_orpo" | "trl_cpo") => preference::job_of_case(read_case(value)?),
         Some("trl_gkd") => gkd::job_of_case(read_case(value)?),
+        Some("trl_ppo") => ppo::job_of_case(read_case(value)?),
         Some("trl_reward") => reward::job_of_case(read_case(value)?),
         Some("trainer") => trainer::job_of_case(read_case(value)?),
         Some("swarm_node") => rl::swarm_job(read_case(value)?),
@@ -251,7 +253,7 @@ mod tests {
             (json!({"precision": "amp-bf16"}), "unknown variant `amp-bf16`"),
             (json!({"model": {"n_layer": 2}}), "must name its `family`"),
             (json!({"micro_batch": -1}), "invalid value: integer `-1`"),
-            (json!({"kind": "trl_ppo"}), "unknown kind `trl_ppo`"),
+            (json!({"kind": "trl_prm"}), "unknown kind `trl_prm`"),
             (json!({"kind": "hrm", "layers": 1}), "unknown field `layers`"),
             (json!([]), "must be a JSON object"),
             (json!(3), "must be a JSON object"),

@@ -7,6 +7,7 @@ mod flat_shards;
 pub(super) mod gkd;
 mod kernels;
 mod offload;
+pub(super) mod ppo;
 pub(super) mod preference;
 mod quantization;
 mod router_loss;

@@ -8,6 +8,7 @@ mod grpo_training;
 mod hrm_training;
 mod judge;
 mod lora;
+mod ppo;
 mod preference;
 mod quantization;
 mod ranks;
@@ -117,6 +118,7 @@ const COUNT: usize = step::KEYS.len()
     + rl::KEYS.len()
     + preference::KEYS.len()
     + gkd::KEYS.len()
+    + ppo::KEYS.len()
     + reward::KEYS.len()
     + grpo_training::KEYS.len()
     + hrm_training::KEYS.len()
@@ -130,7 +132,7 @@ const COUNT: usize = step::KEYS.len()
 
 /// All keys, in the order in which people are told of them.
 pub static KEYS: [Key; COUNT] = {
-    let tables: [&[Key]; 17] = [
+    let tables: [&[Key]; 18] = [
         &step::KEYS,
         &diffusion::KEYS,
         &lora::KEYS,
@@ -138,6 +140,7 @@ pub static KEYS: [Key; COUNT] = {
         &rl::KEYS,
         &preference::KEYS,
         &gkd::KEYS,
+        &ppo::KEYS,
         &reward::KEYS,
         &grpo_training::KEYS,
         &hrm_training::KEYS,

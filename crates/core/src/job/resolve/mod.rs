@@ -4,6 +4,7 @@ mod chooser;
 mod data;
 mod gkd;
 mod job;
+mod ppo;
 mod preference;
 mod quantization;
 mod ranks;

@@ -3,7 +3,7 @@
 use super::chooser::Chooser;
 use super::job::Lengths;
 use super::model_source;
-use super::preference;
+use super::{ppo, preference};
 use crate::job::guides::gpt_file;
 use crate::job::keys;
 use crate::job::model_source::Model;
@@ -83,6 +83,12 @@ pub(super) fn set_defaults(
             let precision = (keys::PRECISION, preference_precision(task, model));
             ([preference::SHARED.as_slice(), &[precision]].concat(), "TRL 1.16's config".to_owned())
         }
+        TaskName::Ppo => {
+            choose
+                .notes
+                .push("behaviour and defaults are those of TRL 1.12, the last version with a PPOTrainer".to_owned());
+            (ppo::PPO.to_vec(), "TRL 1.12's PPOConfig".to_owned())
+        }
         TaskName::Swarm => (GENRL.to_vec(), "GenRL's default".to_owned()),
         TaskName::Hrm => (HRM.to_vec(), "HRM's recipe: 768 rows on 8 GPUs".to_owned()),
         TaskName::Diffusion => {
@@ -132,7 +138,7 @@ fn preference_precision(task: TaskName, model: &Model) -> &'static str {
 
 /// The precision of a model that `from_pretrained` loads; the other tasks' trainers convert it or came with older versions.
 fn loaded_dtype(task: TaskName, model: &Model) -> Option<(&'static str, String, String)> {
-    let loads = task.has_labels() || matches!(task, TaskName::InferenceForward | TaskName::Generate);
+    let loads = task.has_labels() || matches!(task, TaskName::InferenceForward | TaskName::Generate | TaskName::Ppo);
     let precision = match model.published_dtype.as_deref() {
         _ if !loads => return None,
         Some("bfloat16") => "\"bf16\"",

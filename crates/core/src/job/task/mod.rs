@@ -13,6 +13,7 @@ mod judge;
 mod kto;
 mod masked_lm;
 mod pairs;
+mod ppo;
 mod reward;
 mod seq2seq;
 mod swarm;
@@ -31,6 +32,7 @@ pub use grpo::{Baseline, GrpoSpec, LogProbs, Rollout};
 pub use judge::{JudgePhase, JudgePlace, JudgeSpec, JudgeWeights};
 pub use kto::{KtoLoss, KtoSpec};
 pub use pairs::{PairLoss, PairsSpec};
+pub use ppo::PpoSpec;
 pub use reward::RewardSpec;
 pub use seq2seq::Seq2SeqSpec;
 pub use swarm::{SwarmLogProbs, SwarmSpec};
@@ -65,6 +67,8 @@ pub enum Task {
     Pairs(Box<PairsSpec>),
     /// TRL's `GKDTrainer`: a student learns a teacher's distribution.
     Gkd(Box<GkdSpec>),
+    /// TRL's `PPOTrainer`: policy, value model, reference and reward model.
+    Ppo(Box<PpoSpec>),
     /// TRL's `RewardTrainer`: a score of chosen and rejected rows.
     Reward(Box<RewardSpec>),
     /// A node of a swarm: generates, scores and trains on its own and other nodes' completions.
@@ -92,6 +96,7 @@ impl Task {
             Self::Kto(kto) => kto.as_ref(),
             Self::Pairs(pairs) => pairs.as_ref(),
             Self::Gkd(gkd) => gkd.as_ref(),
+            Self::Ppo(ppo) => ppo.as_ref(),
             Self::Reward(reward) => reward.as_ref(),
             Self::Swarm(swarm) => swarm.as_ref(),
             Self::Hrm => &hrm::Hrm,
@@ -191,6 +196,12 @@ impl From<GkdSpec> for Task {
     }
 }
 
+impl From<PpoSpec> for Task {
+    fn from(ppo: PpoSpec) -> Self {
+        Self::Ppo(Box::new(ppo))
+    }
+}
+
 impl From<RewardSpec> for Task {
     fn from(reward: RewardSpec) -> Self {
         Self::Reward(Box::new(reward))
@@ -238,6 +249,8 @@ pub enum TaskName {
     Cpo,
     /// `gkd`, of [`Task::Gkd`].
     Gkd,
+    /// `ppo`, of [`Task::Ppo`].
+    Ppo,
     /// `reward`, of [`Task::Reward`].
     Reward,
     /// `swarm`, of [`Task::Swarm`].

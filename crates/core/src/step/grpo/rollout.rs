@@ -53,6 +53,7 @@ impl Trainer<'_> {
             // The tokenizer's; its begin token, if it has one, would be eight bytes more.
             special_tokens: SpecialTokens { begin: false, end: true, pad: true },
             use_cache: true,
+            output_scores: false,
         };
         let call = GenerateCall { input_ids, attention_mask, config: &config };
         // What `prepare` has wrapped is `PeftModel.forward`; its `generate` calls the base model's own.
