@@ -237,7 +237,7 @@ fn heading_of(name: &str) -> &'static str {
     match name.split('.').next() {
         Some("lora") => "LoRA",
         Some(keys::ALLOCATOR) => "Allocator",
-        Some("grpo" | "vllm" | "dpo" | "kto" | "cpo" | "reward") => "Reinforcement learning",
+        Some("grpo" | "vllm" | "dpo" | "kto" | "cpo" | "gkd" | "ppo" | "reward") => "Reinforcement learning",
         Some("judge") => "Judge",
         Some("data") => "Data",
         Some("generation") => "Generation",

@@ -8,7 +8,9 @@ use std::path::Path;
 
 use tonnage_config::Reading;
 use tonnage_core::estimate::SimulatedJob;
-use tonnage_core::job::keys::{DATA_TRAIN_FILES, GPU, JUDGE_MODEL, MODEL};
+use tonnage_core::job::keys::{
+    DATA_TRAIN_FILES, GKD_TEACHER_MODEL, GPU, JUDGE_MODEL, MODEL, PPO_REWARD_MODEL, PPO_VALUE_MODEL,
+};
 use tonnage_core::job::{
     ConfigSource, JobSource, JobText, Key, Lookup, Origin, Override, Preset, Resolved, UnnamedGpu, WeightsBeside,
 };
@@ -146,7 +148,8 @@ pub fn gather_each<'a>(
 }
 
 /// The keys whose values may name what only files or a driver tell of.
-const LOOKED_UP: [&str; 4] = [MODEL, JUDGE_MODEL, GPU, DATA_TRAIN_FILES];
+const LOOKED_UP: [&str; 7] =
+    [MODEL, JUDGE_MODEL, GKD_TEACHER_MODEL, PPO_REWARD_MODEL, PPO_VALUE_MODEL, GPU, DATA_TRAIN_FILES];
 
 /// The first line of a file of data that is not empty: from the working folder, or from the job file's.
 fn first_line(folder: Option<&Path>, name: &str) -> Option<String> {

@@ -68,6 +68,8 @@ fn is_for(key: &str, job: &JobSpec) -> bool {
         "grpo" | "vllm" | "judge" => matches!(job.task, Task::Grpo(_)),
         "dpo" => matches!(job.task, Task::Dpo(_)),
         "kto" => matches!(job.task, Task::Kto(_)),
+        "gkd" => matches!(job.task, Task::Gkd(_)),
+        "ppo" => matches!(job.task, Task::Ppo(_)),
         "cpo" => matches!(job.task, Task::Pairs(_)),
         "reward" => matches!(job.task, Task::Reward(_)),
         "swarm" => matches!(job.task, Task::Swarm(_)),

@@ -95,6 +95,24 @@ prompt_len = 256
 completion_len = 128
 gpu = "h100"
 "#;
+const GKD: &str = r#"model = { model_type = "llama", num_hidden_layers = 2, hidden_size = 64, intermediate_size = 160, num_attention_heads = 4, num_key_value_heads = 4, vocab_size = 50257 }
+task = "gkd"
+micro_batch_size = 4
+prompt_len = 16
+completion_len = 8
+gkd.teacher_model = "distilgpt2"
+gkd.max_new_tokens = 16
+gpu = "h100"
+"#;
+const PPO: &str = r#"model = { model_type = "llama", num_hidden_layers = 2, hidden_size = 64, intermediate_size = 160, num_attention_heads = 4, num_key_value_heads = 4, vocab_size = 500 }
+task = "ppo"
+micro_batch_size = 8
+gradient_accumulation_steps = 2
+prompt_len = 16
+completion_len = 8
+ppo.reward_model = "qwen2.5-0.5b"
+gpu = "h100"
+"#;
 const CPO: &str = r#"model = { model_type = "llama", num_hidden_layers = 2, hidden_size = 64, intermediate_size = 160, num_attention_heads = 4, num_key_value_heads = 4, vocab_size = 500 }
 task = "cpo"
 micro_batch_size = 4
@@ -263,6 +281,20 @@ const TRACES: &[(&str, &str, &[&str], &str)] = &[
     ("kto.precompute_ref_log_probs", KTO, &[], "kto.precompute_ref_log_probs=true"),
     ("kto.loss", KTO, &[], "kto.loss=apo_zero_unpaired"),
     ("kto.desirable_rows", KTO, &[], "kto.desirable_rows=1"),
+    ("gkd.teacher_model", GKD, &[], "gkd.teacher_model=gpt2"),
+    ("gkd.teacher_dtype", GKD, &[], "gkd.teacher_dtype=fp32"),
+    ("gkd.lmbda", GKD, &[], "gkd.lmbda=0"),
+    ("gkd.max_new_tokens", GKD, &[], "gkd.max_new_tokens=32"),
+    ("gkd.beta", GKD, &[], "gkd.beta=1"),
+    ("gkd.seq_kd", GKD, &["gkd.lmbda=0"], "gkd.seq_kd=true"),
+    ("ppo.reward_model", PPO, &[], "ppo.reward_model=llama-3.2-1b"),
+    ("ppo.value_model", PPO, &[], "ppo.value_model=llama-3.2-1b"),
+    ("ppo.num_ppo_epochs", PPO, &[], "ppo.num_ppo_epochs=2"),
+    ("ppo.num_mini_batches", PPO, &[], "ppo.num_mini_batches=2"),
+    ("ppo.local_rollout_forward_batch_size", PPO, &[], "ppo.local_rollout_forward_batch_size=4"),
+    ("ppo.whiten_rewards", PPO, &[], "ppo.whiten_rewards=true"),
+    ("ppo.kl_estimator", PPO, &[], "ppo.kl_estimator=k3"),
+    ("ppo.stop_token", PPO, &[], "ppo.stop_token=true"),
     ("cpo.loss", CPO, &[], "cpo.loss=simpo"),
     ("cpo.alpha", CPO, &[], "cpo.alpha=0"),
     ("reward.center_rewards_coefficient", REWARD, &[], "reward.center_rewards_coefficient=0.01"),

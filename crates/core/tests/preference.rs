@@ -33,7 +33,7 @@ fn what_the_trainers_refuse_is_refused_with_the_key_and_the_way_out() {
         (MIXTRAL, "task = \"cpo\"\n", "output_router_logits"),
         (LLAMA, "task = \"rloo\"\nnum_generations = 1\n", "num_generations"),
         (LLAMA, "task = \"rloo\"\ngrpo.log_probs = \"full_logits\"\n", "grpo.log_probs"),
-        (LLAMA, "task = \"ppo\"\n", "task"),
+        (LLAMA, "task = \"ppo\"\n", "ppo.reward_model"),
     ];
     for (base, more, key) in cases {
         let base = if more.contains("micro_batch_size") {

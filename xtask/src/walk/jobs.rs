@@ -52,6 +52,14 @@ fn job_texts() -> Vec<(&'static str, String)> {
         ),
         ("dpo", with(LLAMA, "task = \"dpo\"\nprompt_len = 8\ncompletion_len = 8")),
         ("kto", with(LLAMA, "task = \"kto\"\nprompt_len = 8\ncompletion_len = 8\nmicro_batch_size = 4")),
+        (
+            "gkd",
+            with(
+                &LLAMA.replace("vocab_size = 500", "vocab_size = 50257"),
+                "task = \"gkd\"\nprompt_len = 8\ncompletion_len = 8\ngkd.teacher_model = \"distilgpt2\"\ngkd.max_new_tokens = 8",
+            ),
+        ),
+        ("ppo", with(LLAMA, "task = \"ppo\"\nprompt_len = 8\ncompletion_len = 8\nppo.reward_model = \"qwen2.5-0.5b\"")),
         ("orpo", with(LLAMA, "task = \"orpo\"\nprompt_len = 8\ncompletion_len = 8")),
         ("cpo", with(LLAMA, "task = \"cpo\"\nprompt_len = 8\ncompletion_len = 8")),
         ("rloo", with(LLAMA, "task = \"rloo\"\nprompt_len = 8\ncompletion_len = 8\nmicro_batch_size = 4")),

@@ -1,8 +1,10 @@
 //! What is switched on a model while it lives, and which all its modules share: training mode, checkpointing, adapters.
 
-use std::cell::Cell;
+use std::cell::{Cell, RefCell};
+use std::fmt;
 
 use crate::job::{CheckpointPolicy, Kernel, Kernels};
+use crate::tensor::Tensor;
 
 /// The switches of one model.
 #[derive(Debug)]
@@ -14,6 +16,17 @@ pub(crate) struct Mode {
     kernels: Cell<Kernels>,
     fp32_head: bool,
     dropout: Cell<bool>,
+    hidden_states: Noted,
+}
+
+/// What layers are given, where somebody asks for it.
+#[derive(Default)]
+struct Noted(RefCell<Option<Vec<Tensor>>>);
+
+impl fmt::Debug for Noted {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.write_str("Noted")
+    }
 }
 
 /// Which of a model's own ops Liger's kernels have replaced.
@@ -38,6 +51,7 @@ impl Mode {
             kernels: Cell::default(),
             fp32_head: false,
             dropout: Cell::new(true),
+            hidden_states: Noted::default(),
         }
     }
 
@@ -49,6 +63,20 @@ impl Mode {
     /// Whether the head is in fp32.
     pub(crate) fn has_fp32_head(&self) -> bool {
         self.fp32_head
+    }
+
+    /// `output_hidden_states=True` for what `run` calls: what it makes, and all that layers and head were given.
+    pub(crate) fn with_hidden_states<T>(&self, run: impl FnOnce() -> T) -> (T, Vec<Tensor>) {
+        self.hidden_states.0.replace(Some(Vec::new()));
+        let made = run();
+        (made, self.hidden_states.0.take().unwrap_or_default())
+    }
+
+    /// A layer, or the head, is given these.
+    pub(crate) fn note_hidden_states(&self, hidden_states: &Tensor) {
+        if let Some(noted) = self.hidden_states.0.borrow_mut().as_mut() {
+            noted.push(hidden_states.clone());
+        }
     }
 
     /// `model.train(training)`

@@ -60,6 +60,8 @@ impl Framework {
             | TaskName::Kto
             | TaskName::Orpo
             | TaskName::Cpo
+            | TaskName::Gkd
+            | TaskName::Ppo
             | TaskName::Reward => Self::Trl,
             TaskName::Swarm => Self::RlSwarm,
             TaskName::Diffusion => Self::Accelerate,

@@ -129,6 +129,22 @@ names! {
     KTO_DESIRABLE_ROWS = "kto.desirable_rows",
     CPO_LOSS = "cpo.loss",
     CPO_ALPHA = "cpo.alpha",
+    // keys/gkd.rs
+    GKD_TEACHER_MODEL = "gkd.teacher_model",
+    GKD_TEACHER_DTYPE = "gkd.teacher_dtype",
+    GKD_LMBDA = "gkd.lmbda",
+    GKD_MAX_NEW_TOKENS = "gkd.max_new_tokens",
+    GKD_BETA = "gkd.beta",
+    GKD_SEQ_KD = "gkd.seq_kd",
+    // keys/ppo.rs
+    PPO_REWARD_MODEL = "ppo.reward_model",
+    PPO_VALUE_MODEL = "ppo.value_model",
+    PPO_NUM_PPO_EPOCHS = "ppo.num_ppo_epochs",
+    PPO_NUM_MINI_BATCHES = "ppo.num_mini_batches",
+    PPO_LOCAL_ROLLOUT_FORWARD_BATCH_SIZE = "ppo.local_rollout_forward_batch_size",
+    PPO_WHITEN_REWARDS = "ppo.whiten_rewards",
+    PPO_KL_ESTIMATOR = "ppo.kl_estimator",
+    PPO_STOP_TOKEN = "ppo.stop_token",
     // keys/reward.rs
     REWARD_CENTER_REWARDS_COEFFICIENT = "reward.center_rewards_coefficient",
     REWARD_DISABLE_DROPOUT = "reward.disable_dropout",

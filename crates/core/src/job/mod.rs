@@ -80,10 +80,11 @@ pub use source::{
     ConfigSource, InstalledTransformers, JobSource, JobText, Lookup, NamedGpu, UnnamedGpu, WeightsBeside,
 };
 pub use swarm_training::{ForeignAdvantages, SwarmFilter, SwarmTraining};
+pub(crate) use task::AnswersOf;
 pub use task::{
-    Baseline, DiffusionSpec, DpoSpec, GrpoSpec, JudgePhase, JudgePlace, JudgeSpec, JudgeWeights, KtoLoss, KtoSpec,
-    LogProbs, LossOf, PairLoss, PairsSpec, Passes, QuantizedBase, RewardSpec, Rollout, Seq2SeqSpec, Spreading,
-    SwarmLogProbs, SwarmSpec, Task, TaskFacts, TaskName, TrlVersion,
+    Baseline, DiffusionSpec, Divergence, DpoSpec, GkdSpec, GrpoSpec, JudgePhase, JudgePlace, JudgeSpec, JudgeWeights,
+    KtoLoss, KtoSpec, LogProbs, LossOf, OnPolicy, PairLoss, PairsSpec, Passes, PpoSpec, QuantizedBase, RewardSpec,
+    Rollout, Seq2SeqSpec, Spreading, SwarmLogProbs, SwarmSpec, Task, TaskFacts, TaskName, TrlVersion,
 };
 pub use training::{DataSpec, GenerationSpec, Init, LearningRateSchedule, TrainingSpec};
 pub use transformers::{

@@ -88,10 +88,10 @@ fn counted_parameters(preset: Option<&Preset>, weights: &WeightsBeside) -> Resul
 }
 
 /// A model beside the job's own, by its name or a path.
-pub(super) fn second_model(setting: &Setting, source: &JobSource) -> Result<ModelSpec, JobError> {
+pub(super) fn second_model(key: &'static str, setting: &Setting, source: &JobSource) -> Result<ModelSpec, JobError> {
     let name = setting.value.as_str().unwrap_or_default();
-    let found = find_config(name, source)
-        .map_err(|error| error.about(&[keys::JUDGE_MODEL]).at_place(place_of_origin(&setting.origin)))?;
+    let found =
+        find_config(name, source).map_err(|error| error.about(&[key]).at_place(place_of_origin(&setting.origin)))?;
     hf::refuse_other_head(&found.model.spec).map_err(|error| error.at_place(place_of_origin(&setting.origin)))?;
     let mut spec = found.model.spec;
     spec.beside.counted = counted_parameters(found.preset, &WeightsBeside::Absent)?;

@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use super::keys::{DATA_TRAIN_FILES, GPU, JUDGE_MODEL, MODEL};
+use super::keys::{DATA_TRAIN_FILES, GKD_TEACHER_MODEL, GPU, JUDGE_MODEL, MODEL, PPO_REWARD_MODEL, PPO_VALUE_MODEL};
 use super::settings::{Origin, Override, Settings};
 use super::{JobError, LeftOpen, Resolved, is_json_lines, job_file, resolve};
 use crate::gpu::Gpu;
@@ -253,7 +253,10 @@ impl JobSource {
             let _ = settings.set_override(given);
         }
         let said = |key: &str| settings.get(key).and_then(|setting| Some((setting.value.as_str()?, &setting.origin)));
-        let models = [MODEL, JUDGE_MODEL].into_iter().filter_map(said).map(|(name, _)| name);
+        let models = [MODEL, JUDGE_MODEL, GKD_TEACHER_MODEL, PPO_REWARD_MODEL, PPO_VALUE_MODEL]
+            .into_iter()
+            .filter_map(said)
+            .map(|(name, _)| name);
         let models = models.filter(|name| !self.configs.contains_key(*name)).map(|name| Lookup::Model(name.to_owned()));
         let gpu = said(GPU).filter(|(name, origin)| origin.is_above_file() && !self.gpus.contains_key(*name));
         let files = settings.get(DATA_TRAIN_FILES).and_then(|setting| setting.value.as_array());

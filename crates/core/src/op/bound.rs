@@ -19,16 +19,39 @@ impl Tensor {
         })
     }
 
+    /// `clamp(self, least, most)` between tensors that nobody differentiates, which are saved.
+    pub(crate) fn clamp_between(&self, least: &Tensor, most: &Tensor) -> Tensor {
+        let node = NodeBuilder::new("ClampBackward0", [self]);
+        let saved = [self, least, most].map(|tensor| node.save(tensor));
+        let out = self.unary("clamp.Tensor", self.dtype());
+        node.finish(out, move |grad| {
+            let [this, _least, _most] = saved.each_ref().map(Saved::unpack);
+            let _zero = full(grad.context(), "scalar_tensor.default", &[], grad.dtype());
+            let is_inside = this.map("ge.Tensor", DType::Bool);
+            let _is_below_most = this.map("le.Tensor", DType::Bool);
+            gradients![is_inside.binary("where.self", grad, grad.dtype())]
+        })
+    }
+
     /// `minimum(self, other)`: equal values share the gradient.
     pub fn minimum(&self, other: &Tensor) -> Tensor {
-        let node = NodeBuilder::new("MinimumBackward0", [self, other]);
+        self.extreme(other, ("MinimumBackward0", "minimum.default"), ["gt.Tensor", "lt.Tensor"])
+    }
+
+    /// `maximum(self, other)`
+    pub(crate) fn maximum(&self, other: &Tensor) -> Tensor {
+        self.extreme(other, ("MaximumBackward0", "maximum.default"), ["lt.Tensor", "gt.Tensor"])
+    }
+
+    fn extreme(&self, other: &Tensor, (node, op): (&'static str, &'static str), loses: [&'static str; 2]) -> Tensor {
+        let node = NodeBuilder::new(node, [self, other]);
         let needs = [node.needs(0), node.needs(1)];
         let saved = [node.save(other), node.save(self)];
-        let out = self.binary("minimum.default", other, self.dtype());
+        let out = self.binary(op, other, self.dtype());
         node.finish(out, move |grad| {
             let [other, this] = saved.each_ref().map(Saved::unpack);
-            let other_grad = needs[1].then(|| half_where_equal(grad, &this, &other, "lt.Tensor"));
-            let this_grad = needs[0].then(|| half_where_equal(grad, &this, &other, "gt.Tensor"));
+            let other_grad = needs[1].then(|| half_where_equal(grad, &this, &other, loses[1]));
+            let this_grad = needs[0].then(|| half_where_equal(grad, &this, &other, loses[0]));
             gradients![this_grad, other_grad]
         })
     }

@@ -10,6 +10,11 @@ use super::scratch::{DeviceSteps, contiguous, run_steps};
 use crate::dtype::DType;
 use crate::tensor::{Layout, NodeBuilder, Saved, Shape, Tensor, gradients};
 
+/// Of gradients that are put in their places and are not contiguous, as those of a sum: they are copied for it.
+pub(super) fn copied_bytes(grad: &Tensor) -> u64 {
+    if grad.is_contiguous() { 0 } else { grad.numel().saturating_mul(grad.dtype().size()) }
+}
+
 impl Tensor {
     /// `self[mask]`, where `count` elements of the mask are true: [count, ...].
     pub(crate) fn masked_rows(&self, mask: &Tensor, count: u64) -> Tensor {
@@ -27,7 +32,8 @@ impl Tensor {
         node.finish(out, move |grad| {
             let _mask = saved_mask.unpack();
             let into = full(grad.context(), "new_zeros.default", &from, grad.dtype());
-            let steps = DeviceSteps::new(grad.context(), |device| index_put_by_mask(described, device));
+            let copied = copied_bytes(grad);
+            let steps = DeviceSteps::new(grad.context(), |device| index_put_by_mask(described, copied, device));
             steps.run(grad.context(), "_index_put_impl_.default", |_| contiguous(from, grad.dtype()));
             gradients![into]
         })
@@ -50,7 +56,8 @@ impl Tensor {
             let _indices: Vec<Tensor> = saved.iter().map(Saved::unpack).collect();
             let rows = from[..dims].iter().product();
             let into = full(grad.context(), "new_zeros.default", &from, grad.dtype());
-            let on = |device| index_put_accumulate(count, dims as u64, rows, device);
+            let copied = copied_bytes(grad);
+            let on = |device| index_put_accumulate((count, dims as u64, rows), copied, device);
             let steps = DeviceSteps::new(grad.context(), on);
             steps.run(grad.context(), "_index_put_impl_.default", |_| contiguous(from, grad.dtype()));
             gradients![into]
@@ -155,8 +162,9 @@ impl Tensor {
             let _indices: Vec<Tensor> = saved.iter().map(Saved::unpack).collect();
             let into = full(grad.context(), "new_zeros.default", &from, grad.dtype());
             let rows = from[..dims].iter().product();
-            let steps =
-                DeviceSteps::new(grad.context(), |device| index_put_accumulate(count, dims as u64, rows, device));
+            let copied = copied_bytes(grad);
+            let on = |device| index_put_accumulate((count, dims as u64, rows), copied, device);
+            let steps = DeviceSteps::new(grad.context(), on);
             steps.run(grad.context(), "_index_put_impl_.default", |_| contiguous(from, grad.dtype()));
             gradients![into]
         })

@@ -275,25 +275,37 @@ impl Tensor {
 }
 
 impl Tensor {
-    /// `logsumexp(self, dim=-1)` (ReduceOps.cpp): the difference to the largest value is made once and worked on in place.
+    /// `logsumexp(self, dim=-1)`
     pub(crate) fn logsumexp(&self) -> Tensor {
+        self.logsumexp_along(self.sizes().len().saturating_sub(1))
+    }
+
+    /// `logsumexp(self, dim=at)` (ReduceOps.cpp): the difference to the largest value is made once and worked on in place.
+    pub(crate) fn logsumexp_along(&self, at: usize) -> Tensor {
         let node = NodeBuilder::new("LogsumexpBackward0", [self]);
         let saved = node.save(self);
         let result = {
-            let largest = self.reduce_last("amax.default", ReduceKind::Max, self.dtype());
+            let largest =
+                self.reduce_into("amax.default", ReduceKind::Max, &only(at), self.sizes().removed(at), self.dtype());
             {
                 let size = largest.unary("abs.default", self.dtype());
                 let _is_infinite = size.map("eq.Scalar", DType::Bool);
             }
             let differences = self.unary("sub.Tensor", self.dtype());
-            differences.reduce_last("sum.dim_IntList", ReduceKind::Sum, self.dtype())
+            differences.reduce_into(
+                "sum.dim_IntList",
+                ReduceKind::Sum,
+                &only(at),
+                self.sizes().removed(at),
+                self.dtype(),
+            )
         };
         let saved_result = node.save(&result);
         node.finish(result, move |grad| {
             let (this, _result) = (saved.unpack(), saved_result.unpack());
             let difference = this.unary("sub.Tensor", this.dtype());
             let share = difference.unary("exp.default", this.dtype());
-            gradients![grad.unsqueeze(grad.sizes().len()).binary("mul.Tensor", &share, this.dtype())]
+            gradients![grad.unsqueeze(at).binary("mul.Tensor", &share, this.dtype())]
         })
     }
 }

@@ -3,6 +3,7 @@
 
 use super::create::full;
 use super::division::divisor_gradient;
+use super::indexing::copied_bytes;
 use super::scratch::indexing::index_put_accumulate;
 use super::scratch::reduce::ReduceKind;
 use super::scratch::scan::cumsum;
@@ -128,7 +129,8 @@ impl Tensor {
         node.finish(out, move |grad| {
             let places = saved.unpack();
             let into = full(grad.context(), "new_zeros.default", &from, grad.dtype());
-            let on = |device| index_put_accumulate(places.size(0), 1, from[0], device);
+            let copied = copied_bytes(grad);
+            let on = |device| index_put_accumulate((places.size(0), 1, from[0]), copied, device);
             let steps = DeviceSteps::new(grad.context(), on);
             steps.run(grad.context(), "_index_put_impl_.default", |_| contiguous(from, grad.dtype()));
             gradients![into]

@@ -138,11 +138,6 @@ impl Tensor {
         self.map("clamp_min.default", self.dtype())
     }
 
-    /// `maximum(self, other)` of one dtype
-    pub(crate) fn maximum(&self, other: &Tensor) -> Tensor {
-        self.binary("maximum.default", other, self.dtype())
-    }
-
     /// `number ** self`; the number becomes a tensor on the way.
     pub(crate) fn power_of(&self, _number: f64) -> Tensor {
         let powers = self.map("pow.Scalar", self.dtype());

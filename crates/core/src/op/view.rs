@@ -115,6 +115,21 @@ impl Tensor {
         })
     }
 
+    /// `part = self[..., range]; part /= number`: the part, whose gradient becomes one of all of `self` (`CopySlices` of
+    /// csrc/autograd/functions/tensor.cpp).
+    pub(crate) fn divide_slice_in_place(&self, at: usize, length: u64) -> Tensor {
+        let node = NodeBuilder::new("CopySlices", [self]);
+        let (whole, part) = (*self.sizes(), self.sizes().with(at, length));
+        let base = node.finish(self.detach(), move |grad| {
+            let result = Tensor::empty(grad.context(), "new_empty_strided.default", whole, grad.dtype());
+            let cloned = Tensor::empty(grad.context(), "clone.default", part, grad.dtype());
+            let _divided = cloned.unary("div.Tensor", cloned.dtype());
+            drop(cloned);
+            gradients![result]
+        });
+        base.slice_any(at, length)
+    }
+
     /// `self[..., first::2]`: every second number of the last dimension.
     pub(crate) fn every_other(&self, first: u64) -> Tensor {
         let node = NodeBuilder::new("SliceBackward0", [self]);

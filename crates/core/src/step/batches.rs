@@ -2,6 +2,11 @@
 
 use std::cell::RefCell;
 
+use crate::dtype::DType;
+use crate::tensor::Tensor;
+
+use super::gathered::sum_all;
+
 /// The batches of a step, one for each pass.
 pub(super) struct Batches<B>(RefCell<Vec<B>>);
 
@@ -14,7 +19,11 @@ impl<B> Default for Batches<B> {
 impl<B> Batches<B> {
     /// Makes `count` batches; those of the step before live until all are there.
     pub(super) fn load(&self, count: u64, make: impl Fn() -> B) {
-        let batches = (0..count).map(|_| make()).collect();
+        self.replace((0..count).map(|_| make()).collect());
+    }
+
+    /// These are the step's.
+    pub(super) fn replace(&self, batches: Vec<B>) {
         let used_up = self.0.replace(batches);
         drop(used_up);
     }
@@ -31,4 +40,15 @@ impl<B> Batches<B> {
         let used_up = self.0.take();
         drop(used_up);
     }
+}
+
+/// `labels[..., 1:].ne(-100).sum()`
+pub(super) fn count_labels(labels: &Tensor) -> Tensor {
+    count_all(&labels.narrow_any(1, labels.size(1).saturating_sub(1)))
+}
+
+/// `labels.ne(-100).sum()`
+pub(super) fn count_all(labels: &Tensor) -> Tensor {
+    let counted = labels.map("ne.Scalar", DType::Bool);
+    sum_all(&counted)
 }

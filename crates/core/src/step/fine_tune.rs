@@ -14,6 +14,7 @@ use crate::parallel::{Loaded, Wrapper};
 use crate::tensor::{Context, Tensor};
 use crate::trace::Category;
 
+use super::batches::{count_all, count_labels};
 use super::fused_head::{FusedCall, RouterCall, log_router_loss};
 use super::gathered::{Processes, sum_all};
 use super::inputs::{labels, main_input, renew_images, row_numbers};
@@ -182,7 +183,7 @@ impl Recipe for FineTune<'_> {
             batches.saturating_sub(BATCHES).saturating_mul(rows).min(MAX_ELEMENTS / row_numbers(self.job).max(1));
         let rest = (rest > 0).then(|| self.make_inputs(rest));
         let counted = self.counts_items().then(|| self.num_items(&inputs)).flatten();
-        let num_items_in_batch = counted.map(|own| self.of_all_ranks(own));
+        let num_items_in_batch = counted.map(|own| Processes::of(self.job).sum_of_items(own));
         let used_up = self.batches.replace(Batches { inputs, _rest: rest, num_items_in_batch });
         drop(used_up);
     }
@@ -265,34 +266,15 @@ impl FineTune<'_> {
     fn num_items(&self, inputs: &[Inputs]) -> Option<Tensor> {
         let mut sum: Option<Tensor> = None;
         for batch in inputs {
-            let labels = match self.job.task {
-                Task::CausalLm => batch.labels.narrow_any(1, batch.labels.size(1).saturating_sub(1)),
-                _ => batch.labels.clone(),
-            };
-            let count = {
-                let counted = labels.map("ne.Scalar", DType::Bool);
-                sum_all(&counted)
+            let count = match self.job.task {
+                Task::CausalLm => count_labels(&batch.labels),
+                _ => count_all(&batch.labels),
             };
             sum = Some(match &sum {
                 None => count.unary("add.Tensor", DType::Int64),
                 Some(sum) => sum.binary("add.Tensor", &count, DType::Int64),
             });
         }
-        sum
-    }
-
-    /// `accelerator.gather(num_items_in_batch).sum()`, where there are several ranks.
-    fn of_all_ranks(&self, own: Tensor) -> Tensor {
-        let ranks = self.job.parallel.world_size;
-        if ranks == 1 {
-            return own;
-        }
-        let gathered = {
-            let _sent = own.unary("clone.default", DType::Int64);
-            full(self.context, "empty.memory_format", &[ranks], DType::Int64)
-        };
-        let sum = sum_all(&gathered);
-        drop((gathered, own));
         sum
     }
 

@@ -41,6 +41,20 @@ impl Processes {
         sum_all(&gathered)
     }
 
+    /// `accelerator.gather(num_items_in_batch).sum()`, where there are several ranks; what is sent is a copy.
+    pub(super) fn sum_of_items(self, own: Tensor) -> Tensor {
+        if self.0 == 1 {
+            return own;
+        }
+        let gathered = {
+            let _sent = own.unary("clone.default", DType::Int64);
+            full(own.context(), "empty.memory_format", &[self.0], DType::Int64)
+        };
+        let sum = sum_all(&gathered);
+        drop((gathered, own));
+        sum
+    }
+
     /// `dist.barrier()`: PyTorch keeps the byte that was sent last (torch/csrc/distributed/c10d/ProcessGroup.hpp).
     pub(super) fn barrier(self, context: &Rc<Context>) -> Option<Tensor> {
         (self.0 > 1).then(|| full(context, "empty.memory_format", &[1], DType::Uint8))

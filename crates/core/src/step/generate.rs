@@ -12,7 +12,7 @@ use crate::tensor::{Context, Doubles, Tensor};
 
 pub(super) use super::generation_config::{GenerationConfig, SpecialTokens};
 use super::generation_config::{SpecialTokenTensors, any};
-use super::sampling::Sampling;
+use super::sampling::{Choice, Sampling};
 use super::tokens::{self, Leaping};
 use super::{cache_growth, cache_position};
 
@@ -32,9 +32,11 @@ pub(super) struct Decoding {
     unfinished_sequences: Tensor,
     /// Where the next tokens lie in the cache (before transformers 5.1, which then makes position ids from the mask).
     cache_position: Option<Tensor>,
-    cache: Rc<KvCache>,
+    cache: Option<Rc<KvCache>>,
     chosen: Option<Chosen>,
     model_inputs: Option<ModelInputs>,
+    /// Where they are kept (`output_scores`).
+    scores: Option<Vec<Tensor>>,
 }
 
 /// `next_token_logits`, `next_token_scores` and what was made of them; they live until the next token's are there.
@@ -42,12 +44,6 @@ struct Chosen {
     logits: Tensor,
     scores: Tensor,
     choice: Choice,
-}
-
-/// `next_tokens`, with the `probs` they were drawn from.
-struct Choice {
-    probs: Option<Tensor>,
-    next_tokens: Tensor,
 }
 
 /// Arguments of `generate`, whose caller holds both tensors until it returns.
@@ -60,6 +56,18 @@ pub(super) struct GenerateCall<'a> {
 
 /// `model.generate(...)`: the prompts with the new tokens behind them, [rows, tokens].
 pub(super) fn generate(context: &Rc<Context>, model: &dyn Model, call: &GenerateCall) -> Tensor {
+    generate_dict(context, model, call).sequences
+}
+
+/// What `generate(..., return_dict_in_generate=True)` returns.
+pub(super) struct Generated {
+    pub sequences: Tensor,
+    pub scores: Vec<Tensor>,
+    _past_key_values: Option<Rc<KvCache>>,
+}
+
+/// The same with the cache beside it.
+pub(super) fn generate_dict(context: &Rc<Context>, model: &dyn Model, call: &GenerateCall) -> Generated {
     let special_tokens = call.config.special_tokens.prepare(context);
     // Whether rows end in padding: asked of batches only.
     if special_tokens.pad.is_some() && call.input_ids.size(0) > 1 {
@@ -78,9 +86,10 @@ pub(super) fn generate(context: &Rc<Context>, model: &dyn Model, call: &Generate
         position_ids: position_ids.clone(),
         unfinished_sequences: full(context, "ones.default", &[call.input_ids.size(0)], DType::Int64),
         cache_position,
-        cache,
+        cache: call.config.use_cache.then_some(cache),
         chosen: None,
         model_inputs: None,
+        scores: call.config.output_scores.then(Vec::new),
     };
     sample_tokens(context, model, call.config, &special_tokens, state)
 }
@@ -92,7 +101,7 @@ fn sample_tokens(
     config: &GenerationConfig,
     special_tokens: &SpecialTokenTensors,
     mut state: Decoding,
-) -> Tensor {
+) -> Generated {
     let prefilled = prefill(model, &state);
     state.take_token(context, config, special_tokens, prefilled);
     if config.max_new_tokens > 1 {
@@ -108,12 +117,18 @@ fn sample_tokens(
         });
         decode(&mut state);
     }
-    state.input_ids
+    let scores = state.scores.unwrap_or_default();
+    Generated { sequences: state.input_ids, scores, _past_key_values: state.cache }
 }
 
 /// Position ids from the mask: `mask.cumsum(-1) - 1`, padding set to 0.
 pub(super) fn positions_of(mask: &Tensor) -> Tensor {
-    let counted = mask.cumsum().map("sub.Tensor", DType::Int64);
+    let counted = {
+        let numbers = mask.to(DType::Int64);
+        let counted = numbers.cumsum();
+        drop(numbers);
+        counted.map("sub.Tensor", DType::Int64)
+    };
     let padding = mask.map("eq.Scalar", DType::Bool);
     let positions = counted.map("masked_fill.Scalar", DType::Int64);
     drop((counted, padding));
@@ -121,25 +136,21 @@ pub(super) fn positions_of(mask: &Tensor) -> Tensor {
 }
 
 fn prefill(model: &dyn Model, state: &Decoding) -> ModelOutput {
-    if let Some(position) = &state.cache_position {
-        return forward(model, &state.inputs_at(position), &state.cache);
-    }
-    let model_inputs = ModelInputs {
-        input_ids: state.input_ids.clone_contiguous(),
-        attention_mask: state.attention_mask.clone(),
-        position_ids: state.position_ids.clone(),
+    let model_inputs = match &state.cache_position {
+        Some(position) => state.inputs_at(position),
+        None => state.whole_inputs(),
     };
-    forward(model, &model_inputs, &state.cache)
+    forward(model, &model_inputs, state.cache.as_ref())
 }
 
-fn forward(model: &dyn Model, inputs: &ModelInputs, cache: &Rc<KvCache>) -> ModelOutput {
+fn forward(model: &dyn Model, inputs: &ModelInputs, cache: Option<&Rc<KvCache>>) -> ModelOutput {
     model.forward(&ForwardCall {
         input_ids: &inputs.input_ids,
         attention_mask: Some(&inputs.attention_mask),
         position_ids: inputs.position_ids.as_ref(),
         labels: None,
         num_items_in_batch: None,
-        cache: Some(Rc::clone(cache)),
+        cache: cache.map(Rc::clone),
         logits_to_keep: Some(1),
         fused_loss: false,
         images: None,
@@ -168,7 +179,20 @@ impl Decoding {
         ModelInputs { input_ids, attention_mask: self.attention_mask.clone(), position_ids: Some(position_ids) }
     }
 
+    /// Those of all tokens there are.
+    fn whole_inputs(&self) -> ModelInputs {
+        ModelInputs {
+            input_ids: self.input_ids.clone_contiguous(),
+            attention_mask: self.attention_mask.clone(),
+            position_ids: self.position_ids.clone(),
+        }
+    }
+
     fn prepare_inputs(&mut self, tokens: u64) {
+        if self.cache.is_none() {
+            self.model_inputs = Some(self.whole_inputs());
+            return;
+        }
         if let Some(position) = &self.cache_position {
             self.model_inputs = Some(self.inputs_at(position));
             return;
@@ -183,16 +207,15 @@ impl Decoding {
 
     fn forward(&self, model: &dyn Model) -> ModelOutput {
         match &self.model_inputs {
-            Some(inputs) => forward(model, inputs, &self.cache),
+            Some(inputs) => forward(model, inputs, self.cache.as_ref()),
             None => prefill(model, self),
         }
     }
 
     /// `_update_model_kwargs_for_generation`: one more position and one more mask column.
     fn update_model_kwargs(&mut self, context: &Rc<Context>) {
-        if let Some(position) = &self.cache_position {
-            let column = full(context, "new_ones.default", &[self.attention_mask.size(0), 1], DType::Int64);
-            self.attention_mask = cat(&[&self.attention_mask, &column], 1);
+        if let Some(position) = self.cache_position.take() {
+            self.append_column(context);
             self.cache_position = Some(position.narrow_any(0, 1).map("add.Tensor", DType::Int64));
             return;
         }
@@ -205,7 +228,12 @@ impl Decoding {
             };
             self.position_ids = Some(cat(&[old_positions, &next], 1));
         }
-        let column = full(context, "new_ones.default", &[self.attention_mask.size(0), 1], DType::Int64);
+        self.append_column(context);
+    }
+
+    fn append_column(&mut self, context: &Rc<Context>) {
+        let sizes = [self.attention_mask.size(0), 1];
+        let column = full(context, "new_ones.default", &sizes, self.attention_mask.dtype());
         self.attention_mask = cat(&[&self.attention_mask, &column], 1);
     }
 
@@ -223,6 +251,7 @@ impl Decoding {
             None => next_token_logits.clone(),
         };
         drop(previous_scores);
+        self.scores.iter_mut().for_each(|scores| scores.push(next_token_scores.clone()));
         let choice = match sampling {
             Some(_) => Choice::drawn(&next_token_scores, previous_choice),
             None => Choice::likeliest(&next_token_scores, previous_choice),
@@ -249,7 +278,11 @@ impl Decoding {
 
 impl Leaping for Decoding {
     fn room(&self) -> u64 {
-        cache_growth::cache_room(&self.cache)
+        if self.scores.is_some() {
+            // Each token leaves its own.
+            return 0;
+        }
+        self.cache.as_ref().map_or(u64::MAX, |cache| cache_growth::cache_room(cache))
     }
 
     fn doubled(&self, doubles: &mut Doubles, tokens: u64) -> Self {
@@ -260,9 +293,10 @@ impl Leaping for Decoding {
         let growth = longer.filter(|_| self.cache_position.is_none());
         let position_ids = self.position_ids.as_ref().map(|ids| doubles.double_tensor(ids, growth));
         let cache_position = self.cache_position.as_ref().map(|position| doubles.double_tensor(position, None));
-        // The mask is the one above.
+        // The mask is the one above; ids are those of all tokens where there is no cache.
+        let of_all = longer.filter(|_| self.cache.is_none());
         let mut inputs = |inputs: &ModelInputs| ModelInputs {
-            input_ids: doubles.double_tensor(&inputs.input_ids, None),
+            input_ids: doubles.double_tensor(&inputs.input_ids, of_all),
             attention_mask: doubles.double_tensor(&inputs.attention_mask, None),
             position_ids: inputs.position_ids.as_ref().map(|ids| doubles.double_tensor(ids, None)),
         };
@@ -282,9 +316,10 @@ impl Leaping for Decoding {
             position_ids,
             unfinished_sequences: doubles.double_tensor(&self.unfinished_sequences, None),
             cache_position,
-            cache: Rc::new(cache_growth::doubled_cache(&self.cache, doubles, tokens)),
+            cache: self.cache.as_ref().map(|cache| Rc::new(cache_growth::doubled_cache(cache, doubles, tokens))),
             chosen,
             model_inputs,
+            scores: None,
         }
     }
 
@@ -298,6 +333,7 @@ impl Leaping for Decoding {
             cache,
             chosen,
             model_inputs,
+            scores: _,
         } = self;
         cache_position.iter().for_each(&mut see);
         [input_ids, attention_mask].into_iter().chain(position_ids).for_each(&mut see);
@@ -308,7 +344,9 @@ impl Leaping for Decoding {
         if let Some(ModelInputs { input_ids, attention_mask, position_ids }) = model_inputs {
             [input_ids, attention_mask].into_iter().chain(position_ids).for_each(&mut see);
         }
-        cache_growth::for_each(cache, see);
+        if let Some(cache) = cache {
+            cache_growth::for_each(cache, see);
+        }
     }
 }
 
@@ -321,28 +359,6 @@ fn next_token_logits(logits: &Tensor) -> Tensor {
         NextTokenLogits::UpcastOfWholeClone => last(&logits.clone_contiguous()).float(),
         NextTokenLogits::UpcastOfClone => last(logits).clone_contiguous().float(),
         NextTokenLogits::Upcast => last(logits).unary("_to_copy.default", DType::Float32),
-    }
-}
-
-impl Choice {
-    /// `softmax`, then `multinomial`.
-    fn drawn(scores: &Tensor, previous: Option<Self>) -> Self {
-        let (previous_probs, previous_tokens) = match previous {
-            Some(Self { probs, next_tokens }) => (probs, Some(next_tokens)),
-            None => (None, None),
-        };
-        let probs = scores.softmax(None);
-        drop(previous_probs);
-        let next_tokens = probs.multinomial_one().squeeze(1);
-        drop(previous_tokens);
-        Self { probs: Some(probs), next_tokens }
-    }
-
-    /// `argmax`
-    fn likeliest(scores: &Tensor, previous: Option<Self>) -> Self {
-        let next_tokens = scores.reduce_last("argmax.default", ReduceKind::ArgMax, DType::Int64);
-        drop(previous);
-        Self { probs: None, next_tokens }
     }
 }
 

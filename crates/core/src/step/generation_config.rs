@@ -15,6 +15,10 @@ pub(super) struct GenerationConfig {
     /// `do_sample` and its settings; `None` takes the likeliest token.
     pub sampling: Option<Sampling>,
     pub special_tokens: SpecialTokens,
+    /// Whether keys and values are kept; without, every token runs all tokens before it again.
+    pub use_cache: bool,
+    /// `output_scores`: those of every token are kept.
+    pub output_scores: bool,
 }
 
 /// The special tokens that a config names.

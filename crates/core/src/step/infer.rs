@@ -74,6 +74,8 @@ pub(super) fn generate_alone(job: &JobSpec, context: &Rc<Context>, model: &dyn M
         max_new_tokens: job.max_new_tokens,
         sampling: None,
         special_tokens: SpecialTokens { begin: has_begin_token, end: false, pad: true },
+        use_cache: true,
+        output_scores: false,
     };
     let output = {
         let _no_grad = context.set_grad_enabled(false);

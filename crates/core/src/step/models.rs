@@ -41,17 +41,24 @@ pub(super) struct Kind {
     pub quantization: Option<Quantization>,
     /// Loaded as the policy is: by a `device_map` where the job says so.
     pub by_trainer: bool,
+    /// Made on the host and moved by `model.to`, which takes buffers with their modules.
+    pub is_moved: bool,
 }
 
 impl Kind {
     /// All of it in one dtype.
     pub(super) const fn of(dtype: DType) -> Self {
-        Self { dtype, fp32_head: false, quantization: None, by_trainer: false }
+        Self { dtype, fp32_head: false, quantization: None, by_trainer: false, is_moved: false }
     }
 
     /// The same, loaded by the trainer.
     pub(super) const fn by_trainer(self) -> Self {
         Self { by_trainer: true, ..self }
+    }
+
+    /// The same, made on the host.
+    pub(super) const fn moved(self) -> Self {
+        Self { is_moved: true, ..self }
     }
 
     pub(super) const fn quantized(quantization: Quantization) -> Self {
@@ -103,7 +110,9 @@ fn build_model(
     if patches_layers(job) && model.model_type == job.model.model_type {
         builder.mode().apply_liger_kernels(LigerKernels::Rope);
     }
-    builder.load_buffers_last();
+    if !kind.is_moved {
+        builder.load_buffers_last();
+    }
     builder.load_by_name();
     let spec = model.clone();
     let rebuild: Rebuild = Box::new(move |builder| family.build_language_model(&spec, builder, &options));

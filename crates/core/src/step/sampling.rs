@@ -1,5 +1,7 @@
-//! `do_sample` and what `generate` does to scores before a token is drawn (generation/logits_process.py).
+//! `do_sample`, what `generate` does to scores before a token is drawn (generation/logits_process.py), and the drawing.
 
+use crate::dtype::DType;
+use crate::op::ReduceKind;
 use crate::tensor::Tensor;
 
 /// The settings of sampling that a `GenerationConfig` has; each builds its processor only where it does something.
@@ -19,5 +21,33 @@ impl Sampling {
             scores = scores.div_scalar(self.temperature);
         }
         scores
+    }
+}
+
+/// `next_tokens`, with the `probs` they were drawn from.
+pub(super) struct Choice {
+    pub probs: Option<Tensor>,
+    pub next_tokens: Tensor,
+}
+
+impl Choice {
+    /// `softmax`, then `multinomial`.
+    pub(super) fn drawn(scores: &Tensor, previous: Option<Self>) -> Self {
+        let (previous_probs, previous_tokens) = match previous {
+            Some(Self { probs, next_tokens }) => (probs, Some(next_tokens)),
+            None => (None, None),
+        };
+        let probs = scores.softmax(None);
+        drop(previous_probs);
+        let next_tokens = probs.multinomial_one().squeeze(1);
+        drop(previous_tokens);
+        Self { probs: Some(probs), next_tokens }
+    }
+
+    /// `argmax`
+    pub(super) fn likeliest(scores: &Tensor, previous: Option<Self>) -> Self {
+        let next_tokens = scores.reduce_last("argmax.default", ReduceKind::ArgMax, DType::Int64);
+        drop(previous);
+        Self { probs: None, next_tokens }
     }
 }

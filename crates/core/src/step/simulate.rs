@@ -22,7 +22,7 @@ use super::models::Policy;
 use super::repetition::Repetition;
 use super::simulation::{SimulateError, Simulation};
 use super::swarm::Node;
-use super::{agi2, diffusion, dpo, fine_tune, grpo, hrm, infer, kto, pairs, reward, train};
+use super::{agi2, diffusion, dpo, fine_tune, gkd, grpo, hrm, infer, kto, pairs, ppo, reward, train};
 
 /// Runs `job` on abstract tensors.
 ///
@@ -204,6 +204,8 @@ fn run_task(
         Task::Grpo(spec) => Some(grpo::train_grpo(job, spec, context, policy)?),
         Task::Dpo(spec) => Some(dpo::train_dpo(job, spec, context, policy)?),
         Task::Kto(spec) => Some(kto::train_kto(job, spec, context, policy)?),
+        Task::Gkd(spec) => Some(gkd::train_gkd(job, spec, context, policy)?),
+        Task::Ppo(spec) => Some(ppo::train_ppo(job, spec, context, policy)?),
         Task::Pairs(spec) => Some(pairs::train_pairs(job, spec, context, policy)),
         Task::Reward(spec) => Some(reward::train_reward(job, spec, context, policy)),
         Task::Swarm(swarm) => {
@@ -227,8 +229,11 @@ fn run_task(
 
 /// After how many optimizer steps a job generates at the same point of a step again.
 fn passes_of_cycle(job: &JobSpec) -> u32 {
-    let Task::Grpo(spec) = &job.task else { return 1 };
-    let every = spec.steps_per_generation.saturating_mul(spec.num_iterations).max(1);
+    let every = match &job.task {
+        Task::Grpo(spec) => spec.steps_per_generation.saturating_mul(spec.num_iterations).max(1),
+        Task::Gkd(spec) if spec.generate_every() < u64::MAX => spec.generate_every(),
+        _ => return 1,
+    };
     let passes = job.gradient_accumulation_steps.max(1);
     u32::try_from(every / greatest_common_divisor(every, passes)).unwrap_or(u32::MAX)
 }

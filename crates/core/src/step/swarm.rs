@@ -102,6 +102,8 @@ impl Node<'_> {
             max_new_tokens: self.swarm.completion_len,
             sampling: Some(Sampling::PLAIN),
             special_tokens: SpecialTokens { begin: self.has_begin_token, end: false, pad: true },
+            use_cache: true,
+            output_scores: false,
         };
         let rows = self.swarm.local_questions.saturating_mul(self.swarm.num_generations);
         let most = self.swarm.generate_rows.max(1);

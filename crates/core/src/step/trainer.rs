@@ -170,7 +170,11 @@ struct State<'a> {
 }
 
 /// `create_optimizer`: matrices decay and come first, biases and norms do not. Wrappers that divide the optimizer make it.
-fn create_optimizers(job: &JobSpec, parameters: &[Tensor], wrapper: Option<&dyn Wrapper>) -> Vec<Box<dyn Optimizer>> {
+pub(super) fn create_optimizers(
+    job: &JobSpec,
+    parameters: &[Tensor],
+    wrapper: Option<&dyn Wrapper>,
+) -> Vec<Box<dyn Optimizer>> {
     if let Some(wrapper) = wrapper.filter(|wrapper| wrapper.divides_optimizer()) {
         return wrapper.optimizers(job);
     }

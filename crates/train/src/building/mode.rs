@@ -3,6 +3,7 @@
 use std::cell::Cell;
 
 use crate::job::Kernel;
+use crate::tensor::Tensor;
 
 /// The switches of one model.
 #[derive(Debug)]
@@ -65,6 +66,10 @@ impl Mode {
     pub(crate) fn has_fp32_head(&self) -> bool {
         false
     }
+
+    /// A layer, or the head, is given these: nobody here asks for them.
+    #[expect(clippy::unused_self, reason = "the simulation keeps them")]
+    pub(crate) fn note_hidden_states(&self, _hidden_states: &Tensor) {}
 
     /// Whether a kernel of another program is in place.
     #[expect(clippy::unused_self, reason = "the simulation has them")]

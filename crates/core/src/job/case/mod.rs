@@ -5,10 +5,12 @@ mod agi2;
 mod deepspeed;
 mod diffusion;
 mod dpo;
+mod gkd;
 mod hrm;
 mod images;
 mod lm;
 mod parallel;
+mod ppo;
 mod preference;
 mod reward;
 mod rl;
@@ -42,6 +44,8 @@ pub fn from_case(value: &Value) -> Result<JobSpec, JobError> {
         Some("trl_grpo" | "trl_rloo") => rl::grpo_job(read_case(value)?),
         Some("trl_dpo") => dpo::job_of_case(read_case(value)?),
         Some("trl_kto" | "trl_orpo" | "trl_cpo") => preference::job_of_case(read_case(value)?),
+        Some("trl_gkd") => gkd::job_of_case(read_case(value)?),
+        Some("trl_ppo") => ppo::job_of_case(read_case(value)?),
         Some("trl_reward") => reward::job_of_case(read_case(value)?),
         Some("trainer") => trainer::job_of_case(read_case(value)?),
         Some("swarm_node") => rl::swarm_job(read_case(value)?),
@@ -254,7 +258,7 @@ mod tests {
             (json!({"precision": "amp-bf16"}), "unknown variant `amp-bf16`"),
             (json!({"model": {"n_layer": 2}}), "must name its `family`"),
             (json!({"micro_batch": -1}), "invalid value: integer `-1`"),
-            (json!({"kind": "trl_ppo"}), "unknown kind `trl_ppo`"),
+            (json!({"kind": "trl_prm"}), "unknown kind `trl_prm`"),
             (json!({"kind": "hrm", "layers": 1}), "unknown field `layers`"),
             (json!([]), "must be a JSON object"),
             (json!(3), "must be a JSON object"),

@@ -7,11 +7,11 @@ use crate::job::{DeepSpeed, JobError, JobErrorKind, JobSpec, Strategy, Task};
 /// Refuses what was not measured.
 pub(super) fn fits_trl_ranks(job: &JobSpec) -> Result<(), JobError> {
     let facts = job.task.facts();
-    let completes = facts.completion_len().is_some();
+    let completes = facts.completion_len().is_some() && !matches!(job.task, Task::Gkd(_));
     let is_sharded = match job.parallel.strategy {
         Strategy::Ddp(_) => return Ok(()),
         Strategy::Fsdp1(_) | Strategy::DeepSpeed(DeepSpeed { stage: 3, .. }) => facts.learns_preferences(),
-        // A model that generates completions is whole there; encoder-decoders were measured under DDP alone.
+        // A model that generates completions is whole there; encoder-decoders and GKD were measured under DDP alone.
         Strategy::DeepSpeed(_) => facts.learns_preferences() || completes,
         _ => false,
     };

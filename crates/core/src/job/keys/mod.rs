@@ -3,10 +3,12 @@
 
 mod allocator;
 mod diffusion;
+mod gkd;
 mod grpo_training;
 mod hrm_training;
 mod judge;
 mod lora;
+mod ppo;
 mod preference;
 mod quantization;
 mod ranks;
@@ -115,6 +117,8 @@ const COUNT: usize = step::KEYS.len()
     + quantization::KEYS.len()
     + rl::KEYS.len()
     + preference::KEYS.len()
+    + gkd::KEYS.len()
+    + ppo::KEYS.len()
     + reward::KEYS.len()
     + grpo_training::KEYS.len()
     + hrm_training::KEYS.len()
@@ -128,13 +132,15 @@ const COUNT: usize = step::KEYS.len()
 
 /// All keys, in the order in which people are told of them.
 pub static KEYS: [Key; COUNT] = {
-    let tables: [&[Key]; 16] = [
+    let tables: [&[Key]; 18] = [
         &step::KEYS,
         &diffusion::KEYS,
         &lora::KEYS,
         &quantization::KEYS,
         &rl::KEYS,
         &preference::KEYS,
+        &gkd::KEYS,
+        &ppo::KEYS,
         &reward::KEYS,
         &grpo_training::KEYS,
         &hrm_training::KEYS,

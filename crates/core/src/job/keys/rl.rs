@@ -24,14 +24,14 @@ pub(super) const KEYS: [Key; 15] = [
         default: Default::Rule(
             "what the trainer allows a prompt: 512 for TRL's trainers and Flux, 154 for SD3, 77 for a UNet, 64 for a swarm",
         ),
-        doc: "tokens of a prompt, for grpo, rloo, dpo, kto, orpo, cpo, swarm and diffusion",
+        doc: "tokens of a prompt, for grpo, rloo, dpo, kto, orpo, cpo, gkd, ppo, swarm and diffusion",
         example: "512",
     },
     Key {
         name: names::COMPLETION_LEN,
         kind: Kind::Size { min: 1, max: MOST_NEW_TOKENS },
         default: Default::Rule("what the trainer allows a completion: 256, or 512 from TRL 1.16 on"),
-        doc: "tokens of a completion, for grpo, rloo, dpo, kto, orpo, cpo and swarm; all rows run to full length",
+        doc: "tokens of a completion, for grpo, rloo, dpo, kto, orpo, cpo, gkd, ppo and swarm; all rows run to full length",
         example: "256",
     },
     Key {

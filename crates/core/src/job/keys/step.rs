@@ -21,6 +21,8 @@ pub(super) const TASKS: Kind = Kind::Choice(&[
     ("grpo", "TRL's GRPOTrainer: rollout, reward, log-probabilities and training in turn"),
     ("dpo", "TRL's DPOTrainer: a policy and its reference on chosen and rejected answers"),
     ("rloo", "TRL's RLOOTrainer: as grpo, with rewards less the mean of the others and whole completions' ratios"),
+    ("ppo", "TRL's PPOTrainer (1.12): a policy and its critic, a reference and a reward model"),
+    ("gkd", "TRL's GKDTrainer: a student learns a teacher's distribution, on the data's answers and on its own"),
     ("kto", "TRL's KTOTrainer: a policy and its reference on answers that are desirable or not"),
     ("orpo", "TRL's ORPOTrainer: chosen and rejected answers, without a reference"),
     ("cpo", "TRL's CPOTrainer, SimPO's loss among others: chosen and rejected answers, without a reference"),

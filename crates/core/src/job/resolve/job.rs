@@ -2,7 +2,7 @@
 
 use super::chooser::Chooser;
 use super::quantization::resolve_quantization;
-use super::{data, preference, ranks, trainer, vision};
+use super::{data, gkd, ppo, preference, ranks, trainer, vision};
 use crate::alloc::AllocatorConfig;
 use crate::job::keys;
 use crate::job::model_source::Model;
@@ -198,6 +198,8 @@ fn resolve_task(
         TaskName::Rloo => trainer::resolve_grpo(choose, lengths, (Baseline::LeaveOneOut, accumulation), source)?,
         TaskName::Dpo => trainer::resolve_dpo(choose, lengths),
         TaskName::Kto => preference::resolve_kto(choose, lengths, rows)?,
+        TaskName::Gkd => gkd::resolve_gkd(choose, lengths, source)?,
+        TaskName::Ppo => ppo::resolve_ppo(choose, lengths, source)?,
         TaskName::Orpo => preference::resolve_orpo(lengths),
         TaskName::Cpo => preference::resolve_cpo(choose, lengths)?,
         TaskName::Reward => trainer::resolve_reward(choose),

@@ -2,7 +2,9 @@
 
 mod chooser;
 mod data;
+mod gkd;
 mod job;
+mod ppo;
 mod preference;
 mod quantization;
 mod ranks;

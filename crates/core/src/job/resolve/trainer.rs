@@ -3,7 +3,7 @@
 use super::chooser::Chooser;
 use super::job::Lengths;
 use super::model_source;
-use super::preference;
+use super::{ppo, preference};
 use crate::job::guides::gpt_file;
 use crate::job::keys;
 use crate::job::model_source::Model;
@@ -78,10 +78,16 @@ pub(super) fn set_defaults(
             choose.notes.push("behaviour and defaults are those of TRL 1.16".to_owned());
             ([preference::SHARED.as_slice(), &RLOO].concat(), "TRL 1.16's RLOOConfig".to_owned())
         }
-        TaskName::Kto | TaskName::Orpo | TaskName::Cpo => {
+        TaskName::Kto | TaskName::Orpo | TaskName::Cpo | TaskName::Gkd => {
             choose.notes.push("behaviour and defaults are those of TRL 1.16".to_owned());
             let precision = (keys::PRECISION, preference_precision(task, model));
             ([preference::SHARED.as_slice(), &[precision]].concat(), "TRL 1.16's config".to_owned())
+        }
+        TaskName::Ppo => {
+            choose
+                .notes
+                .push("behaviour and defaults are those of TRL 1.12, the last version with a PPOTrainer".to_owned());
+            (ppo::PPO.to_vec(), "TRL 1.12's PPOConfig".to_owned())
         }
         TaskName::Swarm => (GENRL.to_vec(), "GenRL's default".to_owned()),
         TaskName::Hrm => (HRM.to_vec(), "HRM's recipe: 768 rows on 8 GPUs".to_owned()),
@@ -125,14 +131,14 @@ fn of_diffusers(model_type: &str) -> Vec<(&'static str, &'static str)> {
 /// bf16 autocast, over fp32 weights, or over those that a trainer loads in the dtype that they have.
 fn preference_precision(task: TaskName, model: &Model) -> &'static str {
     match model.published_dtype.as_deref() {
-        Some("bfloat16") if task != TaskName::Kto => "\"bf16-amp\"",
+        Some("bfloat16") if !matches!(task, TaskName::Kto | TaskName::Gkd) => "\"bf16-amp\"",
         _ => "\"amp-bf16\"",
     }
 }
 
 /// The precision of a model that `from_pretrained` loads; the other tasks' trainers convert it or came with older versions.
 fn loaded_dtype(task: TaskName, model: &Model) -> Option<(&'static str, String, String)> {
-    let loads = task.has_labels() || matches!(task, TaskName::InferenceForward | TaskName::Generate);
+    let loads = task.has_labels() || matches!(task, TaskName::InferenceForward | TaskName::Generate | TaskName::Ppo);
     let precision = match model.published_dtype.as_deref() {
         _ if !loads => return None,
         Some("bfloat16") => "\"bf16\"",
@@ -193,7 +199,7 @@ fn resolve_judge(choose: &mut Chooser<'_>, source: &JobSource) -> Result<Option<
         return Ok(None);
     }
     let Some(setting) = choose.settings.get(keys::JUDGE_MODEL) else { return Err(no_model(choose.settings)) };
-    let model = model_source::second_model(setting, source)?;
+    let model = model_source::second_model(keys::JUDGE_MODEL, setting, source)?;
     choose.take_value(keys::JUDGE_MODEL, serde_json::Value::Null, "");
     let weights = choose.take_word(keys::JUDGE_WEIGHTS)?;
     let phase: JudgePhase = choose.take_word(keys::JUDGE_PHASE)?;

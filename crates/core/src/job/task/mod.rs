@@ -5,6 +5,7 @@ mod classification;
 mod diffusion;
 mod dpo;
 mod facts;
+mod gkd;
 mod grpo;
 mod hrm;
 mod inference;
@@ -12,6 +13,7 @@ mod judge;
 mod kto;
 mod masked_lm;
 mod pairs;
+mod ppo;
 mod reward;
 mod seq2seq;
 mod swarm;
@@ -24,10 +26,13 @@ use super::Head;
 pub use diffusion::DiffusionSpec;
 pub use dpo::DpoSpec;
 pub use facts::{LossOf, Passes, QuantizedBase, Spreading, TaskFacts};
+pub(crate) use gkd::AnswersOf;
+pub use gkd::{Divergence, GkdSpec, OnPolicy};
 pub use grpo::{Baseline, GrpoSpec, LogProbs, Rollout};
 pub use judge::{JudgePhase, JudgePlace, JudgeSpec, JudgeWeights};
 pub use kto::{KtoLoss, KtoSpec};
 pub use pairs::{PairLoss, PairsSpec};
+pub use ppo::PpoSpec;
 pub use reward::RewardSpec;
 pub use seq2seq::Seq2SeqSpec;
 pub use swarm::{SwarmLogProbs, SwarmSpec};
@@ -60,6 +65,10 @@ pub enum Task {
     Kto(Box<KtoSpec>),
     /// TRL's `ORPOTrainer` and `CPOTrainer`: chosen and rejected answers, without a reference.
     Pairs(Box<PairsSpec>),
+    /// TRL's `GKDTrainer`: a student learns a teacher's distribution.
+    Gkd(Box<GkdSpec>),
+    /// TRL's `PPOTrainer`: policy, value model, reference and reward model.
+    Ppo(Box<PpoSpec>),
     /// TRL's `RewardTrainer`: a score of chosen and rejected rows.
     Reward(Box<RewardSpec>),
     /// A node of a swarm: generates, scores and trains on its own and other nodes' completions.
@@ -86,6 +95,8 @@ impl Task {
             Self::Dpo(dpo) => dpo.as_ref(),
             Self::Kto(kto) => kto.as_ref(),
             Self::Pairs(pairs) => pairs.as_ref(),
+            Self::Gkd(gkd) => gkd.as_ref(),
+            Self::Ppo(ppo) => ppo.as_ref(),
             Self::Reward(reward) => reward.as_ref(),
             Self::Swarm(swarm) => swarm.as_ref(),
             Self::Hrm => &hrm::Hrm,
@@ -179,6 +190,18 @@ impl From<PairsSpec> for Task {
     }
 }
 
+impl From<GkdSpec> for Task {
+    fn from(gkd: GkdSpec) -> Self {
+        Self::Gkd(Box::new(gkd))
+    }
+}
+
+impl From<PpoSpec> for Task {
+    fn from(ppo: PpoSpec) -> Self {
+        Self::Ppo(Box::new(ppo))
+    }
+}
+
 impl From<RewardSpec> for Task {
     fn from(reward: RewardSpec) -> Self {
         Self::Reward(Box::new(reward))
@@ -224,6 +247,10 @@ pub enum TaskName {
     Orpo,
     /// `cpo`, of [`Task::Pairs`]; SimPO is one of its losses.
     Cpo,
+    /// `gkd`, of [`Task::Gkd`].
+    Gkd,
+    /// `ppo`, of [`Task::Ppo`].
+    Ppo,
     /// `reward`, of [`Task::Reward`].
     Reward,
     /// `swarm`, of [`Task::Swarm`].

@@ -64,6 +64,7 @@ pub(crate) fn call_layer<L: DecoderLayer>(
     if options.checkpoints_layers() {
         call.cache = None;
     }
+    options.mode.note_hidden_states(hidden_states);
     let layer = Rc::clone(layer);
     call_region(hidden_states, options, move |hidden_states| {
         layer.module().call(hidden_states, |hidden_states| layer.forward(hidden_states, &call))

@@ -74,6 +74,7 @@ impl LmHead {
         call: &HeadCall,
         cap: impl Fn(Tensor) -> Tensor,
     ) -> HeadOutput {
+        self.mode.note_hidden_states(hidden_states);
         match call.labels {
             Some(labels) if call.fused_loss => {
                 HeadOutput { loss: Some(self.liger_loss(hidden_states, labels, call.num_items_in_batch)), logits: None }

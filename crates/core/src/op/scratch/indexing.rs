@@ -102,18 +102,19 @@ pub fn put_by_mask(mask: Mask, device: Device) -> Steps {
     plan.finish()
 }
 
-/// `index_put(accumulate=True)` into what a mask chooses.
-pub fn index_put_by_mask(mask: Mask, device: Device) -> Steps {
+/// `index_put(accumulate=True)` into what a mask chooses; `copied` as below.
+pub fn index_put_by_mask(mask: Mask, copied: u64, device: Device) -> Steps {
     let mut plan = Plan::new();
     let places = find_nonzero(&mut plan, mask, device);
-    put_accumulated(&mut plan, (mask.found, mask.dims, mask.elements), places, device);
+    put_accumulated(&mut plan, (mask.found, mask.dims, mask.elements), (places, copied), device);
     plan.finish()
 }
 
-/// `index_put(accumulate=True)` into `rows` rows by `dims` lists of `count` indices each.
-pub fn index_put_accumulate(count: u64, dims: u64, rows: u64, device: Device) -> Steps {
+/// `index_put(accumulate=True)` into `rows` rows by `dims` lists of `count` indices each; values that are not contiguous are
+/// `copied`, so many bytes.
+pub fn index_put_accumulate((count, dims, rows): (u64, u64, u64), copied: u64, device: Device) -> Steps {
     let mut plan = Plan::new();
-    put_accumulated(&mut plan, (count, dims, rows), None, device);
+    put_accumulated(&mut plan, (count, dims, rows), (None, copied), device);
     plan.finish()
 }
 
@@ -121,12 +122,17 @@ pub fn index_put_accumulate(count: u64, dims: u64, rows: u64, device: Device) ->
 pub fn index_put_of_host(count: u64, device: Device) -> Steps {
     let mut plan = Plan::new();
     let linear = plan.alloc(count * INDEX);
-    put_sorted(&mut plan, (count, count), linear, device);
+    put_sorted(&mut plan, (count, count), (linear, 0), device);
     plan.finish()
 }
 
 /// `places` goes when one index is made of each list's.
-fn put_accumulated(plan: &mut Plan, (count, dims, rows): (u64, u64, u64), places: Option<u32>, device: Device) {
+fn put_accumulated(
+    plan: &mut Plan,
+    (count, dims, rows): (u64, u64, u64),
+    (places, copied): (Option<u32>, u64),
+    device: Device,
+) {
     let bytes = count * INDEX;
     let mut linear = None;
     for _ in 0..dims {
@@ -140,18 +146,19 @@ fn put_accumulated(plan: &mut Plan, (count, dims, rows): (u64, u64, u64), places
         }
     }
     plan.free(places);
-    put_sorted(plan, (count, rows), linear, device);
+    put_sorted(plan, (count, rows), (linear, copied), device);
 }
 
 /// Into `rows` rows by the one index that `linear` holds of each place.
-fn put_sorted(plan: &mut Plan, (count, rows): (u64, u64), linear: Option<u32>, device: Device) {
+fn put_sorted(plan: &mut Plan, (count, rows): (u64, u64), (linear, copied): (Option<u32>, u64), device: Device) {
     let bytes = count * INDEX;
+    let values = plan.alloc(copied);
     let sorted = plan.alloc(bytes);
     let original = plan.alloc(bytes);
     let range = plan.alloc(bytes);
     let largest = rows.saturating_sub(1).max(1);
     plan.touch(cub::sort_pairs_of(count, 64 - largest.leading_zeros(), device));
-    plan.free_all([range, original, sorted, linear]);
+    plan.free_all([range, original, sorted, values, linear]);
 }
 
 #[cfg(test)]
@@ -179,7 +186,7 @@ mod tests {
                         let mut plan = Plan::new();
                         plan.output(0, elements * row);
                         let mut steps = plan.finish();
-                        steps.extend(index_put_by_mask(mask, device));
+                        steps.extend(index_put_by_mask(mask, 0, device));
                         steps
                     }
                 }
@@ -197,7 +204,7 @@ mod tests {
                 match case[0].as_str() {
                     Some("nonzero_static") => nonzero_static(a, b, c, device),
                     Some("masked_scatter") => masked_scatter(a, b),
-                    _ => index_put_accumulate(a, b, c, device),
+                    _ => index_put_accumulate((a, b, c), 0, device),
                 }
             });
         }

@@ -2,8 +2,8 @@
 //! (transformers 5.17, training_args.py; trl 1.16, trainer/*_config.py), and accelerate's launcher.
 
 use super::{Line, accelerate, as_argument, as_code};
-use crate::job::JobSpec;
 use crate::job::keys;
+use crate::job::{JobSpec, Task};
 
 /// What both know: `TrainingArguments`.
 pub(super) fn trainer_lines(job: &JobSpec, key: &str, value: &str) -> Option<Vec<Line>> {
@@ -52,6 +52,9 @@ pub(super) fn trl_lines(job: &JobSpec, key: &str, value: &str) -> Option<Vec<Lin
         (keys::LORA_TARGETS, targets) => as_argument(format!("--lora_target_modules {targets}")),
         (keys::ACTIVATION_OFFLOADING, "streams") => as_argument("--activation_offloading True"),
         (keys::SEQ_LEN, tokens) => as_argument(format!("--max_length {tokens}")),
+        (keys::COMPLETION_LEN, tokens) if matches!(job.task, Task::Ppo(_)) => {
+            as_argument(format!("--response_length {tokens}"))
+        }
         (keys::COMPLETION_LEN, tokens) => match job.task.grpo() {
             Some(_) => as_argument(format!("--max_completion_length {tokens}")),
             // `max_length` is that of prompt and answer together.

@@ -77,6 +77,8 @@ impl Judge {
             max_new_tokens: self.spec.new_tokens,
             sampling: None,
             special_tokens: SpecialTokens { begin: self.has_begin_token, end: false, pad: true },
+            use_cache: true,
+            output_scores: false,
         };
         let call = GenerateCall { input_ids: ids, attention_mask: &attention_mask, config: &config };
         let out = generate(context, self.model.as_ref(), &call);

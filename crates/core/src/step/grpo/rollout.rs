@@ -3,12 +3,13 @@
 
 use crate::dtype::DType;
 use crate::job::{CheckpointPolicy, Rollout};
-use crate::op::{ReduceKind, arange, full};
+use crate::op::{ReduceKind, full};
 use crate::tensor::Tensor;
 use crate::trace::{Category, PhaseKind};
 
 use super::statistics::log_reduced;
 use super::trainer::Trainer;
+use crate::step::completions::CompletionEnds;
 use crate::step::generate::{GenerateCall, GenerationConfig, SpecialTokens, generate};
 use crate::step::sampling::Sampling;
 
@@ -36,20 +37,10 @@ impl Trainer<'_> {
         let (input_ids, attention_mask) = (input(), input());
         let prompt_completion_ids = self.generate_chunk(&input_ids, &attention_mask);
         let completion_ids = prompt_completion_ids.narrow_any(1, completion_len);
-        let is_eos = {
-            let eos_token_ids = full(context, "_to_copy.default", &[1], DType::Int64);
-            completion_ids.is_in(&eos_token_ids)
-        };
-        let _eos_idx = full(context, "full.default", &[rows], DType::Int64);
-        first_true(&is_eos);
-        let sequence_indices = arange(context, completion_len);
-        let completion_mask = {
-            let is_before = sequence_indices.expand(&[rows, completion_len]).map("le.Tensor", DType::Bool);
-            is_before.map("_to_copy.default", DType::Int32)
-        };
+        let ends = CompletionEnds::find(&completion_ids, &[1]);
         // To the host: what is not contiguous is copied first.
         completion_ids.clone_contiguous();
-        completion_mask.to(DType::Bool);
+        ends.completion_mask.to(DType::Bool);
     }
 
     /// `unwrapped_model.generate(...)`, with gradient checkpointing off.
@@ -61,6 +52,8 @@ impl Trainer<'_> {
             sampling: Some(Sampling::PLAIN),
             // The tokenizer's; its begin token, if it has one, would be eight bytes more.
             special_tokens: SpecialTokens { begin: false, end: true, pad: true },
+            use_cache: true,
+            output_scores: false,
         };
         let call = GenerateCall { input_ids, attention_mask, config: &config };
         // What `prepare` has wrapped is `PeftModel.forward`; its `generate` calls the base model's own.
@@ -101,16 +94,4 @@ fn log_mean_min_max(lengths: &Tensor) {
     log_reduced(lengths, "mean.default", ReduceKind::Mean);
     log_reduced(lengths, "min.default", ReduceKind::WholeMax);
     log_reduced(lengths, "max.default", ReduceKind::WholeMax);
-}
-
-/// `eos_idx[is_eos.any(dim=1)] = is_eos.int().argmax(dim=1)[is_eos.any(dim=1)]`, where no row has an end.
-fn first_true(is_eos: &Tensor) {
-    let first = {
-        let numbers = is_eos.map("_to_copy.default", DType::Int32);
-        numbers.reduce_last("argmax.default", ReduceKind::ArgMax, DType::Int64)
-    };
-    let has_end = || is_eos.reduce_last("any.dim", ReduceKind::Any, DType::Bool);
-    let right = has_end();
-    drop((first, right));
-    has_end();
 }
