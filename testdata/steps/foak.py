@@ -42,7 +42,7 @@ def gptq_model(case, dtype, config):
     for path, module in list(full.named_modules()):
         if isinstance(module, torch.nn.Linear) and path != "lm_head":
             parent, _, name = path.rpartition(".")
-            layer = QuantLinear(4, 128, module.in_features, module.out_features, module.bias is not None)
+            layer = QuantLinear(4, case["quantization"].get("group_size", 128), module.in_features, module.out_features, module.bias is not None)
             layer.in_features, layer.out_features = module.in_features, module.out_features
             setattr(full.get_submodule(parent), name, layer)
     full.to("cuda")

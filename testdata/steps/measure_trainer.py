@@ -7,8 +7,8 @@ labels are target_len tokens and whose collator is DataCollatorForSeq2Seq | sequ
 gradient_checkpointing, use_reentrant, optimizer (adamw_torch | adamw_torch_fused | sgd | adafactor), lora {r, alpha, dropout,
 targets}, clip_grad_norm, attn, use_liger_kernel, loss (`liger`: of liger_kernel_config only the fused loss), keep_outputs (compute_loss keeps what the model
 returns until the next pass), use_cache, world (ranks of DDP as torchrun starts them, in one process, as in
-measure_parallel.py), quantization {weights (nf4 | fp4 | int8 | gptq: fms-acceleration's QuantLinear with random weights), double, compute, prepared, experts} (a causal model loaded by from_pretrained from
-a folder, as bitsandbytes quantizes it; prepared: by peft's prepare_model_for_kbit_training; experts: stacks of experts are packed as they load, as Axolotl's
+measure_parallel.py), quantization {weights (nf4 | fp4 | int8 | gptq: fms-acceleration's QuantLinear with random weights), double, compute, prepared, experts, group_size, recast} (a causal model loaded by from_pretrained from
+a folder, as bitsandbytes quantizes it; prepared: by peft's prepare_model_for_kbit_training; recast: by TRL's peft_module_casting_to_bf16 then; group_size: gptq's, -1 without groups; experts: stacks of experts are packed as they load, as Axolotl's
 quantize_moe_experts does it; SFTTrainer loads it itself; needs
  bitsandbytes 0.50), padded (masks are made as for rows of unequal length; sizes are as without), padding_free (SFTTrainer's), activation_offloading
  (null, or {hooks (save_on_cpu: compute_loss runs under it | streams: SFTConfig's activation_offloading, or its context round a Trainer's step, as Axolotl has it), pin_memory}), fsdp1 (null, or fields of the Trainer's fsdp_config for version 1: the model is loaded on the host, but a quantized one on the GPU, which is
@@ -228,6 +228,9 @@ def quantized(case, dtype, folder):
             model, use_gradient_checkpointing=case["gradient_checkpointing"],
             gradient_checkpointing_kwargs={"use_reentrant": False} if case["gradient_checkpointing"] else None)
     model = get_peft_model(model, lora_config(case))
+    if case["quantization"].get("recast"):
+        from trl.experimental.utils import peft_module_casting_to_bf16
+        peft_module_casting_to_bf16(model)
     if case["gradient_checkpointing"]:
         model.enable_input_require_grads()
     return model

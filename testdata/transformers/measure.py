@@ -79,6 +79,27 @@ def patch_data_dependence(max_new, padded=False):
 newer = reference.patch_data_dependence
 
 
+def route_evenly(config):
+    """Which tokens chose an expert, as many for each: `torch.where` of a mixture's loop (before 5.0) with the places known first."""
+    import importlib
+
+    import torch
+    modeling = importlib.import_module(f"transformers.models.{config.model_type}.modeling_{config.model_type}")
+    experts, calls = config.num_local_experts, [0]
+
+    class TorchOfExperts:
+        def __getattr__(self, name): return getattr(torch, name)
+        @staticmethod
+        def where(mask):
+            expert = calls[0] % experts
+            calls[0] += 1
+            choices = mask.numel()
+            count = choices * (expert + 1) // experts - choices * expert // experts
+            return torch.nonzero_static(mask, size=count).unbind(1)
+
+    modeling.torch = TorchOfExperts()
+
+
 def no_init_weights():
     try:
         from transformers.initialization import no_init_weights as found
@@ -97,6 +118,8 @@ def build(case):
     model = dict(case["model"])
     family = model.pop("family")
     config = AutoConfig.for_model(family, **model)
+    if version() < (5, 0) and hasattr(config, "num_local_experts"):
+        route_evenly(config)
     kind = AutoModelForMaskedLM if case["task"] == "masked_lm" else AutoModelForCausalLM
     dtype = getattr(torch, reference.DT[case["precision"]])
     named = {"dtype" if version() >= (4, 56) else "torch_dtype": dtype, "attn_implementation": case["attn"]}

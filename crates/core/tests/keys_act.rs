@@ -155,6 +155,7 @@ const JUDGE: &[&str] = &["judge.model=distilgpt2"];
 const QLORA: &[&str] = &["lora.r=8", "quantization=nf4", "precision=bf16"];
 const QLORA_OF_EXPERTS: &[&str] =
     &["lora.r=8", "lora.targets=q_proj", "quantization=nf4", "precision=bf16", "prepare_for_kbit_training=false"];
+const RECAST: &[&str] = &["lora.r=8", "quantization=nf4", "precision=bf16-amp"];
 const ONE_IMAGE: &[&str] = &["images_per_row=1", "image_size=56"];
 const FSDP1: &[&str] = &["parallel=fsdp1"];
 const FSDP2: &[&str] = &["parallel=fsdp2"];
@@ -248,6 +249,8 @@ const TRACES: &[(&str, &str, &[&str], &str)] = &[
     ("bnb_4bit_compute_dtype", LLAMA, QLORA, "bnb_4bit_compute_dtype=bf16"),
     ("bnb_4bit_compute_dtype", LLAMA, QLORA, "bnb_4bit_compute_dtype=fp16"),
     ("prepare_for_kbit_training", LLAMA, QLORA, "prepare_for_kbit_training=false"),
+    ("gptq_group_size", LLAMA, &["lora.r=8", "quantization=gptq"], "gptq_group_size=0"),
+    ("peft_module_casting_to_bf16", LLAMA, RECAST, "peft_module_casting_to_bf16=true"),
     ("quantize_moe_experts", MIXTRAL, QLORA_OF_EXPERTS, "quantize_moe_experts=true"),
     ("model", GPT2, &[], "model=distilgpt2"),
     ("task", BARE, &[], "task=grpo"),

@@ -9,8 +9,9 @@ pub(crate) enum Quantization {
     Int8,
     /// `BitsAndBytesConfig(load_in_4bit=True)`: `Linear4bit`, whatever its table of 16 values.
     FourBit(FourBit),
-    /// A checkpoint of GPTQ: `QuantLinear` in 4 bits, in groups of 128, of gptqmodel's `tritonv2` kernels.
-    Gptq,
+    /// A checkpoint of GPTQ: `QuantLinear` in 4 bits of gptqmodel's `tritonv2` kernels, of which so many inputs share a scale; all, where
+    /// it is 0.
+    Gptq { group: u64 },
 }
 
 /// How `Linear4bit` stores and computes.

@@ -189,7 +189,7 @@ fn refuse_quantized(fields: &Fields) -> Result<(), JobError> {
     let as_loaded = if method == "bitsandbytes" {
         format!(", and with `--quantization {own_word}` and adapters as bitsandbytes quantizes it while it loads")
     } else if method == "gptq" && bits == 4 {
-        ", and with `--quantization gptq` and adapters as Triton unpacks these, in groups of 128".to_owned()
+        ", and with `--quantization gptq` and adapters as Triton unpacks these (`gptq_group_size`)".to_owned()
     } else {
         String::new()
     };

@@ -15,6 +15,10 @@ pub struct QuantizationSpec {
     pub compute: ComputeDtype,
     /// Whether `prepare_model_for_kbit_training` casts what is not quantized to fp32.
     pub prepared: bool,
+    /// Whether TRL casts embeddings and head back to bf16 then (`peft_module_casting_to_bf16`).
+    pub recast: bool,
+    /// Inputs of a layer of GPTQ's that share a scale; 0 where all do.
+    pub group_size: u64,
     /// Whether stacks of experts are quantized too, as Axolotl's `quantize_moe_experts` does it.
     pub experts: bool,
 }
@@ -29,7 +33,7 @@ pub enum QuantizedWeights {
     Fp4,
     /// 8 bits, `LLM.int8()`.
     Int8,
-    /// 4 bits in groups of 128, as GPTQ's checkpoints have them, unpacked by a Triton kernel for each product.
+    /// 4 bits in groups of inputs, as GPTQ's checkpoints have them, unpacked by a Triton kernel for each product.
     Gptq,
 }
 

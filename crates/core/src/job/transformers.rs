@@ -242,6 +242,17 @@ impl TransformersVersion {
         self.before(4, 52)
     }
 
+    /// Whether the experts of a mixture are a list of MLPs that run one after another (read in 4.48 and 4.51, which are equal).
+    pub fn loops_over_experts(self) -> bool {
+        self.before(4, 52)
+    }
+
+    /// Whether a mixture's experts are neither that nor as they are now: from 4.52 on their loop asks first which were chosen, and early
+    /// versions of 5 sort otherwise.
+    pub fn has_experts_between(self) -> bool {
+        !self.before(4, 52) && self.before(5, 17)
+    }
+
     /// Whether it is a transformers 4.
     pub fn is_before_5(self) -> bool {
         self.before(5, 0)

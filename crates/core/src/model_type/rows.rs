@@ -165,7 +165,7 @@ pub(super) static ROWS: &[ModelType] = &[
         has_padding_token: true,
         ..UNFUSED_EXPERTS
     },
-    ModelType { name: "mixtral", ..EXPERTS },
+    ModelType { name: "mixtral", foak: true, since: Some((4, 48)), layers_since: (4, 48), ..EXPERTS },
     ModelType {
         name: "modernbert",
         default_positions: None,

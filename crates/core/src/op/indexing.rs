@@ -176,7 +176,7 @@ impl Tensor {
             return positions_of(self, count);
         }
         let mask = Mask { elements: self.numel(), dims: self.sizes().len() as u64, found: count };
-        let steps = DeviceSteps::new(self.context(), |device| nonzero(mask, device));
+        let steps = DeviceSteps::new(self.context(), |device| nonzero(mask, copied_bytes(self), device));
         let sizes = Shape::new(&[count, mask.dims]);
         let mut found = steps.run(self.context(), "nonzero.default", |_| contiguous(sizes, DType::Int64));
         if count > 0 { found.take(0) } else { Tensor::nowhere(self.context(), sizes, DType::Int64) }
@@ -214,9 +214,15 @@ fn put_places(into: &Tensor, mask: Mask) {
     steps.run(into.context(), "_index_put_impl_.default", |_| contiguous(*into.sizes(), into.dtype()));
 }
 
+/// What a kernel copies of a mask that is no plain stretch of memory.
+fn copied_bytes(mask: &Tensor) -> u64 {
+    if mask.is_contiguous() { 0 } else { mask.numel() * mask.dtype().size() }
+}
+
 fn positions_of(mask: &Tensor, count: u64) -> Tensor {
     let dims = mask.sizes().len() as u64;
-    let steps = DeviceSteps::new(mask.context(), |device| nonzero_static(mask.numel(), dims, count, device));
+    let described = Mask { elements: mask.numel(), dims, found: count };
+    let steps = DeviceSteps::new(mask.context(), |device| nonzero_static(described, copied_bytes(mask), device));
     let sizes = Shape::new(&[count, dims]);
     let mut found = steps.run(mask.context(), "nonzero_static.default", |_| contiguous(sizes, DType::Int64));
     if count > 0 { found.take(0) } else { Tensor::nowhere(mask.context(), sizes, DType::Int64) }

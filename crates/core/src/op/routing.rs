@@ -74,6 +74,24 @@ impl Tensor {
         })
     }
 
+    /// `one_hot(self, count)` of places
+    pub(crate) fn one_hot(&self, count: u64) -> Tensor {
+        let sizes = self.sizes().inserted(self.sizes().len(), count);
+        full(self.context(), "zeros.default", &sizes, DType::Int64)
+    }
+
+    /// `self.index_add_(0, places, rows)`
+    pub(crate) fn add_rows_in_place(&self, places: &Tensor, rows: &Tensor) -> Tensor {
+        let node = NodeBuilder::new("IndexAddBackward0", [self, rows]);
+        // What is added is kept too, for its sizes.
+        let saved = [node.save(places), node.save(rows)];
+        node.finish(self.detach(), move |grad| {
+            let [_places, rows] = saved.each_ref().map(Saved::unpack);
+            let of_rows = Tensor::empty(grad.context(), "index_select.default", *rows.sizes(), grad.dtype());
+            gradients![grad.clone(), of_rows]
+        })
+    }
+
     /// `sort(self)` of a vector of int64: in order, and where each came from.
     pub(crate) fn sort_places(&self) -> (Tensor, Tensor) {
         let steps = DeviceSteps::new(self.context(), |device| sort(self.numel(), device));
@@ -122,15 +140,20 @@ impl Tensor {
 
     /// `self[places]` of rows: the gradient is added up at the places.
     pub(crate) fn select_rows(&self, places: &Tensor) -> Tensor {
+        self.select_along(0, places)
+    }
+
+    /// `self[:, places]`, or of another dimension.
+    pub(crate) fn select_along(&self, at: usize, places: &Tensor) -> Tensor {
         let node = NodeBuilder::new("IndexBackward0", [self]);
         let saved = node.save(places);
-        let out = Tensor::empty(self.context(), "index.Tensor", self.sizes().with(0, places.size(0)), self.dtype());
+        let out = Tensor::empty(self.context(), "index.Tensor", self.sizes().with(at, places.size(0)), self.dtype());
         let from = *self.sizes();
         node.finish(out, move |grad| {
             let places = saved.unpack();
             let into = full(grad.context(), "new_zeros.default", &from, grad.dtype());
             let copied = copied_bytes(grad);
-            let on = |device| index_put_accumulate((places.size(0), 1, from[0]), copied, device);
+            let on = |device| index_put_accumulate((places.size(0), 1, from[at]), copied, device);
             let steps = DeviceSteps::new(grad.context(), on);
             steps.run(grad.context(), "_index_put_impl_.default", |_| contiguous(from, grad.dtype()));
             gradients![into]

@@ -34,7 +34,7 @@ pub(super) fn quantized(builder: Builder, job: &JobSpec) -> Builder {
     let Some(spec) = job.quantization else { return builder };
     let form = match spec.weights {
         QuantizedWeights::Int8 => Quantization::Int8,
-        QuantizedWeights::Gptq => Quantization::Gptq,
+        QuantizedWeights::Gptq => Quantization::Gptq { group: spec.group_size },
         QuantizedWeights::Nf4 | QuantizedWeights::Fp4 => {
             Quantization::FourBit(FourBit { double: spec.double, compute: spec.compute.dtype() })
         }
@@ -54,6 +54,9 @@ pub(super) fn casts_adapters(job: &JobSpec) -> bool {
 /// `peft_module_casting_to_bf16`).
 fn casts_heads(job: &JobSpec) -> bool {
     let is_four_bit = job.quantization.is_some_and(|spec| spec.weights.is_four_bit());
+    if job.quantization.is_some_and(|spec| spec.recast) {
+        return true;
+    }
     let is_trainers = job.framework == Framework::Trl && job.task.facts().quantized_base() == QuantizedBase::Prepared;
     is_four_bit && is_trainers && job.precision.autocast_dtype() == Some(DType::Bfloat16)
 }

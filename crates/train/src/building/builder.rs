@@ -111,6 +111,11 @@ impl Builder {
         Self { path: self.name(name), registered: Cell::new(None), ..self.clone() }
     }
 
+    /// No layer is quantized here.
+    pub(crate) fn whole_in_gptq(self) -> Self {
+        self
+    }
+
     /// The builder of the language-model head.
     pub(crate) fn of_head(&self) -> Self {
         self.clone()

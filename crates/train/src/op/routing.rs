@@ -49,6 +49,22 @@ impl Tensor {
         self.run(operator!("div_", "Tensor"), [other.into()])
     }
 
+    /// `one_hot(self, count)` of places
+    pub(crate) fn one_hot(&self, count: u64) -> Tensor {
+        self.run(operator!("one_hot"), [int(count)])
+    }
+
+    /// `self.index_add_(0, places, rows)`
+    pub(crate) fn add_rows_in_place(&self, places: &Tensor, rows: &Tensor) -> Tensor {
+        self.run(operator!("index_add_"), [Argument::Int(0), places.into(), rows.into()])
+    }
+
+    /// `self[i, j]`: what the leading dimensions hold at so many places, an index of each dimension.
+    pub(crate) fn at_places(&self, indices: &[&Tensor]) -> Tensor {
+        let indices: Vec<Option<&Tensor>> = indices.iter().map(|index| Some(*index)).collect();
+        index(self, &[], &indices)
+    }
+
     /// `sort(self)` of a vector of int64: in order, and where each came from.
     pub(crate) fn sort_places(&self) -> (Tensor, Tensor) {
         let arguments = [self.into(), Argument::Int(-1), false.into()];
@@ -96,6 +112,13 @@ impl Tensor {
     /// `self[places]` of rows
     pub(crate) fn select_rows(&self, places: &Tensor) -> Tensor {
         index(self, &[], &[Some(places)])
+    }
+
+    /// `self[:, places]`
+    pub(crate) fn select_along(&self, at: usize, places: &Tensor) -> Tensor {
+        let mut indices = vec![None; at];
+        indices.push(Some(places));
+        index(self, &[], &indices)
     }
 
     /// `inverse[self] = arange(n)`: where each of a permutation went.

@@ -202,7 +202,7 @@ impl Builder {
         match self.quantization {
             None => Some(self.dtype),
             Some(Quantization::FourBit(form)) => Some(form.compute),
-            Some(Quantization::Int8 | Quantization::Gptq) => None,
+            Some(Quantization::Int8 | Quantization::Gptq { .. }) => None,
         }
     }
 

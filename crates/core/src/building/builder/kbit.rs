@@ -48,6 +48,12 @@ impl Builder {
         self.quantization
     }
 
+    /// The place of a layer that checkpoints of GPTQ leave whole.
+    pub(crate) fn whole_in_gptq(self) -> Self {
+        let quantization = self.quantization.filter(|quantization| !matches!(quantization, Quantization::Gptq { .. }));
+        Self { quantization, ..self }
+    }
+
     /// The same model, whose stacks of experts are quantized as its linear layers are, or not.
     pub(crate) fn quantizing_experts(self, quantizes_experts: bool) -> Self {
         Self { quantizes_experts, ..self }

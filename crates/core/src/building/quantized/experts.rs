@@ -45,7 +45,7 @@ impl ExpertStack {
         let stack = match quantization {
             Quantization::FourBit(form) => Self::FourBit(Packed::quantize(at, sizes, form.double, false)),
             // Experts on a base of GPTQ are refused.
-            Quantization::Int8 | Quantization::Gptq => Self::Int8(Int8Stack::quantize(at, sizes)),
+            Quantization::Int8 | Quantization::Gptq { .. } => Self::Int8(Int8Stack::quantize(at, sizes)),
         };
         drop(value);
         at.context().empty_cache();

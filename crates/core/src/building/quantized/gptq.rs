@@ -1,4 +1,4 @@
-//! `QuantLinear` of GPTQ's checkpoints in 4 bits, in groups of 128 (fms-acceleration's part of gptqmodel at 876e2ed,
+//! `QuantLinear` of GPTQ's checkpoints in 4 bits (fms-acceleration's part of gptqmodel at 876e2ed,
 //! nn_modules/qlinear/qlinear_tritonv2.py, which is AutoGPTQ's of that name): every product unpacks the weight first.
 
 use std::rc::Rc;
@@ -8,8 +8,6 @@ use crate::dtype::DType;
 use crate::tensor::{NodeBuilder, Shape, Tensor, gradients};
 use crate::trace::Category;
 
-/// Inputs that share a scale and a zero.
-const GROUP: u64 = 128;
 /// Weights in an int32.
 const PACKED: u64 = 8;
 
@@ -28,8 +26,9 @@ pub(super) struct GptqPacked {
 
 impl GptqWeight {
     /// Buffers in the order that they are registered in; under FSDP packed weights and zeros are parameters.
-    pub(super) fn load(at: &Builder, [outputs, inputs]: [u64; 2]) -> Self {
-        let groups = inputs.div_ceil(GROUP);
+    /// `group` inputs share a scale and a zero; all do, where it is 0.
+    pub(super) fn load(at: &Builder, [outputs, inputs]: [u64; 2], group: u64) -> Self {
+        let groups = inputs.div_ceil(if group == 0 { inputs.max(1) } else { group });
         let load = |sizes: &[u64], dtype| at.load(sizes, dtype, Category::Parameter);
         let shardable = |sizes: [u64; 2]| {
             let packed = load(&sizes, DType::Int32);

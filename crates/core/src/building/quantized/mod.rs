@@ -34,15 +34,15 @@ impl Quantized {
     /// [inputs, outputs]. One weight at a time is on the device as it was stored.
     pub(crate) fn load(at: &Builder, sizes: [u64; 2], transposed: bool) -> Option<Self> {
         let quantization = at.quantization()?;
-        if quantization == Quantization::Gptq {
-            let weight = GptqWeight::load(at, sizes);
+        if let Quantization::Gptq { group } = quantization {
+            let weight = GptqWeight::load(at, sizes, group);
             at.count_quantized(weight.weight(), sizes[0] * sizes[1]);
             return Some(Self::Gptq(weight));
         }
         at.begin_quantized_load("weight");
         let value = at.load(&sizes, at.dtype(), Category::Temporary);
         let quantized = match quantization {
-            Quantization::Int8 | Quantization::Gptq => Self::Int8(Int8Weight::quantize(at, sizes)),
+            Quantization::Int8 | Quantization::Gptq { .. } => Self::Int8(Int8Weight::quantize(at, sizes)),
             Quantization::FourBit(form) => Self::FourBit(FourBitWeight::quantize(at, sizes, form, transposed)),
         };
         drop(value);

@@ -113,7 +113,7 @@ pub(super) fn job_of_case(case: Case) -> Result<JobSpec, JobError> {
     };
     let (places_first, model) = images.see(&case.id, case.model)?;
     Ok(JobSpec {
-        places_first,
+        places_first: places_first || transformers.loops_over_experts(),
         micro_batch_size: case.micro_batch,
         seq_len: case.seq_len,
         max_new_tokens: case.max_new_tokens.unwrap_or(0),

@@ -106,6 +106,8 @@ pub(super) fn job_of_case(case: PreferenceCase) -> Result<JobSpec, JobError> {
     let task = case.task()?;
     let quantization = case.quantization.map(|quantization| QuantizationSpec {
         prepared: task.facts().quantized_base() == QuantizedBase::Prepared,
+        recast: false,
+        group_size: 128,
         ..quantization.spec(Framework::Trl)
     });
     let parallel = ranks_of_trl(

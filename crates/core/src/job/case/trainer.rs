@@ -69,6 +69,10 @@ pub(super) struct CaseQuantization {
     prepared: bool,
     #[serde(default)]
     experts: bool,
+    /// As checkpoints of GPTQ say it: -1 where there are no groups.
+    group_size: Option<i64>,
+    #[serde(default)]
+    recast: bool,
 }
 
 /// `activation_offloading` of a config of TRL's.
@@ -159,7 +163,9 @@ impl CaseQuantization {
             CaseDtype::Float16 => ComputeDtype::Fp16,
         };
         let prepared = self.prepared && !self.experts && framework != Framework::Trl;
-        QuantizationSpec { weights: self.weights, double: self.double, compute, prepared, experts: self.experts }
+        let group_size = self.group_size.map_or(128, |size| u64::try_from(size).unwrap_or(0));
+        let &Self { weights, double, experts, recast, .. } = self;
+        QuantizationSpec { weights, double, compute, prepared, experts, recast, group_size }
     }
 }
 

@@ -17,6 +17,12 @@ pub(super) fn check_kernels(job: &JobSpec) -> Result<(), JobError> {
             .hint(format!("simulated are {}", with_foak().join(", ")))
             .or_rehearse());
     }
+    if job.model.facts().has_experts && !job.transformers.loops_over_experts() {
+        return Err(refused("of mixtures of experts they were read with transformers 4".to_owned())
+            .about(&[keys::KERNELS, keys::TRANSFORMERS])
+            .hint("set transformers = \"4.48\"")
+            .or_rehearse());
+    }
     if job.task != Task::CausalLm || job.framework == Framework::Trl {
         return Err(refused("they are simulated in plain training on next tokens, by the Trainer's loop".to_owned())
             .hint("set task = \"causal_lm\" and framework = \"trainer\"")

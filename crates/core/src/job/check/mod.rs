@@ -149,6 +149,15 @@ fn fits_transformers(job: &JobSpec) -> Result<(), JobError> {
             "set transformers = \"{first}\" or newer; `tonnage rehearse -- COMMAND` runs an older one itself"
         )));
     }
+    if job.model.facts().has_experts && version.has_experts_between() {
+        let problem = format!(
+            "`transformers` {version}: mixtures of experts are simulated from 5.17 on, and `{model_type}` from {first}"
+        );
+        return Err(JobError::new(problem)
+            .about(&[keys::TRANSFORMERS])
+            .hint("set transformers = \"5.17\", or for Mixtral \"4.51\" or \"4.48\"")
+            .or_rehearse());
+    }
     if job.attention != Attention::Eager && !version.has_sdpa_of(job.model.facts()) {
         let problem = format!("`attention`: `{model_type}` of transformers {version} has no SDPA");
         return Err(JobError::new(problem)

@@ -2,7 +2,7 @@
 
 use crate::dtype::DType;
 use crate::job::{
-    FlatInit, Framework, JobError, JobSpec, QuantizedBase, QuantizedWeights, ShardInit, Strategy, Task, keys,
+    FlatInit, Framework, JobError, JobSpec, Precision, QuantizedBase, QuantizedWeights, ShardInit, Strategy, Task, keys,
 };
 
 /// Refuses what transformers refuses, and what of quantized training is not simulated.
@@ -32,13 +32,20 @@ pub(super) fn check_quantization(job: &JobSpec) -> Result<(), JobError> {
     }
     let is_gptq = job.quantization.is_some_and(|quantization| quantization.weights == QuantizedWeights::Gptq);
     let of_next_tokens = job.task == Task::CausalLm;
-    if is_gptq && (job.framework == Framework::Trl || !of_next_tokens || job.model.facts().has_experts) {
-        let error = refused("bases of GPTQ are simulated in plain training on next tokens, without experts");
-        return Err(match (job.model.facts().has_experts, of_next_tokens) {
+    // Of stacks of experts no checkpoint of GPTQ was seen.
+    let has_stacks = job.model.facts().has_experts && !job.transformers.loops_over_experts();
+    if is_gptq && (job.framework == Framework::Trl || !of_next_tokens || has_stacks) {
+        let error = refused("bases of GPTQ are simulated in plain training on next tokens, without stacks of experts");
+        return Err(match (has_stacks, of_next_tokens) {
             (true, _) => error.or_rehearse(),
             (_, true) => error.hint("set framework = \"trainer\"").or_rehearse(),
             (_, false) => error.hint("set quantization = \"nf4\", whose weights take about as much").or_rehearse(),
         });
+    }
+    if job.quantization.is_some_and(|quantization| quantization.recast) && job.precision != Precision::Bf16Amp {
+        return Err(refused("TRL casts what peft prepared to bf16 under bf16 autocast alone")
+            .about(&[keys::PEFT_MODULE_CASTING_TO_BF16, keys::PRECISION])
+            .hint("set precision = \"bf16-amp\""));
     }
     let packs_experts = job.quantization.is_some_and(|quantization| quantization.experts);
     if packs_experts && job.quantization.is_some_and(|quantization| quantization.prepared) {

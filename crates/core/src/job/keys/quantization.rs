@@ -7,12 +7,12 @@ pub(super) const WEIGHTS: Kind = Kind::Choice(&[
     ("nf4", "bitsandbytes, 4 bits, values of a normal distribution (QLoRA)"),
     ("fp4", "bitsandbytes, 4 bits, floating point"),
     ("int8", "bitsandbytes LLM.int8()"),
-    ("gptq", "a checkpoint of GPTQ in 4 bits, groups of 128, by Triton kernels (gptqmodel's and AutoGPTQ's tritonv2)"),
+    ("gptq", "a checkpoint of GPTQ in 4 bits, by Triton kernels (gptqmodel's and AutoGPTQ's tritonv2)"),
 ]);
 pub(super) const COMPUTE_DTYPES: Kind =
     Kind::Choice(&[("fp32", "torch.float32"), ("bf16", "torch.bfloat16"), ("fp16", "torch.float16")]);
 
-pub(super) const KEYS: [Key; 5] = [
+pub(super) const KEYS: [Key; 7] = [
     Key {
         name: names::QUANTIZATION,
         kind: WEIGHTS,
@@ -42,6 +42,20 @@ pub(super) const KEYS: [Key; 5] = [
         ),
         doc: "peft's prepare_model_for_kbit_training: what is not quantized is cast to fp32",
         example: "false",
+    },
+    Key {
+        name: names::GPTQ_GROUP_SIZE,
+        kind: Kind::Size { min: 0, max: 1 << 20 },
+        default: Default::Fixed("128", "what most checkpoints have"),
+        doc: "gptq: inputs that share a scale (group_size of the checkpoint's quantization_config); 0 where all do, which is its -1",
+        example: "0",
+    },
+    Key {
+        name: names::PEFT_MODULE_CASTING_TO_BF16,
+        kind: Kind::Switch,
+        default: Default::Fixed("false", "peft's preparation leaves them in fp32"),
+        doc: "4 bits, prepared for training: embeddings and head are cast to bf16 again, as TRL's SFTTrainer of 0.11 to 0.13 did it",
+        example: "true",
     },
     Key {
         name: names::QUANTIZE_MOE_EXPERTS,

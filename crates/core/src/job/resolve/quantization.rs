@@ -5,6 +5,9 @@ use super::ranks;
 use crate::dtype::DType;
 use crate::job::{Framework, JobError, JobSpec, QuantizationSpec, QuantizedBase, QuantizedWeights, keys};
 
+/// The key's default, of bases that have no groups of GPTQ's.
+const GROUP: u64 = 128;
+
 /// The quantization of the base, if somebody asked for one.
 pub(super) fn resolve_quantization(
     choose: &mut Chooser<'_>,
@@ -32,7 +35,10 @@ pub(super) fn resolve_quantization(
     // peft's preparation casts nothing of a model that GPTQ quantized.
     let is_gptq = weights == QuantizedWeights::Gptq;
     let is_prepared = is_trainers || (!is_trl && !is_sharded && !experts);
+    let prepared = !is_gptq && choose.switch_or(keys::PREPARE_FOR_KBIT_TRAINING, is_prepared, why_prepared);
     Ok(Some(QuantizationSpec {
+        group_size: if is_gptq { choose.take_size(keys::GPTQ_GROUP_SIZE) } else { GROUP },
+        recast: prepared && is_four_bit && choose.take_switch(keys::PEFT_MODULE_CASTING_TO_BF16),
         experts,
         weights,
         double: is_four_bit && choose.take_switch(keys::BNB_4BIT_USE_DOUBLE_QUANT),
@@ -41,6 +47,6 @@ pub(super) fn resolve_quantization(
         } else {
             crate::job::ComputeDtype::Bf16
         },
-        prepared: !is_gptq && choose.switch_or(keys::PREPARE_FOR_KBIT_TRAINING, is_prepared, why_prepared),
+        prepared,
     }))
 }

@@ -51,6 +51,21 @@ impl DecoderMlp {
         }
     }
 
+    /// The same without biases, where the projection back is registered before what is gated: names in that order.
+    pub(crate) fn registered_gate_down_up(
+        at: &Builder,
+        [gate, down, up]: [&str; 3],
+        [hidden, inner]: [u64; 2],
+        activation: Activation,
+    ) -> Self {
+        let module = at.module();
+        let gate_proj = Linear::new(&at.at(gate), hidden, inner, false);
+        let down_proj = Linear::new(&at.at(down), inner, hidden, false);
+        let up_proj = Linear::new(&at.at(up), hidden, inner, false);
+        let act_fn = at.at("act_fn").module();
+        Self { module, gate_proj, up_proj, down_proj, act_fn, activation, mode: at.mode() }
+    }
+
     /// `down_proj(act_fn(gate_proj(x)) * up_proj(x))`
     pub(crate) fn forward(&self, x: &Tensor) -> Tensor {
         let _module = self.module.enter();

@@ -46,11 +46,20 @@ impl DecoderLayer for Box<dyn DecoderLayer> {
 /// What a layer does to each token by itself.
 pub(crate) trait FeedForward: 'static {
     fn forward(&self, x: &Tensor, call: &LayerCall) -> Tensor;
+
+    /// The same with the router's logits, which the layer holds to its end where the block returns them.
+    fn forward_routed(&self, x: &Tensor, call: &LayerCall) -> (Tensor, Option<Tensor>) {
+        (self.forward(x, call), None)
+    }
 }
 
 impl FeedForward for Box<dyn FeedForward> {
     fn forward(&self, x: &Tensor, call: &LayerCall) -> Tensor {
         (**self).forward(x, call)
+    }
+
+    fn forward_routed(&self, x: &Tensor, call: &LayerCall) -> (Tensor, Option<Tensor>) {
+        (**self).forward_routed(x, call)
     }
 }
 

@@ -115,7 +115,8 @@ impl<M: FeedForward, A: SelfAttention, N: Norm> DecoderLayer for LlamaDecoderLay
         hidden_states = self.add(residual, &hidden_states);
         let residual = hidden_states.clone();
         hidden_states = self.post_attention_layernorm.forward(&hidden_states);
-        hidden_states = self.mlp.forward(&hidden_states, call);
+        let (output, _router_logits) = self.mlp.forward_routed(&hidden_states, call);
+        hidden_states = output;
         self.add(&residual, &hidden_states)
     }
 }

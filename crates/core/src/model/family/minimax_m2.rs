@@ -55,7 +55,8 @@ fn build(model: &ModelSpec, at: &Builder, options: &RunOptions) -> Result<Box<dy
 
 fn read_config(fields: &Fields, dtype: DType) -> Result<(DecoderConfig, ExpertsConfig), FieldError> {
     let decoder = DecoderConfig::read(fields, &DEFAULTS)?.turning_any_part(fields, "partial_rotary_factor", 1.0)?;
-    let experts = read_experts(fields, &decoder, [256, 8], dtype)?;
+    let experts = read_experts(fields, &decoder, [256, 8])?;
+    experts.check("intermediate_size", dtype)?;
     Ok((decoder, experts))
 }
 

@@ -5,13 +5,16 @@ use std::rc::Rc;
 use crate::building::{BuildError, Builder, Module};
 use crate::dtype::DType;
 use crate::job::{FieldError, Fields, ModelSpec, ModelingFile};
-use crate::model::nn::{Experts, ExpertsConfig, ExpertsForm, ExpertsKind, LayerType, RouterLoss, Scores, TopKRouter};
+use crate::model::nn::{
+    Experts, ExpertsConfig, ExpertsForm, ExpertsKind, LayerType, RmsNorm, RouterLoss, Scores, TopKRouter,
+};
 use crate::tensor::Tensor;
 
 use super::bounds::bound_weights;
 use super::decoder::{DecoderConfig, DecoderDefaults, SLIDING};
+use super::expert_loop::ExpertLoop;
 use super::layer::{FeedForward, LayerCall};
-use super::llama::{DecoderForCausalLm, LlamaDecoderLayer};
+use super::llama::{DecoderAttention, DecoderForCausalLm, LlamaDecoderLayer};
 use super::{Family, Model, RunOptions};
 
 pub(crate) const FAMILY: Family = Family { model_types: &["mixtral"], build };
@@ -30,13 +33,22 @@ const DEFAULTS: DecoderDefaults = DecoderDefaults {
 };
 
 fn build(model: &ModelSpec, at: &Builder, options: &RunOptions) -> Result<Box<dyn Model>, BuildError> {
-    let config = Config::read(&model.config, at.dtype())?;
+    let loops = at.context().transformers().loops_over_experts();
+    let config = Config::read(&model.config, at.dtype(), loops)?;
     let experts = &config.experts;
     let router_loss = Rc::new(RouterLoss::read(&model.config, experts, 0.001)?);
+    let new_block = |at: &Builder| -> Box<dyn FeedForward> {
+        if loops {
+            Box::new(ExpertLoop::new(at, &config.experts, &router_loss, ["w1", "w2", "w3"]))
+        } else {
+            Box::new(MixtralSparseMoeBlock::new(at, &config.experts, &router_loss))
+        }
+    };
+    let names =
+        ["self_attn", if loops { "block_sparse_moe" } else { "mlp" }, "input_layernorm", "post_attention_layernorm"];
     let new_layer = |at: &Builder, layer, decoder: &DecoderConfig| {
-        LlamaDecoderLayer::new(at, layer, decoder, options, |at| {
-            MixtralSparseMoeBlock::new(at, &config.experts, &router_loss)
-        })
+        let new_attention = |at: &Builder| DecoderAttention::new(at, decoder, options);
+        LlamaDecoderLayer::<_, _, RmsNorm>::named(at, layer, decoder, names, (new_attention, new_block))
     };
     let model = DecoderForCausalLm::with_layers(at, config.decoder.clone(), options, new_layer);
     Ok(Box::new(model.with_router(Rc::clone(&router_loss))))
@@ -49,14 +61,18 @@ struct Config {
 }
 
 impl Config {
-    fn read(fields: &Fields, dtype: DType) -> Result<Self, FieldError> {
+    fn read(fields: &Fields, dtype: DType, loops: bool) -> Result<Self, FieldError> {
         let mut decoder = DecoderConfig::read(fields, &DEFAULTS)?;
         if let Some(window) = fields.optional_size("sliding_window")? {
             decoder.sliding_window = window;
             decoder.mask_types = SLIDING;
             decoder.layer_types = vec![LayerType::SlidingAttention; decoder.num_hidden_layers as usize].into();
         }
-        let experts = read_experts(fields, &decoder, [8, 2], dtype)?;
+        let mut experts = read_experts(fields, &decoder, [8, 2])?;
+        if loops {
+            experts.form = ExpertsForm::Loop;
+        }
+        experts.check("intermediate_size", dtype)?;
         Ok(Self { decoder, experts })
     }
 }
@@ -66,7 +82,6 @@ pub(super) fn read_experts(
     fields: &Fields,
     decoder: &DecoderConfig,
     [count, per_token]: [u64; 2],
-    dtype: DType,
 ) -> Result<ExpertsConfig, FieldError> {
     if fields.number("router_jitter_noise", 0.0)? > 0.0 {
         return Err(FieldError::unsimulated("router_jitter_noise", "noise on the router's input is not simulated"));
@@ -84,7 +99,6 @@ pub(super) fn read_experts(
     };
     let inner = decoder.num_hidden_layers * 3 * experts.num_experts;
     bound_weights(&[("num_local_experts", [decoder.intermediate_size, decoder.hidden_size], inner)])?;
-    experts.check("intermediate_size", dtype)?;
     Ok(experts)
 }
 

@@ -18,6 +18,7 @@ pub(crate) mod dinov2;
 pub(crate) mod distilbert;
 pub(crate) mod electra;
 pub(crate) mod encoder;
+pub(crate) mod expert_loop;
 pub(crate) mod falcon_h1;
 pub(crate) mod gated_delta;
 pub(crate) mod gated_mlp;

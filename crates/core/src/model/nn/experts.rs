@@ -51,6 +51,8 @@ pub(crate) enum ExpertsForm {
     GroupedMm,
     /// The weights of each token's experts copied beside each other.
     BatchedMm,
+    /// One after another on the tokens that chose it, before they were stacked.
+    Loop,
 }
 
 impl ExpertsForm {

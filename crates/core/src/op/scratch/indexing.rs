@@ -9,10 +9,12 @@ const INDEX: u64 = 8;
 /// Elements that one block of `nonzero_static` reads at once (`BLOCK_THREADS * ITEMS_PER_THREAD`).
 const NONZERO_BLOCK: u64 = 512 * 16;
 
-/// `nonzero_static` of a mask of `elements` with `dims` dimensions, for `found` positions; output 0 is [found, dims].
-pub fn nonzero_static(elements: u64, dims: u64, found: u64, device: Device) -> Steps {
+/// `nonzero_static` of a mask, for the positions that are found; output 0 is [found, dims]. `copied`: bytes of the mask where its
+/// strides are not its own, which is copied then.
+pub fn nonzero_static(Mask { elements, dims, found }: Mask, copied: u64, device: Device) -> Steps {
     let mut plan = Plan::new();
     plan.output(0, found * dims * INDEX);
+    let copy = plan.alloc(copied);
     if found > 0 {
         let most_blocks = (2 * device.multiprocessors).max(1);
         let rounds = elements.div_ceil(NONZERO_BLOCK).div_ceil(most_blocks).max(1);
@@ -21,6 +23,7 @@ pub fn nonzero_static(elements: u64, dims: u64, found: u64, device: Device) -> S
         let offsets = plan.alloc(INDEX * blocks);
         plan.free_all([offsets, counts]);
     }
+    plan.free(copy);
     plan.finish()
 }
 
@@ -74,14 +77,15 @@ fn find_nonzero(plan: &mut Plan, mask: Mask, device: Device) -> Option<u32> {
     places
 }
 
-/// `nonzero` of a mask; output 0 is [found, dims].
-pub fn nonzero(mask: Mask, device: Device) -> Steps {
+/// `nonzero` of a mask; output 0 is [found, dims], `copied` as above.
+pub fn nonzero(mask: Mask, copied: u64, device: Device) -> Steps {
     let mut plan = Plan::new();
+    let copy = plan.alloc(copied);
     let count = plan.alloc(4);
     plan.touch(cub::count_flags(mask.elements, device));
     plan.output(0, mask.found * mask.dims * INDEX);
     plan.touch(cub::select_flagged(mask.elements, device));
-    plan.free(count);
+    plan.free_all([count, copy]);
     plan.finish()
 }
 
@@ -202,7 +206,7 @@ mod tests {
             table.replay(|case, device| {
                 let [a, b, c] = [1, 2, 3].map(|at| table::number(&case[at]));
                 match case[0].as_str() {
-                    Some("nonzero_static") => nonzero_static(a, b, c, device),
+                    Some("nonzero_static") => nonzero_static(Mask { elements: a, dims: b, found: c }, 0, device),
                     Some("masked_scatter") => masked_scatter(a, b),
                     _ => index_put_accumulate((a, b, c), 0, device),
                 }
