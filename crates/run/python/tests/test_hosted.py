@@ -65,6 +65,30 @@ class Taken(unittest.TestCase):
             self.assertEqual(found, [made])
         self.assertIsInstance(array, numpy.ndarray)
 
+    def test_what_the_script_makes_of_an_array_tells_too(self):
+        import numpy
+
+        array, other = self.array(), type(self.array())
+        makers = {name: self.arrays._making(getattr(numpy, name)) for name in self.arrays.MAKERS}
+        with mock.patch.object(self.arrays.places, "is_own", lambda filename: True):
+            self.assertEqual({name: type(make(array)) for name, make in makers.items()}, dict.fromkeys(makers, other))
+            scores = makers["array"]([self.reads.number(0.0)] * 3)
+            self.assertEqual(self.decided(lambda: scores[scores > 0.5]), ["size"])
+            # Actions of a replay buffer, some of which are drawn: an array of them is no size.
+            actions = []
+            self.assertEqual(self.decided(lambda: actions.append(makers["array"]((1, self.reads.number(2))))), [])
+            self.assertEqual((actions[0].tolist(), type(actions[0])), ([1, 2], other))
+            self.assertIs(type(makers["asarray"]([0.5, 1.0])), numpy.ndarray)
+        with mock.patch.object(self.arrays.places, "is_own", lambda filename: False):
+            self.assertIs(type(makers["asarray"](array)), numpy.ndarray)
+
+    def test_fractions_in_a_list_tell_what_they_decide(self):
+        table = self.torch.zeros(3)
+        self.known.host(table, self.known.Certainty.UNKNOWN)
+        scores = self.reads._list(self.torch.Tensor.tolist, "tolist")(table)
+        self.assertEqual((scores, json.dumps(scores), sum(scores)), ([0.0] * 3, "[0.0, 0.0, 0.0]", 0.0))
+        self.assertEqual(self.decided(lambda: [one for one in scores if one > 0.5]), ["branch"])
+
     def test_what_the_host_wrote_is_an_ordinary_array(self):
         written = self.reads._numpy(self.torch.Tensor.numpy, "numpy")(self.torch.tensor([3, 1]))
         self.assertEqual(self.decided(lambda: range(written.max())), [])

@@ -46,10 +46,16 @@ def of_frame(frame):
     return None
 
 
-def innermost(frame):
-    """The innermost line that is not ours."""
+def frame_of_caller(frame):
+    """The innermost frame that is not ours."""
     while frame is not None and frame.f_code.co_filename.startswith(HERE):
         frame = frame.f_back
+    return frame
+
+
+def innermost(frame):
+    """The innermost line that is not ours."""
+    frame = frame_of_caller(frame)
     if frame is None:
         return "?"
     name = frame.f_code.co_filename.split("site-packages/")[-1]

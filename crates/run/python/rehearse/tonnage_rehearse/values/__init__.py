@@ -5,7 +5,7 @@ beside the device; what only a kernel would compute reads as zero, and choices o
 decide a size, and reach the host.
 """
 
-from . import births, choices, compiled, follow, known, lengths, reads, rules, sizes, sparse
+from . import added, births, branches, choices, compiled, follow, known, lengths, reads, rules, sizes, sparse
 
 
 def install(torch, wanted):
@@ -13,6 +13,8 @@ def install(torch, wanted):
     known.Values.is_on = wanted is None or wanted.values
     choices.Experts.worst = wanted is not None and wanted.worst_experts
     follow.install(torch)
+    added.install(torch)
+    branches.install(torch)
     births.install(torch)
     choices.install(torch)
     compiled.install(torch)

@@ -2,6 +2,7 @@
 report says so and names the line."""
 
 import functools
+import sys
 
 from .. import caveats, places
 from . import choices, known
@@ -19,11 +20,49 @@ SIZED = frozenset(_SIZED.split())
 def certainty_of(data):
     """How certain what a tensor is made of is: an array, a table of the host's, a list of numbers that were read."""
     if type(data) in (list, tuple):
-        return certainty_of(data[0]) if data else Certainty.WRITTEN
+        return max(map(certainty_of, data[:LOOKED_AT]), default=Certainty.WRITTEN)
     if type(data) in (DeviceInt, DeviceFloat):
         return Certainty.UNKNOWN
     found = getattr(data, "tonnage_certainty", None)
     return known.certainty_on_host(data) if found is None else found
+
+
+LOOKED_AT = 4096
+"""Numbers of a list that are looked at."""
+MAKERS = ("array", "asarray", "asanyarray", "ascontiguousarray", "asfortranarray", "copy")
+"""Functions of numpy that make an ordinary array of any other."""
+
+
+def install():
+    """What a script makes of an array that tells is another; what libraries make of it is an ordinary one."""
+    numpy = _numpy()
+    for name in MAKERS:
+        setattr(numpy, name, _making(getattr(numpy, name)))
+
+
+def _making(original):
+    @functools.wraps(original, assigned=("__name__", "__qualname__", "__doc__", "__module__"), updated=())
+    def made(*args, **kwargs):
+        if args and type(args[0]) in (list, tuple):
+            certainty = certainty_of(args[0])
+            # Numpy would ask each whole number for its index, which is no size here.
+            if certainty >= Certainty.CHOSEN:
+                return marked(original(_ordinary(args[0]), *args[1:], **kwargs), certainty)
+        array = original(*args, **kwargs)
+        if not args or type(array) is not _numpy().ndarray or not places.is_own(sys._getframe(1).f_code.co_filename):
+            return array
+        return marked(array, certainty_of(args[0]))
+
+    return made
+
+
+def _ordinary(data):
+    """Numbers that tell nothing, also in lists."""
+    if type(data) in (list, tuple):
+        return type(data)(_ordinary(one) for one in data)
+    if type(data) is DeviceInt:
+        return int.__pos__(data)
+    return float.__pos__(data) if type(data) is DeviceFloat else data
 
 
 def marked(array, certainty):

@@ -61,12 +61,14 @@ class Values:
 class Known:
     """A value. Tensors that share memory share a family, which holds the version that their values are of."""
 
-    __slots__ = ("certainty", "family", "ref", "stands_for", "value")
+    __slots__ = ("certainty", "family", "otherwise", "ref", "stands_for", "value")
 
     def __init__(self, value, certainty, family):
         self.value, self.certainty, self.family, self.ref = value, certainty, family, None
         self.stands_for = None
         """The tensor (weakly) whose `data` it is: they share memory, and no versions."""
+        self.otherwise = None
+        """What it would be if the mask were full that it counts and that nobody knows (`branches`)."""
 
 
 class _Ref(weakref.ref):

@@ -46,3 +46,6 @@ __iadd__ __isub__ __imul__ __itruediv__ __ifloordiv__ __iand__ __ior__ __ixor__
 """
 IN_PLACE = frozenset(_CHANGES.split())
 """Change their first argument."""
+
+ADDED = frozenset(["add", "sub", "__add__", "__radd__", "__sub__", "__rsub__", "exp", "add_", "__iadd__"])
+"""Not zero of zero: of what nobody knows they give what they would give of that."""

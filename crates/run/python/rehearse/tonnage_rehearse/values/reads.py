@@ -1,7 +1,9 @@
 """Where values reach the host: what is known is handed over; what is not is zero, never what the memory held before."""
 
-from . import arrays, choices, known, loops
-from .births import read_into, told_of_table
+import importlib.util
+
+from . import arrays, branches, choices, known, loops
+from .births import FEW, read_into, told_of_table
 from .follow import Computing, Spent, _compiling, replace
 from .known import Answered, Certainty
 from .numbers import DeviceInt, is_printed, number, told
@@ -18,6 +20,8 @@ def install(torch):
     replace(torch, (tensor,), "cpu", _cpu)
     replace(torch, (tensor,), "numpy", _numpy)
     replace(torch, (tensor,), "__array__", _array)
+    if importlib.util.find_spec("numpy") is not None:
+        arrays.install()
     for name in ("equal", "allclose"):
         replace(torch, (torch, tensor), name, _same)
     replace(torch, (tensor,), "__contains__", _contains)
@@ -45,6 +49,8 @@ def _one(original, name):
             original(self)
         with Computing():
             made = original(value)
+        if type(made) is bool:
+            return _told_truth(self, made, certainty)
         if certainty < Certainty.CHOSEN or type(made) not in (int, float):
             return made
         if name == "item":
@@ -63,14 +69,21 @@ def _truth(original, name):
             return original(self)
         with Answered(0):
             original(self)
-        if certainty is Certainty.CHOSEN:
-            choices.told("bool")
-        elif certainty is Certainty.UNKNOWN:
-            told("bool")
         with Computing():
-            return original(value)
+            made = original(value)
+        return _told_truth(self, made, certainty)
 
     return truth
+
+
+def _told_truth(tensor, made, certainty):
+    """The truth value that a script goes by; of what nobody knows the one by which it goes on."""
+    if certainty is Certainty.CHOSEN:
+        choices.told("bool")
+    elif certainty is Certainty.UNKNOWN:
+        told("bool")
+        return branches.answer_of(tensor, made)
+    return made
 
 
 def _list(original, name):
@@ -82,7 +95,11 @@ def _list(original, name):
         original(self)
         with Computing():
             made = original(value)
-        return _in_model(_numbers(made), certainty) if certainty >= Certainty.CHOSEN and not value.dtype.is_floating_point else made
+        if certainty < Certainty.CHOSEN:
+            return made
+        if value.dtype.is_floating_point:
+            return _numbers(made) if value.numel() <= FEW else made
+        return _in_model(_numbers(made), certainty)
 
     return tolist
 
@@ -108,7 +125,7 @@ def _plain(made):
 def _numbers(made):
     if isinstance(made, list):
         return [_numbers(one) for one in made]
-    return DeviceInt(made) if type(made) is int else made
+    return number(made)
 
 
 def _cpu(original, name):
@@ -131,7 +148,8 @@ def _numpy(original, name):
 
 
 def _array(original, name):
-    """`numpy.asarray` makes an ordinary array of it, of which nothing is seen any more."""
+    """What numpy's own functions and other libraries make of it is an ordinary array, of which nothing is seen any more; `arrays` sees
+    to those that the script itself makes."""
 
     def array(self, *args, **kwargs):
         made = original(self, *args, **kwargs)

@@ -1,0 +1,113 @@
+"""Which way a script goes by a truth value that nobody knows, as its text says: not into an exception, and not past what a mask that nobody
+knows would dispatch (`if mask.any(): out[mask] = expert(x[mask])`), for as an index such a mask counts as full."""
+
+import ast
+import functools
+import sys
+
+from .. import places
+from . import known
+from .follow import Computing, Spent, _compiling, replace
+from .known import Certainty
+from .loops import _scopes
+
+COUNTED = ("any", "sum", "count_nonzero")
+ASKED = ("gt", "ge", "lt", "le", "eq", "ne", "__gt__", "__ge__", "__lt__", "__le__", "__eq__", "__ne__")
+LEAVES = (ast.Raise, ast.Return, ast.Break, ast.Continue)
+
+
+def install(torch):
+    """Wraps what counts a mask, and what compares the count."""
+    for name in COUNTED:
+        replace(torch, (torch, torch.Tensor), name, _counting)
+    for name in ASKED:
+        replace(torch, (torch, torch.Tensor), name, _asking)
+
+
+def _counting(original, name):
+    def counted(*args, **kwargs):
+        out = original(*args, **kwargs)
+        if len(args) == 1 and not kwargs and _is_unknown_mask(args[0]) and known.is_plain(out):
+            known.give(out, known.uniform(out.shape, out.dtype), Certainty.UNKNOWN)
+            _note(out, True if name == "any" else args[0].numel())
+        return out
+
+    return counted
+
+
+def _is_unknown_mask(mask):
+    if str(getattr(mask, "dtype", "")) != "torch.bool" or not mask.dim() or _compiling() or Spent.depth or not known.is_plain(mask):
+        return False
+    found = known.of(mask)
+    return found is None or (found.certainty is Certainty.UNKNOWN and not found.value.any())
+
+
+def _note(out, otherwise):
+    found = known.of(out)
+    if found is not None:
+        found.otherwise = otherwise
+
+
+def _asking(original, name):
+    def asked(*args, **kwargs):
+        out = original(*args, **kwargs)
+        # Asked of everything that a script compares.
+        before = known.Values.by_id.get(id(args[0])) if args else None
+        if before is not None and before.otherwise is not None and len(args) == 2 and type(args[1]) in (int, float) and not _compiling():
+            with Computing():
+                otherwise = bool(original(known.uniform((), args[0].dtype, before.otherwise), args[1]))
+            _note(out, otherwise)
+        return out
+
+    return asked
+
+
+def answer_of(tensor, value):
+    """The truth value that the script is told, of a tensor whose value is made up."""
+    found = known.of(tensor)
+    otherwise = value if found is None or found.otherwise is None else bool(found.otherwise)
+    frame = places.frame_of_caller(sys._getframe(1))
+    return _chosen(frame.f_code.co_filename, frame.f_lineno, value, otherwise)
+
+
+@functools.lru_cache(maxsize=1024)
+def _chosen(filename, line, value, otherwise):
+    test = _innermost_test(filename, line)
+    if test is None:
+        return otherwise
+    node, is_turned, is_in_while = test
+    if isinstance(node, ast.Assert):
+        return not is_turned
+    if isinstance(node, ast.While):
+        return value
+    if isinstance(node, ast.If) and isinstance(node.body[-1], ast.Raise):
+        return is_turned
+    if isinstance(node, ast.If) and isinstance(node.body[-1], LEAVES):
+        # Who goes on until nothing is left would never end.
+        return value if is_in_while or otherwise != is_turned else otherwise
+    return otherwise
+
+
+def _innermost_test(filename, line):
+    """The statement whose test stands on the line, whether that is turned by `not`, and whether it stands within `while`."""
+    scope = next((one for one in _scopes(filename) if one.lineno <= line <= (one.end_lineno or line)), None)
+    if scope is None:
+        return None
+    tests = [one for one in ast.walk(scope) if isinstance(one, (ast.If, ast.While, ast.Assert)) and _covers(one.test, line)]
+    if not tests:
+        return None
+    node = max(tests, key=lambda one: one.lineno)
+    loops = [one for one in ast.walk(scope) if isinstance(one, ast.While) and one.lineno < line <= one.end_lineno]
+    return node, _is_turned(node.test), bool(loops)
+
+
+def _covers(node, line):
+    return node.lineno <= line <= node.end_lineno
+
+
+def _is_turned(test):
+    """Whether `not` stands before it; of several parts, before the first that calls anything."""
+    if isinstance(test, ast.BoolOp):
+        calling = (part for part in test.values if any(isinstance(one, ast.Call) for one in ast.walk(part)))
+        return _is_turned(next(calling, test.values[0]))
+    return isinstance(test, ast.UnaryOp) and isinstance(test.op, ast.Not) and not _is_turned(test.operand)

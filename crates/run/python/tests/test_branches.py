@@ -1,0 +1,89 @@
+"""Which way a script goes by what nobody knows, and what is added to it. There is no device here: tensors of the CPU stand for it."""
+
+import tempfile
+import unittest
+from unittest import mock
+
+from . import needs_torch
+
+TEXT = """
+def dispatch(mask, limit):
+    if mask.any():
+        run()
+    if not mask.any():
+        return None
+    while True:
+        if not mask.any():
+            break
+    while mask.any():
+        run()
+    assert mask.all()
+    assert not mask.all(), "a limit"
+    if limit or not mask.all():
+        raise ValueError
+    has = mask.any()
+"""
+
+
+@needs_torch
+class Unknown(unittest.TestCase):
+    def setUp(self):
+        import torch
+        from tonnage_rehearse import caveats
+        from tonnage_rehearse.values import added, branches, follow, known
+
+        self.torch, self.added, self.branches, self.follow, self.known = torch, added, branches, follow, known
+        for patch in (
+            mock.patch.object(caveats, "_told", {}),
+            mock.patch.object(known, "is_plain", lambda tensor: isinstance(tensor, torch.Tensor)),
+            mock.patch.dict(known.Values.by_id, clear=True),
+        ):
+            patch.start()
+            self.addCleanup(patch.stop)
+
+    def test_the_text_says_how_a_script_goes_on(self):
+        with tempfile.NamedTemporaryFile("w", suffix=".py") as file:
+            file.write(TEXT)
+            file.flush()
+            answers = {line: self.branches._chosen(file.name, line, False, True) for line in (3, 5, 8, 10, 16)}
+            # Without a mask that it counts, it is as it was answered, but for exceptions.
+            plain = {line: self.branches._chosen(file.name, line, False, False) for line in (3, 5, 8, 10, 12, 13, 14, 16)}
+        self.assertEqual(answers, {3: True, 5: True, 8: False, 10: False, 16: True})
+        self.assertEqual(plain, {3: False, 5: False, 8: False, 10: False, 12: True, 13: False, 14: True, 16: False})
+
+    def test_a_count_of_a_mask_that_nobody_knows_has_another_side(self):
+        mask, certainty = self.torch.zeros(4, dtype=self.torch.bool), self.known.Certainty
+        written = self.torch.zeros(4, dtype=self.torch.bool)
+        self.known.give(written, written.clone(), certainty.WRITTEN)
+        count = self.branches._counting(self.torch.Tensor.sum, "sum")(mask)
+        self.assertEqual((self.known.of(count).value.item(), self.known.of(count).otherwise), (0, 4))
+        for name, other in (("gt", True), ("eq", False), ("__le__", False)):
+            asked = getattr(self.torch.Tensor, name)
+            told = self.branches._asking(self.follow._comparing(asked, name), name)(count, 0)
+            self.assertEqual((name, self.known.of(told).otherwise), (name, other))
+        any_of = self.branches._counting(self.torch.Tensor.any, "any")
+        self.assertTrue(self.known.of(any_of(mask)).otherwise)
+        self.assertIsNone(self.known.of(any_of(written)))
+
+    def test_one_more_than_what_nobody_knows_is_one(self):
+        torch, certainty = self.torch, self.known.Certainty
+        length, fractions, written = torch.zeros(3, dtype=torch.long), torch.zeros(3), torch.tensor([1.0, 2.0, 3.0])
+        self.known.give(written, written.clone(), certainty.WRITTEN)
+
+        def value(name, *args):
+            out = self.added._adding(self.follow._following(getattr(torch.Tensor, name), name), name)(*args)
+            found = self.known.of(out)
+            return None if found is None else (found.value.tolist(), found.certainty)
+
+        self.assertEqual(value("__add__", length, 1), ([1] * 3, certainty.UNKNOWN))
+        self.assertEqual(value("__rsub__", fractions, 5), ([5.0] * 3, certainty.UNKNOWN))
+        self.assertEqual(value("exp", fractions), ([1.0] * 3, certainty.UNKNOWN))
+        self.assertEqual(value("add_", torch.zeros(2), 2), ([2.0] * 2, certainty.UNKNOWN))
+        # No length is below zero; of two tensors nobody asks; what is known is followed.
+        self.assertIsNone(value("__sub__", length, 1))
+        self.assertIsNone(value("__add__", length, torch.ones(3, dtype=torch.long)))
+        self.assertEqual(value("__add__", written, 1), ([2.0, 3.0, 4.0], certainty.WRITTEN))
+
+
+if __name__ == "__main__":
+    unittest.main()
