@@ -10,9 +10,9 @@ use super::scratch::{DeviceSteps, contiguous, run_steps};
 use crate::dtype::DType;
 use crate::tensor::{Layout, NodeBuilder, Saved, Shape, Tensor, gradients};
 
-/// Of gradients that are put in their places and are not contiguous, as those of a sum: they are copied for it.
-pub(super) fn copied_bytes(grad: &Tensor) -> u64 {
-    if grad.is_contiguous() { 0 } else { grad.numel().saturating_mul(grad.dtype().size()) }
+/// What a kernel copies first of a mask, or of a gradient that is put in its places (a sum's), which is not contiguous.
+pub(super) fn copied_bytes(tensor: &Tensor) -> u64 {
+    if tensor.is_contiguous() { 0 } else { tensor.numel().saturating_mul(tensor.dtype().size()) }
 }
 
 impl Tensor {
@@ -212,11 +212,6 @@ impl Tensor {
 fn put_places(into: &Tensor, mask: Mask) {
     let steps = DeviceSteps::new(into.context(), |device| put_by_mask(mask, device));
     steps.run(into.context(), "_index_put_impl_.default", |_| contiguous(*into.sizes(), into.dtype()));
-}
-
-/// What a kernel copies of a mask that is no plain stretch of memory.
-fn copied_bytes(mask: &Tensor) -> u64 {
-    if mask.is_contiguous() { 0 } else { mask.numel() * mask.dtype().size() }
 }
 
 fn positions_of(mask: &Tensor, count: u64) -> Tensor {
