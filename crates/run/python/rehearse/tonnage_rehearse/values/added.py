@@ -4,7 +4,7 @@ and what would be less than zero or no number stays zero: it may be a length or 
 import math
 
 from . import known
-from .follow import SMALL, Computing, Spent, _compiling, replace
+from .follow import SMALL, Computing, Recorded, Spent, _compiling, replace
 from .known import Certainty
 from .names import ADDED
 
@@ -17,6 +17,9 @@ def install(torch):
 
 def _adding(original, name):
     def added(*args, **kwargs):
+        # torch.compile must see the first question, as in `follow`.
+        if Recorded.of_dynamo():
+            return original(*args, **kwargs)
         out = original(*args, **kwargs)
         if args and _is_asked(args, kwargs) and known.is_plain(out) and out.numel() <= SMALL and known.of(out) is None:
             _give_sum(original, out, args)

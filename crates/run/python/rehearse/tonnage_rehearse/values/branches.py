@@ -7,7 +7,7 @@ import sys
 
 from .. import places
 from . import known
-from .follow import Computing, Spent, _compiling, replace
+from .follow import Computing, Recorded, Spent, _compiling, replace
 from .known import Certainty
 from .loops import _scopes
 
@@ -26,6 +26,9 @@ def install(torch):
 
 def _counting(original, name):
     def counted(*args, **kwargs):
+        # torch.compile must see the first question, as in `follow`.
+        if Recorded.of_dynamo():
+            return original(*args, **kwargs)
         out = original(*args, **kwargs)
         if len(args) == 1 and not kwargs and _is_unknown_mask(args[0]) and known.is_plain(out):
             known.give(out, known.uniform(out.shape, out.dtype), Certainty.UNKNOWN)
@@ -50,6 +53,9 @@ def _note(out, otherwise):
 
 def _asking(original, name):
     def asked(*args, **kwargs):
+        # torch.compile must see the first question, as in `follow`.
+        if Recorded.of_dynamo():
+            return original(*args, **kwargs)
         out = original(*args, **kwargs)
         # Asked of everything that a script compares.
         before = known.Values.by_id.get(id(args[0])) if args else None
