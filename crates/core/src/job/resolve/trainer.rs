@@ -57,6 +57,11 @@ pub(super) fn set_defaults(
     framework: Framework,
     model: &Model,
 ) -> Result<(), JobError> {
+    use TaskName::{Cpo, Gkd, Kto, Orpo, Reward, Rloo};
+
+    if matches!(task, Kto | Orpo | Cpo | Gkd | Reward | Rloo) {
+        choose.notes.push("behaviour and defaults are those of TRL 1.16".to_owned());
+    }
     let (rows, why) = match task {
         TaskName::Grpo | TaskName::Dpo => {
             let trl: TrlVersion = choose.take_word(keys::TRL)?;
@@ -70,25 +75,13 @@ pub(super) fn set_defaults(
             }
             (trl.defaults(task), format!("TRL {}'s {trainer}", trl.name()))
         }
-        TaskName::Reward => {
-            choose.notes.push("behaviour and defaults are those of TRL 1.16".to_owned());
-            (REWARD.to_vec(), "TRL 1.16's RewardConfig".to_owned())
-        }
-        TaskName::Rloo => {
-            choose.notes.push("behaviour and defaults are those of TRL 1.16".to_owned());
-            ([preference::SHARED.as_slice(), &RLOO].concat(), "TRL 1.16's RLOOConfig".to_owned())
-        }
-        TaskName::Kto | TaskName::Orpo | TaskName::Cpo | TaskName::Gkd => {
-            choose.notes.push("behaviour and defaults are those of TRL 1.16".to_owned());
+        Reward => (REWARD.to_vec(), "TRL 1.16's RewardConfig".to_owned()),
+        Rloo => ([preference::SHARED.as_slice(), &RLOO].concat(), "TRL 1.16's RLOOConfig".to_owned()),
+        Kto | Orpo | Cpo | Gkd => {
             let precision = (keys::PRECISION, preference_precision(task, model));
             ([preference::SHARED.as_slice(), &[precision]].concat(), "TRL 1.16's config".to_owned())
         }
-        TaskName::Ppo => {
-            choose
-                .notes
-                .push("behaviour and defaults are those of TRL 1.12, the last version with a PPOTrainer".to_owned());
-            (ppo::PPO.to_vec(), "TRL 1.12's PPOConfig".to_owned())
-        }
+        TaskName::Ppo => (ppo::PPO.to_vec(), "TRL 1.12's PPOConfig, the last".to_owned()),
         TaskName::Swarm => (GENRL.to_vec(), "GenRL's default".to_owned()),
         TaskName::Hrm => (HRM.to_vec(), "HRM's recipe: 768 rows on 8 GPUs".to_owned()),
         TaskName::Diffusion => {
