@@ -214,8 +214,8 @@ impl Decoding {
 
     /// `_update_model_kwargs_for_generation`: one more position and one more mask column.
     fn update_model_kwargs(&mut self, context: &Rc<Context>) {
-        if let Some(position) = self.cache_position.take() {
-            self.append_column(context);
+        if let Some(position) = self.cache_position.clone() {
+            let _column = self.append_column(context);
             self.cache_position = Some(position.narrow_any(0, 1).map("add.Tensor", DType::Int64));
             return;
         }
@@ -231,10 +231,12 @@ impl Decoding {
         self.append_column(context);
     }
 
-    fn append_column(&mut self, context: &Rc<Context>) {
+    /// Returns the column.
+    fn append_column(&mut self, context: &Rc<Context>) -> Tensor {
         let sizes = [self.attention_mask.size(0), 1];
         let column = full(context, "new_ones.default", &sizes, self.attention_mask.dtype());
         self.attention_mask = cat(&[&self.attention_mask, &column], 1);
+        column
     }
 
     /// The next token of each row, from the last position's logits.
