@@ -22,7 +22,7 @@ fn tiny() -> Value {
 #[test]
 fn the_deepest_model_needs_no_deep_stack() {
     let mut config = tiny();
-    config["num_hidden_layers"] = json!(4096);
+    config["num_hidden_layers"] = json!(1024);
     for checkpointing in [false, true] {
         let case = json!({"micro_batch": 1, "seq_len": 2, "gradient_checkpointing": checkpointing, "steps": 1});
         assert_eq!(outcome(case, &config), Ok(()), "{checkpointing}");

@@ -95,7 +95,7 @@ fn configs_that_no_model_has_are_refused_by_field() {
     let llama = "model_type = \"llama\", hidden_size = 64, intermediate_size = 64, num_attention_heads = 4, \
                  num_hidden_layers = 2, vocab_size = 100";
     let cases = [
-        ("num_hidden_layers = 1000000", "config key `num_hidden_layers`: must be at most 4096"),
+        ("num_hidden_layers = 1000000", "config key `num_hidden_layers`: must be at most 1024"),
         ("num_hidden_layers = 0", "config key `num_hidden_layers`: must be at least 1"),
         ("num_hidden_layers = -3", "config key `num_hidden_layers`: must be a positive integer"),
         ("vocab_size = 0", "config key `vocab_size`"),
@@ -152,7 +152,7 @@ fn long_jobs_take_bounded_time_and_say_what_was_run() {
     }
     let deep = config(
         "model_type = \"llama\", hidden_size = 8, intermediate_size = 8, num_attention_heads = 2, \
-                       num_hidden_layers = 4096, vocab_size = 50",
+                       num_hidden_layers = 1024, vocab_size = 50",
     );
     assert_eq!(refusal(&deep, &["steps=1", "optimizer=sgd"]), None);
     let told = refusal(

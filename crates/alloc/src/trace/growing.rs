@@ -119,7 +119,7 @@ impl Trace {
     }
 
     /// Events of all growing stretches.
-    fn grown_events(&self) -> u64 {
+    pub fn grown_events(&self) -> u64 {
         let events = |growing: &Growing| (growing.stretch as u64).saturating_mul(growing.times);
         self.growing.iter().map(events).fold(0, u64::saturating_add)
     }

@@ -56,7 +56,7 @@ pub struct EstimateArgs {
     explain: bool,
 
     /// Shows the N largest modules and tensors at the peak
-    #[arg(long, value_name = "N", num_args = 0..=1, require_equals = true, default_missing_value = "10", help_heading = "Answer")]
+    #[arg(long, value_name = "N", num_args = 0..=1, require_equals = true, default_missing_value = "10", value_parser = parse_rows, help_heading = "Answer")]
     top: Option<usize>,
 
     /// Draws how the bytes rise and fall
@@ -96,6 +96,11 @@ pub struct WithConfig<'a> {
     /// Every key that was read.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub config: Option<Value>,
+}
+
+/// How many rows of a table, as a word.
+fn parse_rows(text: &str) -> Result<usize, String> {
+    text.trim().parse().map_err(|_| format!("`{text}` is no number of rows: write a whole number, 0 or more"))
 }
 
 impl EstimateArgs {

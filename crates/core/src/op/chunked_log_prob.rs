@@ -86,14 +86,14 @@ fn statistics(
     let target_logit = per_token("zeros.default");
     let _tile = tile(context, FUNCTION, tokens, dtype);
     let mut hidden_chunk = None;
-    for rows in chunks(tokens, TOKENS) {
+    each_chunk(context, tokens, TOKENS, |rows| {
         hidden_chunk = Some(hidden.narrow_any(0, rows).to(dtype));
-        for entries in chunks(weight.size(0), VOCABULARY) {
+        each_chunk(context, weight.size(0), VOCABULARY, |entries| {
             let _weight_chunk = weight.narrow_any(0, entries).to(dtype);
             context.need_cublas_workspace("mm.out");
             count_tile(context, [rows, hidden.size(1), entries], dtype);
-        }
-    }
+        });
+    });
     let log_z = {
         let log = sum_exp.unary("log.default", DType::Float32);
         running_max.binary("add.Tensor", &log, DType::Float32)
@@ -123,16 +123,16 @@ fn backward(hidden: &Tensor, weight: &Tensor, dtype: DType, needs: [bool; 2]) ->
     let _tile = tile(context, BACKWARD, hidden.size(0), dtype);
     let mut hidden_chunk = None;
     let mut weight_chunk = None;
-    for rows in chunks(hidden.size(0), TOKENS) {
+    // The logits again, and a product for each gradient that is asked for.
+    let products = 1 + needs.iter().filter(|needed| **needed).count();
+    each_chunk(context, hidden.size(0), TOKENS, |rows| {
         hidden_chunk = Some(hidden.narrow_any(0, rows).to(dtype));
-        for entries in chunks(weight.size(0), VOCABULARY) {
+        each_chunk(context, weight.size(0), VOCABULARY, |entries| {
             weight_chunk = Some(weight.narrow_any(0, entries).to(dtype));
             context.need_cublas_workspace("mm.out");
-            // The logits again, and a product for each gradient that is asked for.
-            let products = 1 + needs.iter().filter(|needed| **needed).count();
             (0..products).for_each(|_| count_tile(context, [rows, hidden.size(1), entries], dtype));
-        }
-    }
+        });
+    });
     let cast = [
         hidden_grad.as_ref().map(|grad| grad.to(hidden.dtype())),
         weight_grad.as_ref().map(|grad| grad.to(weight.dtype())),
@@ -161,7 +161,101 @@ fn count_tile(context: &Rc<Context>, [rows, width, entries]: [u64; 3], dtype: DT
     context.count_bytes(tile.saturating_mul(2));
 }
 
-/// The lengths of the chunks of `total`.
-fn chunks(total: u64, size: u64) -> impl Iterator<Item = u64> {
-    (0..total.div_ceil(size)).map(move |at| size.min(total - at * size))
+/// So many first and last chunks are run of any number.
+const RUN_WHOLE: u64 = 8;
+
+/// Runs `chunk` for the lengths of the chunks of `total`. Each makes its copies before the last one's go, so that they lie in
+/// two places by turns: of very many an even number of those between is left out, and all that follow find memory as it
+/// would be. What they compute is counted.
+fn each_chunk(context: &Context, total: u64, size: u64, mut chunk: impl FnMut(u64)) {
+    let chunks = total.div_ceil(size);
+    let left_out = left_out_of(chunks);
+    let mut at = 0;
+    while at < chunks {
+        let moment = context.moment();
+        chunk(size.min(total - at * size));
+        at += 1;
+        if at == RUN_WHOLE {
+            context.compute_again(&moment, left_out);
+            at += left_out;
+        }
+    }
+}
+
+/// How many of so many equal chunks are left out.
+fn left_out_of(chunks: u64) -> u64 {
+    if tests::runs_all() { 0 } else { chunks.saturating_sub(2 * RUN_WHOLE) / 2 * 2 }
+}
+
+#[cfg(not(test))]
+mod tests {
+    pub(super) const fn runs_all() -> bool {
+        false
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::cell::Cell;
+
+    use serde_json::{Value, json};
+
+    use super::*;
+    use crate::estimate::SimulatedJob;
+    use crate::job::JobSource;
+
+    thread_local! {
+        static ALL: Cell<bool> = const { Cell::new(false) };
+    }
+
+    pub(super) fn runs_all() -> bool {
+        ALL.get()
+    }
+
+    /// Events; allocated, reserved and the least reserved bytes; and operations of all phases.
+    fn run(changes: &Value, all: bool) -> (usize, [u64; 3], u64) {
+        let text = "model = { model_type = \"llama\", num_hidden_layers = 1, hidden_size = 64, intermediate_size = 96, \
+                    num_attention_heads = 2, num_key_value_heads = 1, vocab_size = 500 }\nframework = \"trl\"\nseq_len = 4097\n";
+        let set = |source: JobSource, (key, value): (&String, &Value)| match value.as_str() {
+            Some(word) => source.set(key, word),
+            None => source.set(key, value),
+        };
+        let source = changes.as_object().unwrap().iter().fold(JobSource::from_file("job.toml", text), set);
+        let job = source.resolve(&[]).unwrap().job;
+        ALL.set(all);
+        let simulated = SimulatedJob::new(&job).unwrap();
+        ALL.set(false);
+        let (allocated, reserved) = simulated.replay_peaks().unwrap();
+        let flops = simulated.work().phases.iter().map(|phase| phase.amount.flops.total()).sum();
+        (simulated.trace().events.len(), [allocated, reserved, simulated.least_reserved().unwrap()], flops)
+    }
+
+    #[test]
+    fn chunks_that_are_left_out_change_no_peak_and_no_work() {
+        for rows in [17, 18, 40, 41] {
+            for changes in [
+                json!({"precision": "amp-bf16"}),
+                json!({"precision": "bf16", "lora.r": 4}),
+                json!({"precision": "amp-fp16", "seq_len": 3000, "model.vocab_size": 100_000}),
+                json!({"precision": "amp-bf16", "model.vocab_size": 700_000, "seq_len": 512}),
+                json!({"precision": "amp-bf16", "lora.r": 4, "allocator": "expandable_segments:True"}),
+            ] {
+                let mut changes = changes;
+                changes["micro_batch_size"] = json!(rows);
+                let ((events, bytes, flops), (all, expected, all_flops)) = (run(&changes, false), run(&changes, true));
+                assert_eq!((bytes, flops), (expected, all_flops), "{changes}");
+                assert!(events <= all, "{changes}");
+                // Without autocast nothing is cast chunk by chunk.
+                let is_cast = changes["precision"] != "bf16" && changes["seq_len"] != 512;
+                assert!(events < all || rows < 40 || !is_cast, "{changes}: {events} of {all}");
+            }
+        }
+    }
+
+    #[test]
+    fn however_many_chunks_there_are_few_are_run() {
+        let run = |chunks: u64| chunks - left_out_of(chunks);
+        assert_eq!([1, 16, 17, 18, 19].map(run), [1, 16, 17, 16, 17]);
+        assert!((0..1 << 12).all(|chunks| run(chunks) <= 17 && left_out_of(chunks).is_multiple_of(2)));
+    }
 }

@@ -120,3 +120,43 @@ fn slowdown_basis(from: &StepTime, to: &StepTime, gpu: &Gpu) -> String {
         false => format!("{operations}; {}{borrowed}", parts.join(", ")),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::job::{JobSource, keys};
+
+    fn job(completion_len: u64) -> JobSpec {
+        let source = JobSource::model("qwen2.5-0.5b").set(keys::TASK, "grpo").set(keys::COMPLETION_LEN, completion_len);
+        source.resolve(&[]).unwrap().job
+    }
+
+    #[test]
+    fn an_appraisal_of_long_completions_is_one_of_many_and_of_short_ones_as_an_estimate() {
+        assert_eq!([512, 2048, 2049, 10_000].map(|tokens| replays_beside(&job(tokens))), [1, 1, APPRAISED, APPRAISED]);
+        // Of short ones no byte is left out.
+        let short = job(512);
+        let appraised = appraise(&short, &short.gpu, Scale::Estimated).unwrap().verdict;
+        let (allocated, reserved) = SimulatedJob::new(&short).unwrap().replay_peaks().unwrap();
+        assert_eq!((appraised.peak_allocated_bytes, appraised.peak_reserved_bytes), (allocated, reserved));
+    }
+
+    /// Fewer tokens are replayed; the peak of allocated bytes moves by what a few of them keep, and the verdict is as careful.
+    #[test]
+    fn what_an_appraisal_of_long_completions_leaves_out_moves_the_peak_little() {
+        let long = job(12_000);
+        let alone = SimulatedJob::new(&long).unwrap();
+        let one_of_many = SimulatedJob::with_other_devices(&long, &[], replays_beside(&long)).unwrap();
+        assert!(one_of_many.trace().replayed_stride() > alone.trace().replayed_stride(), "no more is left out");
+        let appraised = appraise(&long, &long.gpu, Scale::Estimated).unwrap().verdict;
+        let estimate = alone.estimate().unwrap();
+        let (few, all) = (appraised.peak_allocated_bytes, estimate.peak_allocated_bytes);
+        assert!(few.abs_diff(all) <= all / 1000, "{few}, not {all}");
+        assert!(
+            appraised.safe_bytes >= estimate.peak_reserved_bytes,
+            "{} of {}",
+            appraised.safe_bytes,
+            estimate.peak_reserved_bytes
+        );
+    }
+}

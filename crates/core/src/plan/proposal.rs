@@ -1,6 +1,7 @@
 //! [`consider_remedies`]: every remedy estimated alone, and the cheapest combination that fits.
 
 use crate::small_sort::SmallSort;
+use std::cell::RefCell;
 use std::cmp::Ordering;
 
 use super::appraisal::{Appraisal, Slowdown, appraise, moved_to};
@@ -75,6 +76,24 @@ impl Combination {
     }
 }
 
+/// Jobs that were appraised for one question: remedies are taken alone, on top of one another and without one another, and
+/// come to the same job more than once.
+#[derive(Default)]
+pub struct Appraised(RefCell<Vec<(JobSpec, Appraisal)>>);
+
+impl Appraised {
+    /// The job on its GPU.
+    fn appraise_once(&self, job: &JobSpec, scale: Scale) -> Result<Appraisal, EstimateError> {
+        let known = self.0.borrow().iter().find(|(known, _)| known == job).map(|(_, appraisal)| appraisal.clone());
+        if let Some(appraisal) = known {
+            return Ok(appraisal);
+        }
+        let appraisal = appraise(job, &job.gpu, scale)?;
+        self.0.borrow_mut().push((job.clone(), appraisal.clone()));
+        Ok(appraisal)
+    }
+}
+
 /// The question that all of this is about: a job on a GPU, and how its keys are changed.
 #[derive(Clone, Copy)]
 pub struct Case<'a> {
@@ -86,6 +105,8 @@ pub struct Case<'a> {
     pub source: &'a JobSource,
     /// How a measured step carries over to changed jobs.
     pub scale: Scale,
+    /// What was appraised by this scale.
+    pub appraised: &'a Appraised,
 }
 
 impl Case<'_> {
@@ -94,7 +115,8 @@ impl Case<'_> {
         let resolved = self.source.resolve(changes).map_err(|error| Declined::Refused(error.problem))?;
         let run = RunSpec { dollars_per_gpu_hour: self.job.run.dollars_per_gpu_hour, ..resolved.job.run };
         let job = JobSpec { gpu: self.gpu.clone(), run, ..resolved.job };
-        let appraisal = appraise(&job, self.gpu, self.scale).map_err(|error| Declined::Refused(error.to_string()))?;
+        let appraisal = self.appraised.appraise_once(&job, self.scale);
+        let appraisal = appraisal.map_err(|error| Declined::Refused(error.to_string()))?;
         Ok((job, appraisal))
     }
 
@@ -116,7 +138,7 @@ impl Case<'_> {
 pub fn consider_remedies(job: &JobSpec, source: &JobSource) -> Result<Proposals, EstimateError> {
     let base = appraise(job, &job.gpu, Scale::own(job))?;
     let scale = Scale::own(job).for_others(base.bill.as_ref().and_then(|bill| bill.estimated.as_ref()));
-    let case = Case { job, gpu: &job.gpu, source, scale };
+    let case = Case { job, gpu: &job.gpu, source, scale, appraised: &Appraised::default() };
     let (alone, declined) = each_alone(&case, &base);
     let fits = base.verdict.fit == Fit::Fits;
     let together = if fits { None } else { combine_remedies(&case, &base, &alone) };
@@ -274,5 +296,24 @@ impl State {
         let (job, appraisal) = case.appraise_with(&overrides(&changes, &remedy.origin()))?;
         let lower = appraisal.verdict.total_bytes < self.appraisal.verdict.total_bytes;
         if lower { Ok(Self { job, changes, appraisal }) } else { Err(Declined::SavesNothing) }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+    use crate::job::from_case;
+
+    #[test]
+    fn a_job_that_several_remedies_come_to_is_appraised_once() {
+        let job = from_case(&json!({"micro_batch": 2, "model": {"family": "gpt2", "n_layer": 2}})).unwrap();
+        let other = JobSpec { micro_batch_size: 1, ..job.clone() };
+        let appraised = Appraised::default();
+        let [first, again, smaller] =
+            [&job, &job, &other].map(|job| appraised.appraise_once(job, Scale::Estimated).unwrap());
+        assert_eq!((first == again, first == smaller, appraised.0.borrow().len()), (true, false, 2));
+        assert_eq!(first, appraise(&job, &job.gpu, Scale::Estimated).unwrap());
     }
 }

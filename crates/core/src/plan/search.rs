@@ -2,7 +2,7 @@
 //! a budget and a deadline.
 
 use super::appraisal::{Appraisal, appraise, moved_to};
-use super::proposal::{Case, combine_remedies, each_alone};
+use super::proposal::{Appraised, Case, combine_remedies, each_alone};
 use super::remedy::{Change, Remedy, Results, overrides};
 pub use super::spread::can_spread;
 use super::spread::spread_over;
@@ -175,7 +175,7 @@ pub fn candidates_on(job: &JobSpec, gpu_group: &GpuGroup, source: &JobSource, sc
                 continue;
             }
         };
-        let case = Case { job: &job, gpu, source: &on_site, scale };
+        let case = Case { job: &job, gpu, source: &on_site, scale, appraised: &Appraised::default() };
         let combination = if base.verdict.fit == Fit::Fits {
             None
         } else {

@@ -38,8 +38,10 @@ pub const WANDERING_ALLOWANCE: u64 = 4 * MIB;
 
 /// Whether so much is recorded that what only repeats is left out, wherever the allocator finds it.
 pub(super) fn has_enough(context: &Context) -> bool {
-    let replayed = context.grown().saturating_mul(context.replays() - 1);
-    context.events() >= ENOUGH_EVENTS || replayed >= ENOUGH_REPLAYED
+    let others = context.replays() - 1;
+    // Copies of an earlier step's tokens are replayed as well.
+    let replayed = || context.read_trace(Trace::grown_events).saturating_mul(others);
+    context.events() >= ENOUGH_EVENTS || others > 0 && replayed() >= ENOUGH_REPLAYED
 }
 
 /// What may repeat.
@@ -224,6 +226,21 @@ mod tests {
             (simulated.trace().events.len(), simulated.replay_peaks().unwrap())
         };
         let ((fewer, bytes), (all, expected)) = (run(1 << 10), run(1));
+        assert_eq!(bytes.0, expected.0);
+        assert!(fewer < all / 2, "{fewer} of {all}");
+    }
+
+    /// A node's later steps copy the tokens of its first.
+    #[test]
+    fn copied_generations_count_where_many_replays_serve_one_question() {
+        let model = json!({"family": "gpt2", "n_layer": 2, "n_embd": 64, "n_head": 2, "vocab_size": 500});
+        let case = json!({"kind": "swarm_node", "model": model, "steps": 100});
+        let job = from_case(&case).unwrap();
+        let run = |replays: u64| {
+            let simulated = SimulatedJob::with_other_devices(&job, &[], replays).unwrap();
+            (simulated.trace().events.len(), simulated.replay_peaks().unwrap())
+        };
+        let ((fewer, bytes), (all, expected)) = (run(1 << 8), run(1));
         assert_eq!(bytes.0, expected.0);
         assert!(fewer < all / 2, "{fewer} of {all}");
     }

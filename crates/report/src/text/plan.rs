@@ -59,7 +59,8 @@ pub(super) fn plan_head(job: &JobSpec, base: &Appraisal, look: &Look) -> String 
         Some(bill) => text.push_str(&bill::bill_lines(bill, look)),
         None => {
             let missing = "no time: the rates of this GPU are not known; give them with --gpu-file, or --step-time";
-            text.push_str(&format!("  {}\n", paint_text(DIM, missing)));
+            let wrapped = wrap_text(missing, look.width.saturating_sub(2), 2);
+            text.push_str(&format!("  {}\n", paint_text(DIM, &wrapped)));
         }
     }
     text + "\n"

@@ -18,6 +18,9 @@ const MIN_VALUES_PER_THREAD: u64 = 16;
 const MAX_VALUES_PER_THREAD: u64 = 256;
 /// Shortest reduced row whose loads are vectorised.
 const MIN_VECTORISED: u64 = 128;
+/// Of an input of more bytes, 512 GiB, which no GPU has, the launches are not told one by one: their buffers are a hundred
+/// thousandth of it, and there would be thousands in each layer.
+const MOST_TOLD: u64 = 1 << 39;
 /// Bytes of one semaphore (`sizeof(int)`).
 const SEMAPHORE: u64 = 4;
 
@@ -199,6 +202,9 @@ fn pieces(plan: &mut Plan, reduction: &Reduction<'_>, device: Device) {
         launch(plan, &iter, reduction.kind, dtype, device);
         return;
     }
+    if iter.elements().saturating_mul(dtype.size()) > MOST_TOLD {
+        return;
+    }
     let accumulator = reduction.kind.accumulator(dtype);
     let in_output = reduction.kind.accumulates_in_output(dtype, reduction.output) || output_size >= accumulator;
     let span = iter.dims.iter().map(|dim| dim.size * dim.output).max().unwrap_or(0).max(output_size) / output_size;
@@ -364,6 +370,25 @@ mod tests {
             &Reduction { sizes, strides, reduced, storage_offset: table::number(&case[6]), input, output, kind },
             device,
         )
+    }
+
+    #[test]
+    fn what_no_gpu_holds_is_not_cut_into_a_million_launches() {
+        let device = crate::gpu::Gpu::parse("h100").unwrap().device();
+        let steps = |elements: u64| {
+            let reduction = Reduction {
+                sizes: &[32, elements / 32],
+                strides: &[elements / 32, 1],
+                reduced: &[false, true],
+                storage_offset: 0,
+                input: DType::Bool,
+                output: DType::Bool,
+                kind: ReduceKind::Any,
+            };
+            reduce(&reduction, device).len()
+        };
+        assert!(steps(1 << 36) > 32, "launches that a device may have are all there");
+        assert!(steps(1 << 51) < 16, "{}", steps(1 << 51));
     }
 
     #[test]

@@ -95,6 +95,11 @@ impl Recorder {
         true
     }
 
+    /// What was computed since `moment` is computed `times` more times, by kernels whose allocations are left out.
+    pub(crate) fn compute_again(&self, moment: &Moment, times: u64) {
+        self.counter.repeat_since(&moment.tally, times);
+    }
+
     /// A slice of one phase that leaves nothing happens `times` more times, now: it is copied once.
     pub(crate) fn repeat_whole(&self, slice: &TraceSlice, times: u64) {
         let Some(not_copied) = times.checked_sub(1) else { return };
