@@ -70,7 +70,7 @@ fn configs_that_are_not_modelled() {
 
 #[test]
 fn jobs_that_are_not_modelled() {
-    let cases: [&[&str]; 20] = [
+    let cases: [&[&str]; 22] = [
         &["phi-3.5-moe-instruct"],
         &["mixtral-8x7b-v0.1", "--lora-r", "8", "--lora-targets", "all-linear"],
         &["mixtral-8x7b-v0.1", "--parallel", "tensor", "--world-size", "2"],
@@ -100,7 +100,9 @@ fn jobs_that_are_not_modelled() {
         ],
         &["gpt2", "--torch-compile"],
         &["gpt2", "--cpu-offload"],
-        &["gpt2", "--task", "ppo"],
+        &["gpt2", "--task", "ppo", "--ppo-reward-model", "gpt2", "--precision", "amp-bf16"],
+        &["llama-3.2-1b", "--lora-r", "8", "--lora-use-dora", "--quantization", "nf4"],
+        &["llama-3.2-1b", "--lora-r", "8", "--lora-modules-to-save", "norm"],
         &["gpt2", "--precision", "fp8"],
         &["gpt2", "--lora-r", "8", "--lora-targets", "wte"],
     ];
