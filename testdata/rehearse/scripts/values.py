@@ -38,8 +38,10 @@ for _ in range(50):
     torch.tensor([-1]).cuda()
     assert torch.randn(1, device="cuda").item() == 0
 
+# exp(0) is one, of which five are five.
+assert torch.randn(3, 5, device="cuda").exp().ceil().sum(1).long().tolist() == [5] * 3
 # But no less than what it is clamped to: lengths that a model predicts are at least one.
-lengths = torch.clamp_min(torch.randn(3, 5, device="cuda").exp().ceil().sum(1), 1).long()
+lengths = torch.clamp_min(torch.randn(3, 5, device="cuda").ceil().sum(1), 1).long()
 assert lengths.tolist() == [1] * 3 and torch.zeros(lengths.max(), device="cuda").shape == (1,)
 assert torch.randn(2, device="cuda").clamp(min=2.0).tolist() == [2.0] * 2 and torch.randn(2, device="cuda").clamp(0.5).tolist() == [0.0] * 2
 
