@@ -216,7 +216,7 @@ mod tests {
             (json!(1.5), "must be a positive integer, found 1.5"),
             (json!("4"), "must be a positive integer, found \"4\""),
             (json!(1_u64 << 40), "must be at most 2147483648, found 1099511627776"),
-            (json!(5000), "must be at most 4096, found 5000"),
+            (json!(5000), "must be at most 1024, found 5000"),
         ];
         for (value, problem) in cases {
             let error = fields(json!({"n_layer": value})).layers("n_layer", 12).unwrap_err();

@@ -58,7 +58,8 @@ fn unmeasured_wrapper(job: &JobSpec) -> JobError {
         Strategy::DeepSpeed(_) => "set deepspeed.stage = 2, whose ranks hold the weights whole",
         _ => "set parallel = \"deepspeed\" with deepspeed.stage = 2, whose ranks hold the weights whole",
     };
-    let (wrappers, instead) = match (facts.learns_preferences(), facts.completion_len().is_some()) {
+    let completes = facts.completion_len().is_some() && !matches!(job.task, Task::Gkd(_));
+    let (wrappers, instead) = match (facts.learns_preferences(), completes) {
         (true, _) => ("\"ddp\", \"fsdp1\" and \"deepspeed\"", Some("set parallel = \"fsdp1\"")),
         (false, true) => ("\"ddp\", and \"deepspeed\" of stage 1 and 2", Some(whole)),
         (false, false) => ("\"ddp\" alone", None),
