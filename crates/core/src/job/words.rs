@@ -324,7 +324,6 @@ const VALUES: &[(&str, &str, Meaning)] = &[
     (keys::TASK, "generation", Says(&[(keys::TASK, "generate")])),
     (keys::TASK, "rm", Says(&[(keys::TASK, "reward")])),
     (keys::TASK, "simpo", Says(&[(keys::TASK, "cpo"), (keys::CPO_LOSS, "simpo")])),
-    (keys::TASK, "gkd", Sentence(TASK)),
     (keys::FRAMEWORK, "torchrun", Says(&[(keys::FRAMEWORK, "loop")])),
     (keys::FRAMEWORK, "pytorch", Says(&[(keys::FRAMEWORK, "loop")])),
     (keys::FRAMEWORK, "transformers", Says(&[(keys::FRAMEWORK, "trainer")])),
