@@ -40,4 +40,3 @@ pub(super) const MEGATRON: &str = "Megatron is not simulated: --parallel tensor 
                         script";
 pub(super) const LIGHTNING: &str =
     "Lightning's loop is not simulated: --framework loop is a plain one; `tonnage rehearse` runs your script";
-pub(super) const TASK: &str = "this trainer is not simulated: `tonnage rehearse --gpu GPU -- python train.py` runs your script and tells its peak";
