@@ -83,8 +83,9 @@ pub use swarm_training::{ForeignAdvantages, SwarmFilter, SwarmTraining};
 pub(crate) use task::AnswersOf;
 pub use task::{
     Baseline, DiffusionSpec, Divergence, DpoSpec, GkdSpec, GrpoSpec, JudgePhase, JudgePlace, JudgeSpec, JudgeWeights,
-    KtoLoss, KtoSpec, LogProbs, LossOf, OnPolicy, PairLoss, PairsSpec, Passes, PpoSpec, QuantizedBase, RewardSpec,
-    Rollout, Seq2SeqSpec, Spreading, SwarmLogProbs, SwarmSpec, Task, TaskFacts, TaskName, TrlVersion,
+    KlEstimator, KtoLoss, KtoSpec, LogProbs, LossOf, OnPolicy, PairLoss, PairsSpec, Passes, PpoSpec, QuantizedBase,
+    RewardSpec, Rollout, Seq2SeqSpec, Spreading, SwarmLogProbs, SwarmSpec, Task, TaskFacts, TaskName, TeacherDtype,
+    TrlVersion,
 };
 pub use training::{DataSpec, GenerationSpec, Init, LearningRateSchedule, TrainingSpec};
 pub use transformers::{

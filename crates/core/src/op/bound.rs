@@ -38,7 +38,7 @@ impl Tensor {
         self.extreme(other, ("MinimumBackward0", "minimum.default"), ["gt.Tensor", "lt.Tensor"])
     }
 
-    /// `maximum(self, other)`
+    /// The larger of each pair of elements, which two tensors of one shape give (`torch.maximum`).
     pub(crate) fn maximum(&self, other: &Tensor) -> Tensor {
         self.extreme(other, ("MaximumBackward0", "maximum.default"), ["lt.Tensor", "gt.Tensor"])
     }

@@ -31,7 +31,7 @@ pub(crate) fn ones(context: &Rc<Context>, sizes: &[u64], dtype: DType) -> Tensor
     full(context, "ones.default", sizes, dtype)
 }
 
-/// `torch.eye(count, dtype=dtype)`
+/// Ones on the diagonal of a [count, count] matrix (`torch.eye`).
 pub(crate) fn eye(context: &Rc<Context>, count: u64, dtype: DType) -> Tensor {
     full(context, "eye.default", &[count, count], dtype)
 }

@@ -275,7 +275,7 @@ impl Tensor {
 }
 
 impl Tensor {
-    /// `logsumexp(self, dim=-1)`
+    /// Along the last dimension, which goes (`logsumexp(self, dim=-1)`).
     pub(crate) fn logsumexp(&self) -> Tensor {
         self.logsumexp_along(self.sizes().len().saturating_sub(1))
     }

@@ -42,12 +42,12 @@ impl<B> Batches<B> {
     }
 }
 
-/// `labels[..., 1:].ne(-100).sum()`
+/// How many tokens behind the first of each row have a label: [] in int64 (`labels[..., 1:].ne(-100).sum()`).
 pub(super) fn count_labels(labels: &Tensor) -> Tensor {
     count_all(&labels.narrow_any(1, labels.size(1).saturating_sub(1)))
 }
 
-/// `labels.ne(-100).sum()`
+/// How many tokens have a label, those at the start of rows too: [] in int64.
 pub(super) fn count_all(labels: &Tensor) -> Tensor {
     let counted = labels.map("ne.Scalar", DType::Bool);
     sum_all(&counted)

@@ -9,7 +9,6 @@ use crate::dtype::DType;
 use crate::job::{CheckpointPolicy, DpoSpec, JobSpec};
 use crate::model::family::Model;
 use crate::op::{TokenOutputs, UNTOLD, full};
-use crate::parallel::Wrapper;
 use crate::tensor::{Context, Tensor};
 use crate::trace::{Category, PhaseKind};
 
@@ -95,12 +94,8 @@ struct Batch {
 type Pair = [Tensor; 2];
 
 impl Recipe for Trainer<'_> {
-    fn prepare(&self) {
-        self.wrapped.prepare();
-    }
-
-    fn wrapper(&self) -> Option<&dyn Wrapper> {
-        self.wrapped.wrapper()
+    fn wrapped(&self) -> &Wrapped<'_> {
+        &self.wrapped
     }
 
     fn get_batch_samples(&self) {

@@ -163,12 +163,8 @@ impl Inputs {
 }
 
 impl Recipe for FineTune<'_> {
-    fn prepare(&self) {
-        self.model.prepare();
-    }
-
-    fn wrapper(&self) -> Option<&dyn Wrapper> {
-        self.model.wrapper()
+    fn wrapped(&self) -> &Wrapped<'_> {
+        &self.model
     }
 
     fn divides_loss(&self) -> bool {
@@ -290,7 +286,7 @@ impl FineTune<'_> {
             position_ids: inputs.position_ids(),
             labels: Some(&inputs.labels),
             num_items_in_batch: num_items.filter(|_| in_model),
-            cache: self.wrapper().filter(|_| caches).map(Wrapper::new_cache),
+            cache: self.model.wrapper().filter(|_| caches).map(Wrapper::new_cache),
             logits_to_keep: self.job.logits.logits_to_keep,
             fused_loss: self.job.logits.loss == LossKernel::Liger,
             images: inputs.images.as_ref(),

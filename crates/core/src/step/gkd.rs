@@ -9,7 +9,6 @@ use crate::dtype::DType;
 use crate::job::{AnswersOf, CheckpointPolicy, Divergence, GkdSpec, JobSpec};
 use crate::model::family::{ForwardCall, Model};
 use crate::op::{TokenOutputs, UNTOLD, full, number_from_host, stack};
-use crate::parallel::Wrapper;
 use crate::tensor::{Context, Tensor};
 use crate::trace::{Category, PhaseKind};
 
@@ -39,7 +38,8 @@ pub(super) fn train_gkd(
     student.builder.load_adapters_last();
     let mode = student.builder.mode();
     mode.disable_dropout();
-    let (teacher, _) = load_model(job, context, ("teacher", &spec.teacher), Kind::of(spec.teacher_dtype).moved())?;
+    let (teacher, _) =
+        load_model(job, context, ("teacher", &spec.teacher), Kind::of(spec.teacher_dtype.dtype()).moved())?;
     apply_liger_kernels(job, &mode);
     let parameters = student.builder.trainable();
     let model = Rc::clone(&student.model);
@@ -80,12 +80,8 @@ struct Rows {
 }
 
 impl Recipe for Trainer<'_> {
-    fn prepare(&self) {
-        self.wrapped.prepare();
-    }
-
-    fn wrapper(&self) -> Option<&dyn Wrapper> {
-        self.wrapped.wrapper()
+    fn wrapped(&self) -> &Wrapped<'_> {
+        &self.wrapped
     }
 
     fn get_batch_samples(&self) {
@@ -167,7 +163,7 @@ impl Trainer<'_> {
         drop(used_up);
     }
 
-    /// `generate_on_policy_outputs`
+    /// Prompts with answers of `model`, labelled whole (`generate_on_policy_outputs`).
     fn generate_outputs(&self, model: &dyn Model, batch: &Batch) -> Rows {
         let _no_grad = self.context.set_grad_enabled(false);
         let config = GenerationConfig {
@@ -189,7 +185,7 @@ impl Trainer<'_> {
         Rows { input_ids: generated_tokens.clone(), attention_mask: new_attention_mask, labels: new_labels }
     }
 
-    /// `compute_loss`
+    /// The divergence over the last `answer` tokens of the rows; `None` where the wrapper cannot be called (`compute_loss`).
     fn loss(&self, rows: &Rows, answer: u64) -> Option<Tensor> {
         let call = ForwardCall {
             input_ids: &rows.input_ids,

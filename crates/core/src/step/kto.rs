@@ -9,7 +9,6 @@ use crate::dtype::DType;
 use crate::job::{CheckpointPolicy, JobSpec, KtoLoss, KtoSpec};
 use crate::model::family::Model;
 use crate::op::{ReduceKind, TokenOutputs, UNTOLD, cat, full};
-use crate::parallel::Wrapper;
 use crate::tensor::{Context, Tensor};
 use crate::trace::{Category, PhaseKind};
 
@@ -98,12 +97,8 @@ type RefLogps = (Tensor, Option<Tensor>);
 type Split = [Tensor; 2];
 
 impl Recipe for Trainer<'_> {
-    fn prepare(&self) {
-        self.wrapped.prepare();
-    }
-
-    fn wrapper(&self) -> Option<&dyn Wrapper> {
-        self.wrapped.wrapper()
+    fn wrapped(&self) -> &Wrapped<'_> {
+        &self.wrapped
     }
 
     fn get_batch_samples(&self) {

@@ -7,7 +7,6 @@ use crate::dtype::DType;
 use crate::job::{JobSpec, PairLoss, PairsSpec};
 use crate::model::family::{ForwardCall, ModelOutput};
 use crate::op::{Reduction, TokenOutputs, UNTOLD, cat, full, selective_log_softmax, where_number};
-use crate::parallel::Wrapper;
 use crate::tensor::{Context, Tensor};
 use crate::trace::Category;
 
@@ -64,12 +63,8 @@ struct Outputs {
 }
 
 impl Recipe for Trainer<'_> {
-    fn prepare(&self) {
-        self.wrapped.prepare();
-    }
-
-    fn wrapper(&self) -> Option<&dyn Wrapper> {
-        self.wrapped.wrapper()
+    fn wrapped(&self) -> &Wrapped<'_> {
+        &self.wrapped
     }
 
     fn get_batch_samples(&self) {

@@ -7,7 +7,6 @@ use crate::dtype::DType;
 use crate::job::{JobSpec, RewardSpec};
 use crate::model::family::{ForwardCall, ModelOutput};
 use crate::op::{ReduceKind, TokenOutputs, full};
-use crate::parallel::Wrapper;
 use crate::tensor::{Context, Tensor};
 use crate::trace::Category;
 
@@ -50,12 +49,8 @@ struct Batch {
 }
 
 impl Recipe for Trainer<'_> {
-    fn prepare(&self) {
-        self.wrapped.prepare();
-    }
-
-    fn wrapper(&self) -> Option<&dyn Wrapper> {
-        self.wrapped.wrapper()
+    fn wrapped(&self) -> &Wrapped<'_> {
+        &self.wrapped
     }
 
     fn get_batch_samples(&self) {

@@ -44,7 +44,7 @@ impl Choice {
         Self { probs: Some(probs), next_tokens }
     }
 
-    /// `argmax`
+    /// The token of the highest score in each row, without a draw; the step before is let go after it.
     pub(super) fn likeliest(scores: &Tensor, previous: Option<Self>) -> Self {
         let next_tokens = scores.reduce_last("argmax.default", ReduceKind::ArgMax, DType::Int64);
         drop(previous);

@@ -15,19 +15,15 @@ use super::offload::Offload;
 use super::repetition::Repetition;
 use super::schedule::{Passes, Schedule, Skip};
 use super::settled::{Piece, Settled};
+use super::wrapped::Wrapped;
 
 /// Ranks whose losses are gathered one by one; those beyond add 512 bytes each.
 const MOST_RANKS: u64 = 1 << 14;
 
 /// What one trainer does its own way.
 pub(super) trait Recipe {
-    /// `accelerator.prepare(model)`
-    fn prepare(&self) {}
-
-    /// The model that is trained on several ranks.
-    fn wrapper(&self) -> Option<&dyn Wrapper> {
-        None
-    }
+    /// The model that is trained.
+    fn wrapped(&self) -> &Wrapped<'_>;
 
     /// `get_batch_samples`: the batches of an optimizer step come to the device.
     fn get_batch_samples(&self) {}
@@ -70,8 +66,8 @@ pub(super) fn run_trainer(
     context.phase(PhaseKind::Between);
     // `accelerator.free_memory()` (accelerate 1.15), with which `_inner_training_loop` begins.
     context.empty_cache();
-    recipe.prepare();
-    let wrapper = recipe.wrapper();
+    recipe.wrapped().prepare();
+    let wrapper = recipe.wrapped().wrapper();
     let parameters = wrapper.map_or(parameters, Wrapper::parameters);
     let mut state = State {
         optimizers: create_optimizers(job, parameters, wrapper),

@@ -40,7 +40,7 @@ pub(crate) fn filled(context: &Rc<Context>, sizes: &[u64], number: f64, dtype: D
     made(context, operator!("full"), &arguments)
 }
 
-/// `torch.eye(count, dtype=dtype)`
+/// Ones on the diagonal of a [count, count] matrix (`torch.eye`).
 pub(crate) fn eye(context: &Rc<Context>, count: u64, dtype: DType) -> Tensor {
     let arguments = [int(count), scalar_type(dtype).into(), Argument::None, context.device.into()];
     made(context, operator!("eye"), &arguments)

@@ -114,7 +114,7 @@ impl Tensor {
         index(self, &[], &[Some(places)])
     }
 
-    /// `self[:, places]`
+    /// What lies at `places` of dimension `at`, other dimensions whole (`self[:, places]` where `at` is 1).
     pub(crate) fn select_along(&self, at: usize, places: &Tensor) -> Tensor {
         let mut indices = vec![None; at];
         indices.push(Some(places));

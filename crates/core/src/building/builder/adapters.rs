@@ -119,10 +119,11 @@ impl Builder {
         }
         let is_saved = |name: &&String| built.saved.iter().any(|path| path.ends_with(name.as_str()));
         if let Some(name) = lora.modules_to_save.iter().find(|name| !is_saved(name)) {
-            let problem = format!("`lora.modules_to_save`: no embedding and no head is called {name}");
+            let problem = format!(
+                "`lora.modules_to_save`: no embedding and no head is called {name}, and copies of other modules are not simulated"
+            );
             return Err(JobError::of_kind(JobErrorKind::Unsimulated, problem)
                 .about(&[keys::LORA_MODULES_TO_SAVE])
-                .hint("of other modules copies are not simulated")
                 .or_rehearse());
         }
         if built.adapted.is_empty() {

@@ -6,8 +6,7 @@ use serde_json::{Map, Value};
 use super::rl::OptimizerName;
 use super::sharding::{CaseSharding, ranks_of_trl};
 use super::{CaseLora, CasePrecision, checkpoint_policy, clip_spec, model_of_case, plain_job};
-use crate::dtype::DType;
-use crate::job::{Divergence, GkdSpec, JobError, JobSpec, OnPolicy, OptimizerKind};
+use crate::job::{Divergence, GkdSpec, JobError, JobSpec, OnPolicy, OptimizerKind, TeacherDtype};
 use crate::model_type::QWEN2;
 
 /// A case of kind `trl_gkd`.
@@ -19,7 +18,7 @@ pub(super) struct GkdCase {
     _kind: String,
     model: Map<String, Value>,
     teacher: Option<Map<String, Value>>,
-    teacher_dtype: CaseDtype,
+    teacher_dtype: TeacherDtype,
     precision: CasePrecision,
     batch: u64,
     prompt_len: u64,
@@ -42,14 +41,6 @@ pub(super) struct GkdCase {
     _note: String,
 }
 
-/// A dtype as PyTorch calls it.
-#[derive(Clone, Copy, Deserialize)]
-#[serde(rename_all = "snake_case")]
-enum CaseDtype {
-    Float32,
-    Bfloat16,
-}
-
 impl Default for GkdCase {
     fn default() -> Self {
         Self {
@@ -57,7 +48,7 @@ impl Default for GkdCase {
             _kind: String::new(),
             model: Map::from_iter([("family".to_owned(), Value::from(QWEN2))]),
             teacher: None,
-            teacher_dtype: CaseDtype::Bfloat16,
+            teacher_dtype: TeacherDtype::Bf16,
             precision: CasePrecision::AmpBf16,
             batch: 4,
             prompt_len: 64,
@@ -91,10 +82,7 @@ pub(super) fn job_of_case(case: GkdCase) -> Result<JobSpec, JobError> {
         seq_kd: case.seq_kd,
         divergence: Divergence::of_beta(case.beta),
         teacher: model_of_case("teacher".to_owned(), teacher)?,
-        teacher_dtype: match case.teacher_dtype {
-            CaseDtype::Float32 => DType::Float32,
-            CaseDtype::Bfloat16 => DType::Bfloat16,
-        },
+        teacher_dtype: case.teacher_dtype,
     };
     let precision = case.precision.precision();
     let parallel =

@@ -5,7 +5,7 @@ use serde_json::{Map, Value};
 
 use super::rl::OptimizerName;
 use super::{CaseLora, CasePrecision, model_of_case, plain_job};
-use crate::job::{JobError, JobSpec, ModelSpec, OptimizerKind, PpoSpec};
+use crate::job::{JobError, JobSpec, KlEstimator, ModelSpec, OptimizerKind, PpoSpec};
 use crate::model_type::QWEN2;
 
 /// A case of kind `trl_ppo`.
@@ -27,7 +27,7 @@ pub(super) struct PpoCase {
     prompt_len: u64,
     response_length: u64,
     whiten_rewards: bool,
-    kl_estimator: String,
+    kl_estimator: KlEstimator,
     stop_token: Option<String>,
     steps: u32,
     optim: Option<OptimizerName>,
@@ -54,7 +54,7 @@ impl Default for PpoCase {
             prompt_len: 64,
             response_length: 53,
             whiten_rewards: false,
-            kl_estimator: "k1".to_owned(),
+            kl_estimator: KlEstimator::K1,
             stop_token: None,
             steps: 2,
             optim: None,
@@ -81,7 +81,7 @@ pub(super) fn job_of_case(case: PpoCase) -> Result<JobSpec, JobError> {
         num_mini_batches: case.num_mini_batches,
         rollout_batch: case.rollout_batch,
         whiten_rewards: case.whiten_rewards,
-        is_k3: case.kl_estimator == "k3",
+        kl_estimator: case.kl_estimator,
         stops: case.stop_token.is_some(),
         value: scorer("value", of_policy(case.value))?,
         reward: scorer("reward", of_policy(case.reward))?,

@@ -25,6 +25,10 @@ fn check_dora(job: &JobSpec) -> Result<(), JobError> {
         let problem = "a base in 4 or 8 bits is unpacked for the norm of its rows, which is not simulated";
         return Err(refused(problem, keys::QUANTIZATION).or_rehearse());
     }
+    if matches!(job.task, Task::Diffusion(_) | Task::Seq2SeqLm(_)) {
+        let problem = "magnitudes are simulated of models that predict the next token";
+        return Err(refused(problem, keys::TASK).hint("leave lora.use_dora out").or_rehearse());
+    }
     if !job.kernels.is_empty() {
         let problem = "fms-acceleration's kernels have no form of it";
         return Err(refused(problem, keys::KERNELS).hint("leave `kernels` out").or_rehearse());
@@ -91,6 +95,7 @@ mod tests {
         for (settings, about) in [
             ([dora, (keys::QUANTIZATION, "nf4")].as_slice(), "lora.use_dora quantization"),
             (&[dora, (keys::PARALLEL, "fsdp2"), (keys::WORLD_SIZE, "4")], "lora.use_dora parallel"),
+            (&[dora, (keys::MODEL, "flan-t5-base"), (keys::TASK, "seq2seq_lm")], "lora.use_dora task"),
             (&[saved, (keys::PARALLEL, "fsdp1"), (keys::WORLD_SIZE, "4")], "lora.modules_to_save parallel"),
             (&[saved, (keys::TASK, "grpo")], "lora.modules_to_save task"),
             (&[saved, (keys::LOSS, "liger")], "lora.modules_to_save loss"),

@@ -3,7 +3,6 @@
 use super::chooser::Chooser;
 use super::job::Lengths;
 use super::model_source;
-use crate::dtype::DType;
 use crate::job::keys;
 use crate::job::{Divergence, GkdSpec, JobError, JobSource, OnPolicy, Task};
 
@@ -15,7 +14,6 @@ pub(super) fn resolve_gkd(choose: &mut Chooser<'_>, lengths: &Lengths, source: &
     };
     let teacher = model_source::second_model(keys::GKD_TEACHER_MODEL, setting, source)?;
     choose.take_value(keys::GKD_TEACHER_MODEL, serde_json::Value::Null, "");
-    let teacher_dtype: String = choose.take_word(keys::GKD_TEACHER_DTYPE)?;
     Ok(GkdSpec {
         prompt_len: lengths.prompt,
         completion_len: lengths.completion,
@@ -24,7 +22,7 @@ pub(super) fn resolve_gkd(choose: &mut Chooser<'_>, lengths: &Lengths, source: &
         seq_kd: choose.take_switch(keys::GKD_SEQ_KD),
         divergence: Divergence::of_beta(choose.take_number(keys::GKD_BETA)),
         teacher,
-        teacher_dtype: if teacher_dtype == "fp32" { DType::Float32 } else { DType::Bfloat16 },
+        teacher_dtype: choose.take_word(keys::GKD_TEACHER_DTYPE)?,
     }
     .into())
 }

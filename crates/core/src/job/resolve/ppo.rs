@@ -22,7 +22,6 @@ pub(super) fn resolve_ppo(choose: &mut Chooser<'_>, lengths: &Lengths, source: &
             .hint("name one, for example: ppo.reward_model = \"Qwen/Qwen2.5-0.5B\""));
     };
     let value = scorer(choose, keys::PPO_VALUE_MODEL, source)?.unwrap_or_else(|| reward.clone());
-    let estimator: String = choose.take_word(keys::PPO_KL_ESTIMATOR)?;
     Ok(PpoSpec {
         prompt_len: lengths.prompt,
         response_length: lengths.completion,
@@ -30,7 +29,7 @@ pub(super) fn resolve_ppo(choose: &mut Chooser<'_>, lengths: &Lengths, source: &
         num_mini_batches: choose.take_size(keys::PPO_NUM_MINI_BATCHES),
         rollout_batch: choose.take_size(keys::PPO_LOCAL_ROLLOUT_FORWARD_BATCH_SIZE),
         whiten_rewards: choose.take_switch(keys::PPO_WHITEN_REWARDS),
-        is_k3: estimator == "k3",
+        kl_estimator: choose.take_word(keys::PPO_KL_ESTIMATOR)?,
         stops: choose.take_switch(keys::PPO_STOP_TOKEN),
         value,
         reward,

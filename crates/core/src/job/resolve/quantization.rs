@@ -5,9 +5,6 @@ use super::ranks;
 use crate::dtype::DType;
 use crate::job::{Framework, JobError, JobSpec, QuantizationSpec, QuantizedBase, QuantizedWeights, keys};
 
-/// The key's default, of bases that have no groups of GPTQ's.
-const GROUP: u64 = 128;
-
 /// The quantization of the base, if somebody asked for one.
 pub(super) fn resolve_quantization(
     choose: &mut Chooser<'_>,
@@ -37,7 +34,7 @@ pub(super) fn resolve_quantization(
     let is_prepared = is_trainers || (!is_trl && !is_sharded && !experts);
     let prepared = !is_gptq && choose.switch_or(keys::PREPARE_FOR_KBIT_TRAINING, is_prepared, why_prepared);
     Ok(Some(QuantizationSpec {
-        group_size: if is_gptq { choose.take_size(keys::GPTQ_GROUP_SIZE) } else { GROUP },
+        group_size: if is_gptq { choose.take_size(keys::GPTQ_GROUP_SIZE) } else { 0 },
         recast: prepared && is_four_bit && choose.take_switch(keys::PEFT_MODULE_CASTING_TO_BF16),
         experts,
         weights,

@@ -1,5 +1,7 @@
 //! GKD as TRL's `GKDTrainer` runs it: a student learns a teacher's distribution, on the data's answers or on what it writes itself.
 
+use serde::Deserialize;
+
 use super::{Spreading, TaskFacts, TaskName};
 use crate::dtype::DType;
 use crate::gpu::Gpu;
@@ -18,12 +20,33 @@ pub struct GkdSpec {
     pub on_policy: OnPolicy,
     /// Whether the teacher generates where the student does not (`seq_kd`).
     pub seq_kd: bool,
-    /// The loss (`beta`).
+    /// Of which distributions the loss is the divergence (`beta`).
     pub divergence: Divergence,
     /// The model that is learnt from.
     pub teacher: ModelSpec,
     /// The dtype of its weights.
-    pub teacher_dtype: DType,
+    pub teacher_dtype: TeacherDtype,
+}
+
+/// The dtype that the teacher is loaded in.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum TeacherDtype {
+    /// `torch.float32`
+    #[serde(alias = "float32")]
+    Fp32,
+    /// `torch.bfloat16`
+    #[serde(alias = "bfloat16")]
+    Bf16,
+}
+
+impl TeacherDtype {
+    pub(crate) const fn dtype(self) -> DType {
+        match self {
+            Self::Fp32 => DType::Float32,
+            Self::Bf16 => DType::Bfloat16,
+        }
+    }
 }
 
 /// In which passes the student generates what it is trained on: each draws for itself.

@@ -1,6 +1,8 @@
 //! PPO as TRL's `PPOTrainer` runs it (TRL 1.12, the last version that has it): a policy with a value model, beside a reference and a
 //! reward model.
 
+use serde::{Deserialize, Serialize};
+
 use super::{Passes, TaskFacts, TaskName};
 use crate::job::{Head, JobError, JobSpec, ModelSpec, check, keys};
 
@@ -20,14 +22,24 @@ pub struct PpoSpec {
     pub rollout_batch: u64,
     /// Whether rewards are whitened.
     pub whiten_rewards: bool,
-    /// Whether the divergence is estimated by k3 (`kl_estimator`).
-    pub is_k3: bool,
+    /// How the divergence from the reference is estimated.
+    pub kl_estimator: KlEstimator,
     /// Whether answers are cut at the end token (`stop_token`).
     pub stops: bool,
     /// The critic, with one label.
     pub value: ModelSpec,
     /// The model that rewards, with one label.
     pub reward: ModelSpec,
+}
+
+/// `kl_estimator` of `PPOConfig`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum KlEstimator {
+    /// The difference of log-probabilities.
+    K1,
+    /// Of lower variance, and of tensors more.
+    K3,
 }
 
 impl ModelSpec {

@@ -7,7 +7,6 @@ use crate::building::Mode;
 use crate::job::{Baseline, Framework, GrpoSpec, JobSpec};
 use crate::model::family::Model;
 use crate::op::TokenOutputs;
-use crate::parallel::Wrapper;
 use crate::tensor::{Context, Tensor};
 
 use super::batch::Batch;
@@ -58,12 +57,8 @@ impl Trainer<'_> {
 }
 
 impl Recipe for Trainer<'_> {
-    fn prepare(&self) {
-        self.wrapped.prepare();
-    }
-
-    fn wrapper(&self) -> Option<&dyn Wrapper> {
-        self.wrapped.wrapper()
+    fn wrapped(&self) -> &Wrapped<'_> {
+        &self.wrapped
     }
 
     /// `_prepare_inputs`: generates when the buffered completions are used up.

@@ -48,7 +48,7 @@ fn pick(trainer: &Trainer, x: Option<&Tensor>) -> Option<Tensor> {
     Some(full(trainer.context, "index.Tensor", &x.sizes().with(0, rows), x.dtype()))
 }
 
-/// `~mask[micro_batch_inds]`
+/// Where the mask of the micro-batch's rows is off (`~mask[micro_batch_inds]`).
 fn pick_others(trainer: &Trainer, mask: Option<&Tensor>) -> Option<Tensor> {
     Some(pick(trainer, mask)?.map("bitwise_not.default", DType::Bool))
 }

@@ -10,7 +10,7 @@ use std::rc::Rc;
 
 use crate::building::{BuildError, Mode};
 use crate::dtype::DType;
-use crate::job::{JobSpec, ModelSpec, PpoSpec};
+use crate::job::{JobSpec, ModelSpec, PpoSpec, keys};
 use crate::model::family::{ForwardCall, Model, ModelOutput};
 use crate::model::nn::KvCache;
 use crate::op::{UNTOLD, full};
@@ -92,21 +92,23 @@ impl Trainer<'_> {
         context.begin_step(1);
         context.phase(PhaseKind::Between);
         let mut optimizers = create_optimizers(self.job, parameters, None);
-        let stats = self.spec.num_ppo_epochs * self.spec.num_mini_batches * self.job.gradient_accumulation_steps;
+        let passes = self.job.gradient_accumulation_steps;
+        let stats = self.spec.num_ppo_epochs.saturating_mul(self.spec.num_mini_batches).saturating_mul(passes);
         let _stats: Vec<Tensor> = (0..7).map(|_| full(context, "zeros.default", &[stats], DType::Float32)).collect();
         let mut data: Option<[Tensor; 2]> = None;
         let mut rollout = Rollout::default();
         let vf_loss_max = RefCell::default();
-        let mut run = Repetition::begin(self.job.gradient_accumulation_steps);
+        let mut run = Repetition::begin(passes);
         let mut update = 1;
         while update <= self.job.steps && !context.has_failed() {
             run.steps += 1;
             let queries = self.next_batch(&mut data);
-            self.roll_out(&queries, &mut rollout);
-            rollout.compute_returns(self);
-            context.empty_cache();
-            self.train_epochs(&mut rollout, (parameters, &mut optimizers), &vf_loss_max);
-            rollout.log(self);
+            let trained = (parameters, &mut optimizers);
+            if self.update(&queries, &mut rollout, trained, &vf_loss_max).is_none() {
+                context
+                    .fail_unsimulated(&[keys::TASK], || "PPOTrainer: a tensor of an update was never made".to_owned());
+            }
+            // The work of later updates is the last one's.
             let is_long = has_enough(context) && update >= 3;
             update += 1;
             context.begin_step(update.min(self.job.steps.saturating_add(1)));
@@ -118,6 +120,21 @@ impl Trainer<'_> {
         }
         context.end();
         run
+    }
+
+    /// From the prompts to what is logged of the epochs; `None` where a tensor that is asked for was not made.
+    fn update(
+        &self,
+        queries: &Tensor,
+        rollout: &mut Rollout,
+        trained: (&[Tensor], &mut Vec<Box<dyn Optimizer>>),
+        vf_loss_max: &RefCell<Option<Tensor>>,
+    ) -> Option<()> {
+        self.roll_out(queries, rollout)?;
+        rollout.compute_returns(self)?;
+        self.context.empty_cache();
+        self.train_epochs(rollout, trained, vf_loss_max)?;
+        rollout.log(self)
     }
 
     /// `data = next(iter_dataloader)`; its ids.
@@ -136,7 +153,7 @@ impl Trainer<'_> {
         rollout: &mut Rollout,
         (parameters, optimizers): (&[Tensor], &mut Vec<Box<dyn Optimizer>>),
         vf_loss_max: &RefCell<Option<Tensor>>,
-    ) {
+    ) -> Option<()> {
         let (passes, mini_batches) = (self.job.gradient_accumulation_steps, self.spec.num_mini_batches);
         for _ in 0..self.spec.num_ppo_epochs {
             let mut done = 0;
@@ -145,9 +162,10 @@ impl Trainer<'_> {
                 variables.vf_loss_max = vf_loss_max.take();
                 for _ in 0..passes / mini_batches {
                     done += 1;
-                    let Some(loss) = variables.compute_loss(self, rollout) else { return };
+                    let loss = variables.compute_loss(self, rollout)?;
                     self.context.phase(PhaseKind::Backward);
-                    self.run_backward(&loss);
+                    loss.div_scalar(UNTOLD).backward();
+                    drop(loss);
                     self.context.phase(PhaseKind::Between);
                     // accelerate steps when as many passes have accumulated, in whatever mini-batch.
                     if done == passes {
@@ -156,7 +174,7 @@ impl Trainer<'_> {
                         self.context.phase(PhaseKind::Between);
                         parameters.iter().for_each(|parameter| parameter.set_grad(None));
                     }
-                    variables.log(self, rollout);
+                    variables.log(self, rollout)?;
                 }
                 let kept = variables.vf_loss_max.take();
                 drop(variables);
@@ -164,12 +182,7 @@ impl Trainer<'_> {
                 self.context.empty_cache();
             }
         }
-    }
-
-    /// `accelerator.backward(loss)`
-    fn run_backward(&self, loss: &Tensor) {
-        let loss = loss.div_scalar(UNTOLD);
-        loss.backward();
+        Some(())
     }
 
     /// `forward(model, query_responses, pad_token_id)`, and the first lines of `get_reward`.

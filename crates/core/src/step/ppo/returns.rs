@@ -1,6 +1,7 @@
 //! From what was scored to advantages and returns, and what is logged of them when an update ends.
 
 use crate::dtype::DType;
+use crate::job::KlEstimator;
 use crate::op::{ReduceKind, UNTOLD, arange, full, stack};
 use crate::tensor::Tensor;
 
@@ -55,12 +56,13 @@ impl Rollout {
         self.values = Some(self.values.as_ref()?.masked_fill(&padding_mask_p1, 0.0));
         of.padding_mask_p1 = Some(padding_mask_p1);
         let logr = self.ref_logprobs.as_ref()? - self.logprobs.as_ref()?;
-        let kl = if trainer.spec.is_k3 {
-            let mut shifted = logr.exp();
-            shifted = shifted.sub_scalar(1.0);
-            &shifted - &logr
-        } else {
-            logr.neg()
+        let kl = match trainer.spec.kl_estimator {
+            KlEstimator::K1 => logr.neg(),
+            KlEstimator::K3 => {
+                let mut shifted = logr.exp();
+                shifted = shifted.sub_scalar(1.0);
+                &shifted - &logr
+            }
         };
         of.logr = Some(logr);
         of.non_score_reward = Some(kl.mul_scalar(UNTOLD));
@@ -68,7 +70,7 @@ impl Rollout {
         of.rewards = Some(of.non_score_reward.as_ref()?.unary("clone.default", DType::Float32));
         of.add_scores(trainer, rows);
         if trainer.spec.whiten_rewards {
-            of.whiten_rewards();
+            of.whiten_rewards()?;
         }
         of.compute_advantages(self.values.as_ref()?, tokens)
     }

@@ -25,7 +25,7 @@ pub(super) struct Rollout {
     postprocessed_query_response: Option<Tensor>,
     sequence_length: Option<Tensor>,
     full_value: Option<Tensor>,
-    /// `_`
+    /// What `get_reward` returns beside what is used, which Python names `_`.
     underscore: Option<Tensor>,
     pub responses: Option<Tensor>,
     pub postprocessed_responses: Option<Tensor>,
@@ -51,18 +51,16 @@ struct Lists {
 
 impl Trainer<'_> {
     /// From prompts to what is trained on.
-    pub(super) fn roll_out(&self, queries: &Tensor, rollout: &mut Rollout) {
+    pub(super) fn roll_out(&self, queries: &Tensor, rollout: &mut Rollout) -> Option<()> {
         let _no_grad = self.context.set_grad_enabled(false);
         self.context.phase(PhaseKind::Generate);
-        let (query_responses, logitss) = self.batch_generation(queries);
+        let [query_responses, logitss] = self.batch_generation(queries)?;
         self.context.phase(PhaseKind::Between);
-        rollout.query_responses = query_responses;
-        rollout.logitss = logitss;
+        rollout.query_responses = Some(query_responses);
+        rollout.logitss = Some(logitss);
         let mut lists = Lists::default();
         for rows in chunks(queries.size(0), self.spec) {
-            if self.score_chunk(queries, rows, (&mut *rollout, &mut lists)).is_none() {
-                return;
-            }
+            self.score_chunk(queries, rows, (&mut *rollout, &mut lists))?;
         }
         // Variables of the last chunk, which are deleted behind the lists.
         let last =
@@ -82,17 +80,18 @@ impl Trainer<'_> {
         rollout.full_value = None;
         drop(last);
         self.context.empty_cache();
+        Some(())
     }
 
     /// `batch_generation(policy, queries, local_rollout_forward_batch_size, ...)`
-    fn batch_generation(&self, queries: &Tensor) -> (Option<Tensor>, Option<Tensor>) {
+    fn batch_generation(&self, queries: &Tensor) -> Option<[Tensor; 2]> {
         let (mut query_responses, mut logitss) = (Vec::new(), Vec::new());
         for rows in chunks(queries.size(0), self.spec) {
-            let Some((query_response, logits)) = self.generate(&queries.narrow_any(0, rows)) else { break };
+            let (query_response, logits) = self.generate(&queries.narrow_any(0, rows))?;
             query_responses.push(query_response);
             logitss.push(logits);
         }
-        (self.pad(&query_responses), self.pad(&logitss))
+        Some([self.pad(&query_responses)?, self.pad(&logitss)?])
     }
 
     /// `pad(tensors).view(-1, ...)[:batch_size]`: the first chunk is the largest.
