@@ -51,8 +51,7 @@ fn updates_of_ppo_that_are_left_out_count() {
     let model = json!({"family": "llama", "num_hidden_layers": 1, "hidden_size": 16, "intermediate_size": 16,
         "num_attention_heads": 1, "vocab_size": 50});
     // So many epochs that three updates are enough to go by.
-    let case =
-        json!({"kind": "trl_ppo", "model": model, "prompt_len": 4, "response_length": 2, "num_ppo_epochs": 512});
+    let case = json!({"kind": "trl_ppo", "model": model, "prompt_len": 4, "response_length": 2, "num_ppo_epochs": 512});
     let updates = |steps: u64| simulated(&with(case.clone(), &json!({"steps": steps}))).work;
     let (three, many) = (updates(3), updates(40));
     assert!(many.steps_run() < 40);

@@ -9,6 +9,7 @@ mod builder;
 mod case;
 pub(crate) mod check;
 mod config_fields;
+mod copies;
 mod entry;
 mod error;
 mod fields;

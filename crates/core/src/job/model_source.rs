@@ -8,7 +8,7 @@ use super::config_fields::{
 };
 use super::hf::{self, HfModel};
 use super::settings::{Origin, Provenance, Setting, Settings};
-use super::{Beside, Counted, Fields, JobError, JobSource, ModelSpec, WeightsBeside, hub, presets::Preset};
+use super::{Beside, Counted, Fields, JobError, JobSource, ModelSpec, WeightsBeside, copies, hub, presets::Preset};
 use crate::model_type::{ConfigWords, facts, is_mirrored};
 use crate::nearest::nearest;
 
@@ -138,13 +138,14 @@ fn find_config<'a>(name: &str, source: &'a JobSource) -> Result<Found<'a>, JobEr
 }
 
 fn unknown_model(name: &str) -> JobError {
-    if let Some(error) = hub::not_built_in(name) {
+    if let Some(error) = hub::not_built_in(name).filter(|_| copies::hint_for_stored(name).is_none()) {
         return error;
     }
     let otherwise = hub::how_to_get(name);
-    let hint = match Preset::nearest(name) {
-        Some(meant) => format!("did you mean `{meant}`? Otherwise {otherwise}"),
-        None => otherwise,
+    let hint = match (copies::hint_for_stored(name), Preset::nearest(name)) {
+        (Some(hint), _) => format!("{hint}. Otherwise {otherwise}"),
+        (None, Some(meant)) => format!("did you mean `{meant}`? Otherwise {otherwise}"),
+        (None, None) => otherwise,
     };
     JobError::of_kind(JobErrorKind::Model, format!("model `{name}` is no config file and no built-in model")).hint(hint)
 }

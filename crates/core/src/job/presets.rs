@@ -1,8 +1,8 @@
 //! Published models by hub name: their `config.json` and parameter count, part of the program.
 
-use super::JobError;
 use super::aliases::ALIASES;
 use super::hf::{self, HfModel};
+use super::{JobError, copies};
 use crate::nearest::nearest;
 
 /// A published model.
@@ -312,8 +312,12 @@ static PRESETS: &[Preset] = &[
 const FOLDERS: [&str; 3] = ["models", "checkpoints", "weights"];
 
 impl Preset {
-    /// The preset called `name`: a hub name or its part after the `/`, whatever the case.
+    /// The preset called `name`: a hub name, a mirror's of it, or its part after the `/`, whatever the case.
     pub fn find(name: &str) -> Option<&'static Self> {
+        Self::of_publisher(name).or_else(|| Self::of_publisher(copies::mirrored_name(name)?))
+    }
+
+    fn of_publisher(name: &str) -> Option<&'static Self> {
         let target = ALIASES.iter().find(|(alias, _)| is_called(alias, name)).map_or(name, |(_, target)| target);
         PRESETS.iter().find(|preset| is_called(preset.name, target))
     }
