@@ -238,6 +238,7 @@ fn heading_of(name: &str) -> &'static str {
         Some("lora") => "LoRA",
         Some(keys::ALLOCATOR) => "Allocator",
         Some("grpo" | "vllm" | "dpo" | "kto" | "cpo" | "gkd" | "ppo" | "reward") => "Reinforcement learning",
+        Some("embedding") => "Embeddings",
         Some("judge") => "Judge",
         Some("data") => "Data",
         Some("generation") => "Generation",

@@ -72,6 +72,7 @@ fn is_for(key: &str, job: &JobSpec) -> bool {
         "ppo" => matches!(job.task, Task::Ppo(_)),
         "cpo" => matches!(job.task, Task::Pairs(_)),
         "reward" => matches!(job.task, Task::Reward(_)),
+        "embedding" => matches!(job.task, Task::Embedding(_)),
         "swarm" => matches!(job.task, Task::Swarm(_)),
         "completion_len" => !matches!(job.task, Task::CausalLm),
         "seq_len" => matches!(job.task, Task::CausalLm),

@@ -113,6 +113,12 @@ completion_len = 8
 ppo.reward_model = "qwen2.5-0.5b"
 gpu = "h100"
 "#;
+const EMBEDDING: &str = r#"model = { model_type = "bert", num_hidden_layers = 2, hidden_size = 64, intermediate_size = 160, num_attention_heads = 4, vocab_size = 500 }
+task = "embedding"
+micro_batch_size = 8
+seq_len = 64
+gpu = "h100"
+"#;
 const CPO: &str = r#"model = { model_type = "llama", num_hidden_layers = 2, hidden_size = 64, intermediate_size = 160, num_attention_heads = 4, num_key_value_heads = 4, vocab_size = 500 }
 task = "cpo"
 micro_batch_size = 4
@@ -290,6 +296,11 @@ const TRACES: &[(&str, &str, &[&str], &str)] = &[
     ("gkd.max_new_tokens", GKD, &[], "gkd.max_new_tokens=32"),
     ("gkd.beta", GKD, &[], "gkd.beta=1"),
     ("gkd.seq_kd", GKD, &["gkd.lmbda=0"], "gkd.seq_kd=true"),
+    ("embedding.anchor_len", EMBEDDING, &[], "embedding.anchor_len=16"),
+    ("embedding.negatives", EMBEDDING, &[], "embedding.negatives=1"),
+    ("embedding.pooling", EMBEDDING, &[], "embedding.pooling=cls"),
+    ("embedding.normalize", EMBEDDING, &[], "embedding.normalize=false"),
+    ("embedding.mini_batch_size", EMBEDDING, &[], "embedding.mini_batch_size=4"),
     ("ppo.reward_model", PPO, &[], "ppo.reward_model=llama-3.2-1b"),
     ("ppo.value_model", PPO, &[], "ppo.value_model=llama-3.2-1b"),
     ("ppo.num_ppo_epochs", PPO, &[], "ppo.num_ppo_epochs=2"),

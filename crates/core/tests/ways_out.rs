@@ -28,6 +28,7 @@ const TASKS: &[&str] = &[
     "orpo",
     "cpo",
     "reward",
+    "embedding",
 ];
 /// Each is set beside a model and a task.
 const SETTINGS: &[&[&str]] = &[

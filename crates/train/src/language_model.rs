@@ -273,6 +273,7 @@ impl LanguageModel {
                 fused_loss: false,
                 images: None,
                 decoder_input_ids: None,
+                token_type_ids: None,
             });
             let [loss, logits] = [output.loss, output.logits].map(|tensor| tensor.map(|tensor| tensor.inner().clone()));
             Output { loss, logits }

@@ -107,7 +107,7 @@ fn may_be_padded(job: &JobSpec) -> bool {
         {
             job.micro_batch_size
         }
-        Task::Generate | Task::Kto(_) | Task::Gkd(_) => job.micro_batch_size,
+        Task::Generate | Task::Kto(_) | Task::Gkd(_) | Task::Embedding(_) => job.micro_batch_size,
         // Those of an update are generated together.
         Task::Ppo(_) => job.micro_batch_size.saturating_mul(job.gradient_accumulation_steps),
         // An answer and the one that was rejected.

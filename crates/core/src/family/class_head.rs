@@ -22,6 +22,9 @@ pub(super) fn build_with_head(
     if model.beside.head == Head::LanguageModel || model.facts().kind != ModelKind::Decoder {
         return build(model, at, options);
     }
+    if model.beside.head == Head::Base {
+        return build(model, &at.without_head(), options);
+    }
     let module = at.module();
     let decoder = build(model, &at.without_head(), options)?;
     let width = decoder.output_embeddings().weight().size(1);

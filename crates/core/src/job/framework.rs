@@ -71,13 +71,15 @@ impl Framework {
             | TaskName::Seq2SeqLm
             | TaskName::SequenceClassification
             | TaskName::TokenClassification
-            | TaskName::ImageClassification => Self::Trainer,
+            | TaskName::ImageClassification
+            | TaskName::Embedding => Self::Trainer,
         }
     }
 
     /// Its defaults for a task without a trainer of its own.
     pub(super) const fn defaults(self, task: TaskName) -> &'static [Row] {
         match (task, self) {
+            (TaskName::Embedding, Self::Trainer) => &TRAINER,
             (task, Self::Trainer) if task.has_labels() => &TRAINER,
             (task, Self::Trl) if task.has_labels() => &SFT,
             (task, _) if task.has_labels() => &LOOP,

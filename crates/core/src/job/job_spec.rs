@@ -181,6 +181,8 @@ pub enum Head {
     TokenClassification,
     /// One of several classes of an image: `ForImageClassification`.
     ImageClassification,
+    /// Nothing: the states of its tokens, as `AutoModel` has it.
+    Base,
 }
 
 impl Head {
@@ -199,6 +201,7 @@ impl Head {
             Self::SequenceClassification => &["ForSequenceClassification"],
             Self::TokenClassification => &["ForTokenClassification"],
             Self::ImageClassification => &["ForImageClassification"],
+            Self::Base => &[],
         }
     }
 
@@ -248,6 +251,7 @@ impl ModelSpec {
         let facts = self.facts();
         match head {
             Head::ImageClassification => facts.kind == ModelKind::Image,
+            Head::Base => facts.embeds,
             _ if facts.kind == ModelKind::MaskedLm => true,
             Head::LanguageModel => facts.kind != ModelKind::Image,
             Head::SequenceClassification => facts.class_heads.rows,

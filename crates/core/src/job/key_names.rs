@@ -131,6 +131,12 @@ names! {
     KTO_DESIRABLE_ROWS = "kto.desirable_rows",
     CPO_LOSS = "cpo.loss",
     CPO_ALPHA = "cpo.alpha",
+    // keys/embedding.rs
+    EMBEDDING_ANCHOR_LEN = "embedding.anchor_len",
+    EMBEDDING_NEGATIVES = "embedding.negatives",
+    EMBEDDING_POOLING = "embedding.pooling",
+    EMBEDDING_NORMALIZE = "embedding.normalize",
+    EMBEDDING_MINI_BATCH_SIZE = "embedding.mini_batch_size",
     // keys/gkd.rs
     GKD_TEACHER_MODEL = "gkd.teacher_model",
     GKD_TEACHER_DTYPE = "gkd.teacher_dtype",

@@ -83,10 +83,10 @@ pub use source::{
 pub use swarm_training::{ForeignAdvantages, SwarmFilter, SwarmTraining};
 pub(crate) use task::AnswersOf;
 pub use task::{
-    Baseline, DiffusionSpec, Divergence, DpoSpec, GkdSpec, GrpoSpec, JudgePhase, JudgePlace, JudgeSpec, JudgeWeights,
-    KlEstimator, KtoLoss, KtoSpec, LogProbs, LossOf, OnPolicy, PairLoss, PairsSpec, Passes, PpoSpec, QuantizedBase,
-    RewardSpec, Rollout, Seq2SeqSpec, Spreading, SwarmLogProbs, SwarmSpec, Task, TaskFacts, TaskName, TeacherDtype,
-    TrlVersion,
+    Baseline, DiffusionSpec, Divergence, DpoSpec, EmbeddingSpec, GkdSpec, GrpoSpec, JudgePhase, JudgePlace, JudgeSpec,
+    JudgeWeights, KlEstimator, KtoLoss, KtoSpec, LogProbs, LossOf, OnPolicy, PairLoss, PairsSpec, Passes, Pooling,
+    PpoSpec, QuantizedBase, RewardSpec, Rollout, Seq2SeqSpec, Spreading, SwarmLogProbs, SwarmSpec, Task, TaskFacts,
+    TaskName, TeacherDtype, TrlVersion,
 };
 pub use training::{DataSpec, GenerationSpec, Init, LearningRateSchedule, TrainingSpec};
 pub use transformers::{

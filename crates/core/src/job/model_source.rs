@@ -1,6 +1,7 @@
 //! Finding the model a job names: a config that the caller reads, a published model, or fields written in the job.
 
 use crate::job::{JobErrorKind, keys};
+use serde::Deserialize;
 use serde_json::{Map, Value};
 
 use super::config_fields::{
@@ -8,7 +9,9 @@ use super::config_fields::{
 };
 use super::hf::{self, HfModel};
 use super::settings::{Origin, Provenance, Setting, Settings};
-use super::{Beside, Counted, Fields, JobError, JobSource, ModelSpec, WeightsBeside, copies, hub, presets::Preset};
+use super::{
+    Beside, Counted, Fields, JobError, JobSource, ModelSpec, TaskName, WeightsBeside, copies, hub, presets::Preset,
+};
 use crate::model_type::{ConfigWords, facts, is_mirrored};
 use crate::nearest::nearest;
 
@@ -65,7 +68,9 @@ fn model_named(setting: &Setting, settings: &Settings, source: &JobSource) -> Re
     if settings.model.contains_key("architectures") {
         model.spec.beside.head = hf::head_of(&model.spec.config);
     }
-    hf::refuse_other_head(&model.spec).map_err(|error| error.at_place(place_of_origin(&setting.origin)))?;
+    if !is_loaded_bare(settings) {
+        hf::refuse_other_head(&model.spec).map_err(|error| error.at_place(place_of_origin(&setting.origin)))?;
+    }
     if settings.model.is_empty() {
         model.spec.beside.counted = counted_parameters(preset, weights)?;
     }
@@ -85,6 +90,12 @@ fn counted_parameters(preset: Option<&Preset>, weights: &WeightsBeside) -> Resul
         }
         WeightsBeside::Absent | WeightsBeside::Incomplete(_) => Ok(preset.map(of_preset)),
     }
+}
+
+/// Whether the task loads the bare model, whichever class the config names.
+fn is_loaded_bare(settings: &Settings) -> bool {
+    let task = settings.get(keys::TASK).and_then(|setting| TaskName::deserialize(&setting.value).ok());
+    task == Some(TaskName::Embedding)
 }
 
 /// A model beside the job's own, by its name or a path.
@@ -165,7 +176,9 @@ fn written_out(settings: &Settings) -> Result<Model, JobError> {
     }
     let at = settings.model.get("model_type").and_then(|setting| place_of_origin(&setting.origin));
     let model = hf::read_model(&format!("custom {model_type}"), fields).map_err(|error| error.at_place(at))?;
-    hf::refuse_other_head(&model.spec)?;
+    if !is_loaded_bare(settings) {
+        hf::refuse_other_head(&model.spec)?;
+    }
     Ok(Model {
         spec: model.spec,
         published_dtype: None,

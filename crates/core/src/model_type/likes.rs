@@ -73,6 +73,7 @@ pub(super) const BERT_LIKE: ModelType = ModelType {
     beyond_positions: BeyondPositions::Stops,
     dropout_keys: &["hidden_dropout_prob", "attention_probs_dropout_prob"],
     lora_targets: &["query", "value"],
+    embeds: true,
     divides_heads: false,
     has_begin_token: false,
     ..ModelType::DECODER

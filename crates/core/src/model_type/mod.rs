@@ -81,6 +81,10 @@ pub(crate) struct ModelType {
     pub has_begin_token: bool,
     /// Whether its config class sets `pad_token_id` by default.
     pub has_padding_token: bool,
+    /// Whether embeddings are trained with its bare model as that was measured.
+    pub embeds: bool,
+    /// Whether its tokenizer says of which text each token is.
+    pub token_types: bool,
     /// Heads for classes of a decoder; those of encoders are part of their families.
     pub class_heads: ClassHeads,
     /// The first version in which it is simulated, if that is not the oldest: that which it came with, or for Llama the
@@ -263,6 +267,8 @@ impl ModelType {
         encoder_parameters: 0,
         has_begin_token: true,
         has_padding_token: false,
+        embeds: false,
+        token_types: false,
         class_heads: ClassHeads::NONE,
         since: None,
         sdpa_since: None,
@@ -304,6 +310,11 @@ pub fn is_only_simulated(name: &str) -> bool {
 /// The model types that are simulated with fms-acceleration's kernels.
 pub(crate) fn with_foak() -> Vec<&'static str> {
     ROWS.iter().filter(|row| row.foak).map(|row| row.name).collect()
+}
+
+/// The model types whose embeddings are simulated.
+pub(crate) fn embedding_models() -> Vec<&'static str> {
+    ROWS.iter().filter(|row| row.embeds).map(|row| row.name).collect()
 }
 
 /// The model types whose layers are simulated with Liger's kernels.

@@ -21,11 +21,12 @@ pub(crate) const SD3: &str = "SD3Transformer2DModel";
 pub(super) static ROWS: &[ModelType] = &[
     ModelType { name: "bamba", ..HYBRID },
     ModelType { name: "bart", lora_targets: QUERY_VALUE, ..BART_LIKE },
-    ModelType { name: "bert", sdpa_since: Some((4, 41)), layers_since: (4, 38), ..BERT_LIKE },
+    ModelType { name: "bert", token_types: true, sdpa_since: Some((4, 41)), layers_since: (4, 38), ..BERT_LIKE },
     ModelType { name: "cohere", since: Some((4, 39)), ..ModelType::DECODER },
     ModelType { name: "cohere2", since: Some((4, 48)), ..ModelType::DECODER },
     ModelType {
         name: "deberta-v2",
+        embeds: false,
         default_positions: None,
         beyond_positions: BeyondPositions::Runs,
         lora_targets: &["query_proj", "value_proj"],
@@ -53,7 +54,7 @@ pub(super) static ROWS: &[ModelType] = &[
         lora_targets: &["q_lin", "v_lin"],
         ..BERT_LIKE
     },
-    ModelType { name: "electra", since: Some((5, 17)), ..BERT_LIKE },
+    ModelType { name: "electra", embeds: false, since: Some((5, 17)), ..BERT_LIKE },
     ModelType { name: "falcon_h1", liger: Liger::LayersNotKnown { fuses_loss: true }, ..HYBRID },
     ModelType { name: "gemma2", has_padding_token: true, since: Some((4, 42)), ..LLAMA_LIKE },
     ModelType {
@@ -136,7 +137,7 @@ pub(super) static ROWS: &[ModelType] = &[
     },
     ModelType { name: "lfm2", ..CONVOLVED },
     ModelType { name: "lfm2_moe", has_experts: true, ..CONVOLVED },
-    ModelType { name: "llama", foak: true, since: Some((4, 42)), layers_since: (4, 42), ..LLAMA_LIKE },
+    ModelType { name: "llama", embeds: true, foak: true, since: Some((4, 42)), layers_since: (4, 42), ..LLAMA_LIKE },
     ModelType {
         name: "llama4_text",
         only_simulated: true,
@@ -156,7 +157,7 @@ pub(super) static ROWS: &[ModelType] = &[
     ModelType { name: "marian", ..BART_LIKE },
     ModelType { name: "mbart", ..BART_LIKE },
     ModelType { name: "minimax_m2", only_simulated: true, ..UNFUSED_EXPERTS },
-    ModelType { name: "mistral", foak: true, layers_since: (4, 38), ..LLAMA_LIKE },
+    ModelType { name: "mistral", embeds: true, foak: true, layers_since: (4, 38), ..LLAMA_LIKE },
     ModelType {
         name: "mistral4",
         only_simulated: true,
@@ -231,7 +232,7 @@ pub(super) static ROWS: &[ModelType] = &[
         layers_since: (4, 48),
         ..LLAMA_LIKE
     },
-    ModelType { name: QWEN2, has_begin_token: false, layers_since: (4, 38), ..LLAMA_LIKE },
+    ModelType { name: QWEN2, embeds: true, has_begin_token: false, layers_since: (4, 38), ..LLAMA_LIKE },
     ModelType {
         name: "qwen2_moe",
         only_simulated: true,
@@ -240,7 +241,14 @@ pub(super) static ROWS: &[ModelType] = &[
         liger: Liger::Untouched,
         ..EXPERTS
     },
-    ModelType { name: "qwen3", has_begin_token: false, since: Some((4, 51)), layers_since: (4, 51), ..LLAMA_LIKE },
+    ModelType {
+        name: "qwen3",
+        embeds: true,
+        has_begin_token: false,
+        since: Some((4, 51)),
+        layers_since: (4, 51),
+        ..LLAMA_LIKE
+    },
     ModelType { name: "qwen3_5_moe_text", has_experts: true, ..LINEAR },
     ModelType { name: "qwen3_5_text", ..LINEAR },
     ModelType { name: "qwen3_moe", has_begin_token: false, lora_targets: &[], ..EXPERTS },

@@ -126,6 +126,11 @@ impl Tensor {
         self.clamped(&["le.Scalar"])
     }
 
+    /// `self.clamp_min(limit)`
+    pub(crate) fn clamp_min(&self, _limit: f64) -> Tensor {
+        self.clamped(&["ge.Scalar"])
+    }
+
     fn clamped(&self, comparisons: &'static [&'static str]) -> Tensor {
         let node = NodeBuilder::new("ClampBackward1", [self]);
         let saved = node.save(self);

@@ -196,6 +196,17 @@ impl Tensor {
         })
     }
 
+    /// `gather(self, 1, index.view(-1, 1, 1).expand(-1, 1, width)).squeeze(1)` of [rows, tokens, width]: a token of each row.
+    pub(crate) fn gather_token(&self, index: &Tensor) -> Tensor {
+        let node = NodeBuilder::new("GatherBackward0", [self]);
+        let saved = [node.save(index), node.save(self)];
+        let out = Tensor::empty(self.context(), "gather.default", self.sizes().removed(1), self.dtype());
+        node.finish(out, move |grad| {
+            let [_index, this] = saved.each_ref().map(Saved::unpack);
+            gradients![full(grad.context(), "new_zeros.default", this.sizes(), grad.dtype())]
+        })
+    }
+
     /// `gather(self, -1, index.unsqueeze(-1)).squeeze(-1)`: one value of each row.
     pub(crate) fn gather_one(&self, index: &Tensor) -> Tensor {
         let node = NodeBuilder::new("GatherBackward0", [self]);

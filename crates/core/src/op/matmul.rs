@@ -41,6 +41,15 @@ impl Tensor {
         })
     }
 
+    /// `dot(self, other)` of two vectors
+    pub(crate) fn dot(&self, other: &Tensor) -> Tensor {
+        let node = NodeBuilder::new("DotBackward0", [self]);
+        let saved = node.save(other);
+        let out = Tensor::empty(self.context(), "dot.default", Shape::new(&[]), self.dtype());
+        self.context().need_cublas_workspace("dot.default");
+        node.finish(out, move |grad| gradients![saved.unpack().binary("mul.Tensor", grad, grad.dtype())])
+    }
+
     /// `addmm(self, left, right)` with a bias vector.
     pub fn addmm(&self, left: &Tensor, right: &Tensor) -> Tensor {
         let [bias, left, right] = cast_arguments([self, left, right]);

@@ -43,6 +43,7 @@ mod selected_log_prob;
 mod softmax;
 mod statistics;
 mod undifferentiated;
+mod unit_length;
 mod upsample;
 mod view;
 mod zero_linear;

@@ -61,6 +61,14 @@ impl Tensor {
         node.finish(out, move |grad| gradients![grad.unsqueeze(at).expand(&from)])
     }
 
+    /// `self.sum(at, dtype=dtype)`
+    pub(crate) fn sum_as(&self, at: usize, dtype: DType) -> Tensor {
+        let node = NodeBuilder::new("SumBackward1", [self]);
+        let out = self.reduce_into("sum.dim_IntList", ReduceKind::Sum, &only(at), self.sizes().removed(at), dtype);
+        let from = *self.sizes();
+        node.finish(out, move |grad| gradients![grad.unsqueeze(at).expand(&from)])
+    }
+
     /// `self.sum()`; integers are summed as int64, and autocast sums in fp32 without a copy.
     pub fn sum(&self) -> Tensor {
         let node = NodeBuilder::new("SumBackward0", [self]);
@@ -280,8 +288,13 @@ impl Tensor {
         self.logsumexp_along(self.sizes().len().saturating_sub(1))
     }
 
-    /// `logsumexp(self, dim=at)` (ReduceOps.cpp): the difference to the largest value is made once and worked on in place.
+    /// `logsumexp(self, dim=at)` (ReduceOps.cpp): the difference to the largest value is made once and worked on in place; on autocast's
+    /// fp32 list.
     pub(crate) fn logsumexp_along(&self, at: usize) -> Tensor {
+        self.cast_to_float32().wide_logsumexp(at)
+    }
+
+    fn wide_logsumexp(&self, at: usize) -> Tensor {
         let node = NodeBuilder::new("LogsumexpBackward0", [self]);
         let saved = node.save(self);
         let result = {

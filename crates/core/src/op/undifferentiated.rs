@@ -3,6 +3,7 @@
 use std::ops::Range;
 
 use super::create::full;
+use super::reduce::only;
 use super::scratch::reduce::ReduceKind;
 use crate::dtype::DType;
 use crate::tensor::Tensor;
@@ -162,6 +163,17 @@ impl Tensor {
     /// `self.scatter_(1, places, 1)`
     #[expect(clippy::unused_self, reason = "numbers written in place allocate nothing")]
     pub(crate) fn set_ones_at(&self, _places: &Tensor) {}
+
+    /// `self.any(dim=0)` of booleans
+    pub(crate) fn any_row(&self) -> Tensor {
+        self.reduce_to("any.dim", ReduceKind::Any, &only(0), self.sizes().removed(0))
+    }
+
+    /// `self.max(-1)`: values and their places
+    pub(crate) fn largest_last(&self) -> [Tensor; 2] {
+        let sizes = self.sizes().removed(self.sizes().len().saturating_sub(1));
+        [self.dtype(), DType::Int64].map(|dtype| full(self.context(), "max.dim", &sizes, dtype))
+    }
 
     /// `self.any()`
     pub(crate) fn any(&self) -> Tensor {

@@ -211,6 +211,7 @@ impl Wrapper for DataParallel {
                 fused_loss: call.fused_loss,
                 images: None,
                 decoder_input_ids: None,
+                token_type_ids: None,
             },
         );
         drop(replica_device);

@@ -291,6 +291,7 @@ impl FineTune<'_> {
             fused_loss: self.job.logits.loss == LossKernel::Liger,
             images: inputs.images.as_ref(),
             decoder_input_ids: inputs.decoder_input_ids.as_ref(),
+            token_type_ids: None,
         })?;
         let loss = match self.job.task {
             // Its own loss is a mean, whatever it is told.

@@ -88,6 +88,7 @@ pub(super) fn fused_forward(model: &Prepared, call: &FusedCall) -> FusedCausalLm
         fused_loss: false,
         images: call.images,
         decoder_input_ids: None,
+        token_type_ids: None,
     });
     let router_logits = router.as_ref().map(|router| router.take_logits());
     let mut hidden_states = last_hidden_state.slice_any(1, tokens);

@@ -155,6 +155,7 @@ fn forward(model: &dyn Model, inputs: &ModelInputs, cache: Option<&Rc<KvCache>>)
         fused_loss: false,
         images: None,
         decoder_input_ids: None,
+        token_type_ids: None,
     })
 }
 

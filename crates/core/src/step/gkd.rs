@@ -198,6 +198,7 @@ impl Trainer<'_> {
             fused_loss: false,
             images: None,
             decoder_input_ids: None,
+            token_type_ids: None,
         };
         let student_outputs = self.wrapped.call(&call)?;
         let teacher_outputs = {

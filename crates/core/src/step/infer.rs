@@ -57,6 +57,7 @@ fn forward(job: &JobSpec, context: &Rc<Context>, model: &dyn Model, batch: &Batc
         fused_loss: false,
         images: batch.images.as_ref(),
         decoder_input_ids: None,
+        token_type_ids: None,
     })
 }
 

@@ -9,6 +9,7 @@ mod calls;
 mod completions;
 mod diffusion;
 mod dpo;
+mod embedding;
 mod fine_tune;
 mod fused_head;
 mod gathered;

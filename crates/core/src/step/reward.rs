@@ -91,6 +91,7 @@ impl Trainer<'_> {
             fused_loss: false,
             images: None,
             decoder_input_ids: None,
+            token_type_ids: None,
         })
     }
 

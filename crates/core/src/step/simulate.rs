@@ -22,7 +22,7 @@ use super::models::Policy;
 use super::repetition::Repetition;
 use super::simulation::{SimulateError, Simulation};
 use super::swarm::Node;
-use super::{agi2, diffusion, dpo, fine_tune, gkd, grpo, hrm, infer, kto, pairs, ppo, reward, train};
+use super::{agi2, diffusion, dpo, embedding, fine_tune, gkd, grpo, hrm, infer, kto, pairs, ppo, reward, train};
 
 /// Runs `job` on abstract tensors.
 ///
@@ -208,6 +208,7 @@ fn run_task(
         Task::Ppo(spec) => Some(ppo::train_ppo(job, spec, context, policy)?),
         Task::Pairs(spec) => Some(pairs::train_pairs(job, spec, context, policy)),
         Task::Reward(spec) => Some(reward::train_reward(job, spec, context, policy)),
+        Task::Embedding(spec) => Some(embedding::train_embedding(job, spec, context, policy)),
         Task::Swarm(swarm) => {
             let (mode, parameters) = (&builder.mode(), &builder.trainable());
             let has_begin_token = has_begin_token(&job.model);

@@ -177,6 +177,7 @@ impl Node<'_> {
             fused_loss: false,
             images: None,
             decoder_input_ids: None,
+            token_type_ids: None,
         }
     }
 

@@ -133,6 +133,7 @@ fn micro_step(
                 fused_loss: job.logits.loss == LossKernel::Liger && job.train_mode,
                 images: images.as_ref(),
                 decoder_input_ids: None,
+                token_type_ids: None,
             })
         });
         let mut loss = output.loss.take();

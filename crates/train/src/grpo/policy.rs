@@ -59,6 +59,7 @@ impl<'a> Policy<'a> {
             fused_loss: false,
             images: None,
             decoder_input_ids: None,
+            token_type_ids: None,
         });
         drop(autocast);
         let logits = output.logits.unwrap_or_else(|| pass.input_ids.clone());

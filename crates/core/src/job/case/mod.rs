@@ -5,6 +5,7 @@ mod agi2;
 mod deepspeed;
 mod diffusion;
 mod dpo;
+mod embedding;
 mod gkd;
 mod hrm;
 mod images;
@@ -47,6 +48,7 @@ pub fn from_case(value: &Value) -> Result<JobSpec, JobError> {
         Some("trl_gkd") => gkd::job_of_case(read_case(value)?),
         Some("trl_ppo") => ppo::job_of_case(read_case(value)?),
         Some("trl_reward") => reward::job_of_case(read_case(value)?),
+        Some("embedding") => embedding::job_of_case(read_case(value)?),
         Some("trainer") => trainer::job_of_case(read_case(value)?),
         Some("swarm_node") => rl::swarm_job(read_case(value)?),
         Some("diffusion") => diffusion::job_of_case(read_case(value)?),

@@ -3,6 +3,7 @@
 mod adapters;
 mod agi2;
 pub(crate) mod diffusion;
+pub(super) mod embedding;
 mod flash_attn;
 mod flat_shards;
 pub(super) mod gkd;

@@ -3,6 +3,7 @@
 
 mod allocator;
 mod diffusion;
+mod embedding;
 mod gkd;
 mod grpo_training;
 mod hrm_training;
@@ -120,6 +121,7 @@ const COUNT: usize = step::KEYS.len()
     + gkd::KEYS.len()
     + ppo::KEYS.len()
     + reward::KEYS.len()
+    + embedding::KEYS.len()
     + grpo_training::KEYS.len()
     + hrm_training::KEYS.len()
     + swarm_training::KEYS.len()
@@ -132,7 +134,7 @@ const COUNT: usize = step::KEYS.len()
 
 /// All keys, in the order in which people are told of them.
 pub static KEYS: [Key; COUNT] = {
-    let tables: [&[Key]; 18] = [
+    let tables: [&[Key]; 19] = [
         &step::KEYS,
         &diffusion::KEYS,
         &lora::KEYS,
@@ -142,6 +144,7 @@ pub static KEYS: [Key; COUNT] = {
         &gkd::KEYS,
         &ppo::KEYS,
         &reward::KEYS,
+        &embedding::KEYS,
         &grpo_training::KEYS,
         &hrm_training::KEYS,
         &swarm_training::KEYS,
@@ -173,8 +176,8 @@ mod tests {
     use super::*;
     use crate::job::{
         AnswerIn, Attention, ComputeDtype, ForeignAdvantages, Framework, Init, JudgePhase, JudgePlace, JudgeWeights,
-        LearningRateSchedule, LogProbs, LossKernel, LossType, OptimizerKind, Precision, PuzzleKind, QuantizedWeights,
-        RewardBy, ScaleRewards, Schedule, ShardInit, SwarmFilter, TaskName, TrlVersion,
+        LearningRateSchedule, LogProbs, LossKernel, LossType, OptimizerKind, Pooling, Precision, PuzzleKind,
+        QuantizedWeights, RewardBy, ScaleRewards, Schedule, ShardInit, SwarmFilter, TaskName, TrlVersion,
     };
 
     #[test]
@@ -207,6 +210,7 @@ mod tests {
         reads_all::<Attention>(step::ATTENTIONS);
         reads_all::<OptimizerKind>(step::OPTIMIZERS);
         reads_all::<LossKernel>(step::LOSSES);
+        reads_all::<Pooling>(embedding::POOLINGS);
         reads_all::<TrlVersion>(rl::TRL_VERSIONS);
         reads_all::<LogProbs>(rl::LOG_PROBS);
         reads_all::<JudgeWeights>(judge::WEIGHTS);

@@ -2,7 +2,7 @@
 
 use super::chooser::Chooser;
 use super::quantization::resolve_quantization;
-use super::{data, gkd, ppo, preference, ranks, trainer, vision};
+use super::{data, embedding, gkd, ppo, preference, ranks, trainer, vision};
 use crate::alloc::AllocatorConfig;
 use crate::job::keys;
 use crate::job::model_source::Model;
@@ -25,7 +25,7 @@ pub(super) fn resolve_job(choose: &mut Chooser<'_>, model: Model, source: &JobSo
     let lengths = Lengths::take_lengths(choose, name, &model);
     let accumulation = ranks::resolve_accumulation(choose, micro_batch_size)?;
     let trains = !matches!(name, TaskName::InferenceForward | TaskName::Generate);
-    let is_in_transformers = model.is_in_transformers();
+    let (is_in_transformers, kind) = (model.is_in_transformers(), model.facts().kind);
     let liger_kernels = liger_kernels(choose, name);
     let fuses = liger_kernels && fuses_loss(name, framework, &model);
     let mut job = JobSpec {
@@ -63,7 +63,7 @@ pub(super) fn resolve_job(choose: &mut Chooser<'_>, model: Model, source: &JobSo
         gpu: choose.take_gpu()?,
         lora: choose.take_lora(&model_type)?,
         quantization: None,
-        task: resolve_task(choose, name, &lengths, (micro_batch_size, accumulation), source)?,
+        task: resolve_task(choose, name, (&lengths, kind), (micro_batch_size, accumulation), source)?,
         liger_kernels,
         kernels: resolve_kernels(choose)?,
         parallel: Parallel::default(),
@@ -171,7 +171,7 @@ fn resolve_framework(choose: &mut Chooser<'_>, task: TaskName, in_transformers: 
 fn resolve_task(
     choose: &mut Chooser<'_>,
     name: TaskName,
-    lengths: &Lengths,
+    (lengths, kind): (&Lengths, ModelKind),
     (rows, accumulation): (u64, u64),
     source: &JobSource,
 ) -> Result<Task, JobError> {
@@ -203,6 +203,7 @@ fn resolve_task(
         TaskName::Orpo => preference::resolve_orpo(lengths),
         TaskName::Cpo => preference::resolve_cpo(choose, lengths)?,
         TaskName::Reward => trainer::resolve_reward(choose),
+        TaskName::Embedding => embedding::resolve_embedding(choose, lengths, kind)?,
         TaskName::Swarm => trainer::resolve_swarm(choose, lengths)?,
     })
 }
@@ -217,6 +218,7 @@ fn default_task(model: &ModelSpec) -> &'static str {
         (ModelKind::EncoderDecoder, _) => "seq2seq_lm",
         (_, Head::SequenceClassification) => "sequence_classification",
         (_, Head::TokenClassification) => "token_classification",
+        (_, Head::Base) => "embedding",
     }
 }
 

@@ -2,6 +2,7 @@
 
 mod chooser;
 mod data;
+mod embedding;
 mod gkd;
 mod job;
 mod ppo;

@@ -95,6 +95,7 @@ pub(super) fn set_defaults(
         | TaskName::SequenceClassification
         | TaskName::TokenClassification
         | TaskName::ImageClassification
+        | TaskName::Embedding
         | TaskName::InferenceForward => (Vec::new(), String::new()),
     };
     let owned = |(key, json, why): (&'static str, &str, &str)| (key, json.to_owned(), why.to_owned());
@@ -131,7 +132,8 @@ fn preference_precision(task: TaskName, model: &Model) -> &'static str {
 
 /// The precision of a model that `from_pretrained` loads; the other tasks' trainers convert it or came with older versions.
 fn loaded_dtype(task: TaskName, model: &Model) -> Option<(&'static str, String, String)> {
-    let loads = task.has_labels() || matches!(task, TaskName::InferenceForward | TaskName::Generate | TaskName::Ppo);
+    let loads = task.has_labels()
+        || matches!(task, TaskName::InferenceForward | TaskName::Generate | TaskName::Ppo | TaskName::Embedding);
     let precision = match model.published_dtype.as_deref() {
         _ if !loads => return None,
         Some("bfloat16") => "\"bf16\"",

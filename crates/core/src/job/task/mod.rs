@@ -4,6 +4,7 @@ mod causal_lm;
 mod classification;
 mod diffusion;
 mod dpo;
+mod embedding;
 mod facts;
 mod gkd;
 mod grpo;
@@ -25,6 +26,7 @@ use super::Head;
 
 pub use diffusion::DiffusionSpec;
 pub use dpo::DpoSpec;
+pub use embedding::{EmbeddingSpec, Pooling};
 pub use facts::{LossOf, Passes, QuantizedBase, Spreading, TaskFacts};
 pub(crate) use gkd::AnswersOf;
 pub use gkd::{Divergence, GkdSpec, OnPolicy, TeacherDtype};
@@ -71,6 +73,8 @@ pub enum Task {
     Ppo(Box<PpoSpec>),
     /// TRL's `RewardTrainer`: a score of chosen and rejected rows.
     Reward(Box<RewardSpec>),
+    /// sentence-transformers' trainer: texts near to one another, and far from the others of a batch.
+    Embedding(Box<EmbeddingSpec>),
     /// A node of a swarm: generates, scores and trains on its own and other nodes' completions.
     Swarm(Box<SwarmSpec>),
     /// One segment of the hierarchical reasoning model's adaptive computation.
@@ -98,6 +102,7 @@ impl Task {
             Self::Gkd(gkd) => gkd.as_ref(),
             Self::Ppo(ppo) => ppo.as_ref(),
             Self::Reward(reward) => reward.as_ref(),
+            Self::Embedding(embedding) => embedding.as_ref(),
             Self::Swarm(swarm) => swarm.as_ref(),
             Self::Hrm => &hrm::Hrm,
             Self::Diffusion(diffusion) => diffusion,
@@ -115,6 +120,7 @@ impl Task {
             Self::SequenceClassification | Self::Reward(_) => Some(Head::SequenceClassification),
             Self::TokenClassification => Some(Head::TokenClassification),
             Self::ImageClassification => Some(Head::ImageClassification),
+            Self::Embedding(_) => Some(Head::Base),
             Self::InferenceForward => None,
             _ => Some(Head::LanguageModel),
         }
@@ -208,6 +214,12 @@ impl From<RewardSpec> for Task {
     }
 }
 
+impl From<EmbeddingSpec> for Task {
+    fn from(embedding: EmbeddingSpec) -> Self {
+        Self::Embedding(Box::new(embedding))
+    }
+}
+
 impl From<SwarmSpec> for Task {
     fn from(swarm: SwarmSpec) -> Self {
         Self::Swarm(Box::new(swarm))
@@ -253,6 +265,8 @@ pub enum TaskName {
     Ppo,
     /// `reward`, of [`Task::Reward`].
     Reward,
+    /// `embedding`, of [`Task::Embedding`].
+    Embedding,
     /// `swarm`, of [`Task::Swarm`].
     Swarm,
     /// `hrm`, of [`Task::Hrm`].

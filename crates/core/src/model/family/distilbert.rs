@@ -10,7 +10,9 @@ use crate::tensor::Tensor;
 
 use super::bounds::{bound_weights, check_divides};
 use super::decoder::{initializer_range, padding_row};
-use super::encoder::{Encoder, EncoderLayer, ForTokenClassification, attend, bidirectional_mask, run_layers};
+use super::encoder::{
+    BaseModel, Encoder, EncoderLayer, ForTokenClassification, attend, bidirectional_mask, run_layers,
+};
 use super::heads::{Classes, classified};
 use super::{Family, ForwardCall, Model, ModelOutput, RunOptions};
 
@@ -25,6 +27,10 @@ fn build(model: &ModelSpec, at: &Builder, options: &RunOptions) -> Result<Box<dy
         // Images are refused before.
         Head::LanguageModel | Head::ImageClassification => Box::new(DistilBertForMaskedLm::new(at, &config)),
         Head::SequenceClassification => Box::new(DistilBertForSequenceClassification::new(at, &config)),
+        Head::Base => {
+            let distilbert = DistilBertModel::new(at, &config);
+            BaseModel::boxed(at, distilbert, |model| &model.embeddings.word_embeddings, None)
+        }
         Head::TokenClassification => {
             let distilbert = DistilBertModel::new(&at.at("distilbert"), &config);
             let classes = Classes { num_labels: config.num_labels, dropout: config.dropout };

@@ -26,8 +26,8 @@ fn build(model: &ModelSpec, at: &Builder, options: &RunOptions) -> Result<Box<dy
     let config = electra.config;
     let at = &at.deviating(config.initializer_range);
     Ok(match model.beside.head {
-        // Images are refused before.
-        Head::LanguageModel | Head::ImageClassification => {
+        // The others are refused before.
+        Head::LanguageModel | Head::ImageClassification | Head::Base => {
             refuse_discriminator(&model.config)?;
             Box::new(ElectraForMaskedLm::new(at, electra, options))
         }
@@ -84,7 +84,7 @@ impl ElectraModel {
 impl Encoder for ElectraModel {
     fn forward(&self, call: &ForwardCall) -> Tensor {
         let _module = self.module.enter();
-        let mut embedding_output = self.embeddings.forward(call.input_ids);
+        let mut embedding_output = self.embeddings.forward(call);
         if let Some(embeddings_project) = &self.embeddings_project {
             embedding_output = embeddings_project.forward(&embedding_output);
         }

@@ -6,7 +6,7 @@ use crate::building::{Builder, Module};
 use crate::dtype::DType;
 use crate::job::{Attention, ModelingFile};
 use crate::model::nn::{
-    AttentionConfig, AttentionOutput, Linear, MaskInputs, create_bidirectional_mask,
+    AttentionConfig, AttentionOutput, Embedding, Linear, MaskInputs, create_bidirectional_mask,
     create_bidirectional_sliding_window_mask, sdpa_attention_forward,
 };
 use crate::tensor::{Tensor, checkpoint};
@@ -116,6 +116,13 @@ pub(crate) fn run_layers<L: EncoderLayer>(
 /// A model without its head: a state for each token.
 pub(crate) trait Encoder {
     fn forward(&self, call: &ForwardCall) -> Tensor;
+
+    /// The same with what a pooler of its own makes of the states.
+    fn forward_pooled(&self, call: &ForwardCall, pooler: &dyn Pooler) -> [Tensor; 2] {
+        let states = self.forward(call);
+        let pooled = pooler.forward(&states);
+        [states, pooled]
+    }
 }
 
 /// `XForTokenClassification` of BERT, RoBERTa and DistilBERT.
@@ -145,5 +152,51 @@ impl<E: Encoder> Model for ForTokenClassification<E> {
 
     fn output_embeddings(&self) -> Rc<Linear> {
         self.classifier.linear()
+    }
+}
+
+/// What is made of the first token's state beside those of all.
+pub(crate) trait Pooler {
+    fn forward(&self, hidden_states: &Tensor) -> Tensor;
+}
+
+/// The bare model that `AutoModel` is: the states of tokens, and what a pooler makes of them.
+pub(crate) struct BaseModel {
+    encoder: Box<dyn Encoder>,
+    pooler: Option<Box<dyn Pooler>>,
+    /// In the place of a head, which it has none: its own words.
+    words: Rc<Linear>,
+}
+
+impl BaseModel {
+    pub(crate) fn boxed<E: Encoder + 'static>(
+        at: &Builder,
+        encoder: E,
+        words: fn(&E) -> &Embedding,
+        pooler: Option<Box<dyn Pooler>>,
+    ) -> Box<dyn Model> {
+        let words = Rc::new(Linear::tied(&at.at("words"), &words(&encoder).weight, None));
+        Box::new(Self { encoder: Box::new(encoder), pooler, words })
+    }
+}
+
+impl Model for BaseModel {
+    fn forward(&self, call: &ForwardCall) -> ModelOutput {
+        let (states, pooled) = self.base_outputs(call);
+        ModelOutput { loss: None, logits: Some(states), cache: None, router: None, image_hidden_states: pooled }
+    }
+
+    fn hidden_states(&self, call: &ForwardCall) -> Tensor {
+        self.encoder.forward(call)
+    }
+
+    fn base_outputs(&self, call: &ForwardCall) -> (Tensor, Option<Tensor>) {
+        let Some(pooler) = &self.pooler else { return (self.encoder.forward(call), None) };
+        let [states, pooled] = self.encoder.forward_pooled(call, pooler.as_ref());
+        (states, Some(pooled))
+    }
+
+    fn output_embeddings(&self) -> Rc<Linear> {
+        Rc::clone(&self.words)
     }
 }

@@ -208,6 +208,8 @@ pub(crate) struct ForwardCall<'a> {
     pub images: Option<&'a Images>,
     /// What the decoder of an encoder-decoder reads; without it, it is made of the labels.
     pub decoder_input_ids: Option<&'a Tensor>,
+    /// Of which text each token is; without them BERT takes the first.
+    pub token_type_ids: Option<&'a Tensor>,
 }
 
 impl ForwardCall<'_> {

@@ -10,8 +10,8 @@ use crate::model::nn::{Activation, Embedding, LayerNorm, Linear, masked_lm_loss}
 use crate::op::Gelu;
 use crate::tensor::Tensor;
 
-use super::bert::{BertModel, Config, Defaults, Embeddings};
-use super::encoder::{Encoder, ForTokenClassification};
+use super::bert::{BertModel, BertPooler, Config, Defaults, Embeddings};
+use super::encoder::{BaseModel, Encoder, ForTokenClassification};
 use super::heads::classified;
 use super::{Family, ForwardCall, Model, ModelOutput, RunOptions};
 
@@ -30,6 +30,11 @@ fn build(model: &ModelSpec, at: &Builder, options: &RunOptions) -> Result<Box<dy
         // Images are refused before.
         Head::LanguageModel | Head::ImageClassification => Box::new(RobertaForMaskedLm::new(at, config, options)),
         Head::SequenceClassification => Box::new(RobertaForSequenceClassification::new(at, config, options)),
+        Head::Base => {
+            let roberta = RobertaModel::new(at, config, options);
+            let pooler = BertPooler::new(&at.at("pooler"), config);
+            BaseModel::boxed(at, roberta, |roberta| &roberta.embeddings.word_embeddings, Some(Box::new(pooler)))
+        }
         Head::TokenClassification => {
             let roberta = RobertaModel::new(&at.at("roberta"), config, options);
             Box::new(ForTokenClassification::new(at, roberta, config.hidden_size, config.classes, options))
@@ -74,13 +79,17 @@ impl Embeddings for RobertaEmbeddings {
         }
     }
 
-    fn forward(&self, input_ids: &Tensor) -> Tensor {
+    fn forward(&self, call: &ForwardCall) -> Tensor {
         let _module = self.module.enter();
+        let input_ids = call.input_ids;
         let (rows, tokens) = (input_ids.size(0), input_ids.size(1));
         let position_ids = create_position_ids_from_input_ids(input_ids, self.config.pad_token_id.unwrap_or_default());
-        let token_type_ids = {
-            let buffered_token_type_ids = self.token_type_ids.expand(&[rows, self.config.max_position_embeddings]);
-            buffered_token_type_ids.gather(&position_ids).expand(&[rows, tokens])
+        let token_type_ids = match call.token_type_ids {
+            Some(token_type_ids) => token_type_ids.clone(),
+            None => {
+                let buffered_token_type_ids = self.token_type_ids.expand(&[rows, self.config.max_position_embeddings]);
+                buffered_token_type_ids.gather(&position_ids).expand(&[rows, tokens])
+            }
         };
         let inputs_embeds = self.options.require_input_grads(self.word_embeddings.forward(input_ids));
         let token_type_embeddings = self.token_type_embeddings.forward(&token_type_ids);

@@ -151,7 +151,7 @@ pub(crate) fn create_bidirectional_mask(inputs: MaskInputs) -> Option<Tensor> {
         return flash_attention_mask(&call);
     }
     let padding_mask = call.padding_mask.as_ref()?;
-    let _all = padding_mask.all();
+    drop(padding_mask.all());
     if !padding_mask.context().has_padded_rows() {
         return None;
     }

@@ -73,6 +73,7 @@ fn completion_logits(model: &dyn Called, call: &LogpsCall, ids: &Tensor, rows: u
         fused_loss: false,
         images: None,
         decoder_input_ids: None,
+        token_type_ids: None,
     })?;
     let all_but_last = output.logits?.slice_any(1, call.logits_to_keep);
     Some(all_but_last.slice_any(1, call.logits_to_keep))

@@ -99,6 +99,7 @@ impl Judge {
             fused_loss: false,
             images: None,
             decoder_input_ids: None,
+            token_type_ids: None,
         });
         drop((output, attention_mask));
     }

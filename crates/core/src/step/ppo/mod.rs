@@ -216,6 +216,7 @@ impl Asked {
             fused_loss: false,
             images: None,
             decoder_input_ids: None,
+            token_type_ids: None,
         }
     }
 

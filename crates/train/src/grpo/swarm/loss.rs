@@ -103,6 +103,7 @@ impl Objective<'_> {
             fused_loss: false,
             images: None,
             decoder_input_ids: None,
+            token_type_ids: None,
         })
     }
 

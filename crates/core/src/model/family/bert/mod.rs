@@ -12,7 +12,7 @@ use crate::job::{Head, ModelSpec};
 use crate::model::nn::{Embedding, LayerNorm, Linear, masked_lm_loss};
 use crate::tensor::Tensor;
 
-use super::encoder::{Encoder, ForTokenClassification};
+use super::encoder::{BaseModel, Encoder, ForTokenClassification, Pooler};
 use super::heads::DroppedClassifier;
 use super::{Family, ForwardCall, Model, ModelOutput, RunOptions};
 pub(crate) use config::{Config, Defaults};
@@ -28,6 +28,11 @@ fn build(model: &ModelSpec, at: &Builder, options: &RunOptions) -> Result<Box<dy
         // Images are refused before.
         Head::LanguageModel | Head::ImageClassification => Box::new(BertForMaskedLm::new(at, config, options)),
         Head::SequenceClassification => Box::new(BertForSequenceClassification::new(at, config, options)),
+        Head::Base => {
+            let bert = BertModel::<BertEmbeddings>::new(at, config, options);
+            let pooler = BertPooler::new(&at.at("pooler"), config);
+            BaseModel::boxed(at, bert, |bert| &bert.embeddings.word_embeddings, Some(Box::new(pooler)))
+        }
         Head::TokenClassification => {
             let bert = BertModel::<BertEmbeddings>::new(&at.at("bert"), config, options);
             Box::new(ForTokenClassification::new(at, bert, config.hidden_size, config.classes, options))
@@ -65,14 +70,18 @@ impl Embeddings for BertEmbeddings {
         }
     }
 
-    fn forward(&self, input_ids: &Tensor) -> Tensor {
+    fn forward(&self, call: &ForwardCall) -> Tensor {
         let _module = self.module.enter();
+        let input_ids = call.input_ids;
         let (rows, tokens) = (input_ids.size(0), input_ids.size(1));
         let position_ids = self.position_ids.narrow(1, 0..tokens);
         // The block is Python's expression: what it makes on the way is freed when it is done.
-        let token_type_ids = {
-            let gathered = self.token_type_ids.gather(&position_ids);
-            gathered.expand(&[rows, tokens])
+        let token_type_ids = match call.token_type_ids {
+            Some(token_type_ids) => token_type_ids.clone(),
+            None => {
+                let gathered = self.token_type_ids.gather(&position_ids);
+                gathered.expand(&[rows, tokens])
+            }
         };
         let inputs_embeds = self.options.require_input_grads(self.word_embeddings.forward(input_ids));
         let token_type_embeddings = self.token_type_embeddings.forward(&token_type_ids);
@@ -86,18 +95,20 @@ impl Embeddings for BertEmbeddings {
 }
 
 /// The first token's state, for what is said of the whole row.
-struct BertPooler {
+pub(crate) struct BertPooler {
     module: Module,
     dense: Linear,
     activation: Module,
 }
 
 impl BertPooler {
-    fn new(at: &Builder, config: Config) -> Self {
+    pub(crate) fn new(at: &Builder, config: Config) -> Self {
         let dense = Linear::new(&at.at("dense"), config.hidden_size, config.hidden_size, true);
         Self { module: at.module(), dense, activation: at.at("activation").module() }
     }
+}
 
+impl Pooler for BertPooler {
     fn forward(&self, hidden_states: &Tensor) -> Tensor {
         let _module = self.module.enter();
         let first_token_tensor = hidden_states.select(1, 0);
@@ -111,7 +122,7 @@ impl BertPooler {
 pub(crate) trait Embeddings {
     fn new(at: &Builder, config: Config, options: &RunOptions) -> Self;
 
-    fn forward(&self, input_ids: &Tensor) -> Tensor;
+    fn forward(&self, call: &ForwardCall) -> Tensor;
 }
 
 /// `BertModel` and `RobertaModel`, without a pooler.
@@ -134,8 +145,16 @@ impl<E: Embeddings> BertModel<E> {
 impl<E: Embeddings> Encoder for BertModel<E> {
     fn forward(&self, call: &ForwardCall) -> Tensor {
         let _module = self.module.enter();
-        let embedding_output = self.embeddings.forward(call.input_ids);
+        let embedding_output = self.embeddings.forward(call);
         self.encoder.forward(&embedding_output, call)
+    }
+
+    fn forward_pooled(&self, call: &ForwardCall, pooler: &dyn Pooler) -> [Tensor; 2] {
+        let _module = self.module.enter();
+        let embedding_output = self.embeddings.forward(call);
+        let sequence_output = self.encoder.forward(&embedding_output, call);
+        let pooled_output = pooler.forward(&sequence_output);
+        [sequence_output, pooled_output]
     }
 }
 

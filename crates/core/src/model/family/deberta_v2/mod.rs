@@ -24,8 +24,10 @@ fn build(model: &ModelSpec, at: &Builder, options: &RunOptions) -> Result<Box<dy
     let config = Config::read(&model.config, options)?;
     let at = &at.deviating(config.bert.initializer_range);
     Ok(match model.beside.head {
-        // Images are refused before.
-        Head::LanguageModel | Head::ImageClassification => Box::new(DebertaV2ForMaskedLm::new(at, &config)),
+        // The others are refused before.
+        Head::LanguageModel | Head::ImageClassification | Head::Base => {
+            Box::new(DebertaV2ForMaskedLm::new(at, &config))
+        }
         Head::SequenceClassification => {
             let finds_labels = model.config.get("problem_type").is_none();
             Box::new(DebertaV2ForSequenceClassification::new(at, &config, finds_labels))

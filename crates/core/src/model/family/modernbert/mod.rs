@@ -13,7 +13,7 @@ use crate::model::nn::{LayerNorm, Linear, float_masked_lm_loss};
 use crate::op::ones;
 use crate::tensor::Tensor;
 
-use super::encoder::Encoder;
+use super::encoder::{BaseModel, Encoder};
 use super::heads::classified;
 use super::{Family, ForwardCall, Model, ModelOutput, RunOptions};
 use config::Config;
@@ -26,6 +26,10 @@ fn build(model: &ModelSpec, at: &Builder, options: &RunOptions) -> Result<Box<dy
     let at = &at.deviating(config.initializer_range);
     Ok(match model.beside.head {
         Head::LanguageModel => Box::new(ModernBertForMaskedLm::new(at, &config)),
+        Head::Base => {
+            let model = ModernBertModel::new(at, &config);
+            BaseModel::boxed(at, model, |model| &model.embeddings.tok_embeddings, None)
+        }
         head => Box::new(ModernBertForClassification::new(at, head, &config)),
     })
 }

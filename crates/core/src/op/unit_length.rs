@@ -1,0 +1,26 @@
+//! `normalize` (torch/nn/functional.py): rows divided by their length, which is a vector's norm with a least value.
+
+use crate::dtype::DType;
+use crate::tensor::{NodeBuilder, Saved, Tensor, gradients};
+
+impl Tensor {
+    /// `normalize(self, p=2, dim=-1)`
+    pub(crate) fn unit_length(&self) -> Tensor {
+        let denom = self.vector_norm().clamp_min(1e-12);
+        self.div(&denom.expand(self.sizes()))
+    }
+
+    /// `self.norm(2, dim=-1, keepdim=True)`
+    pub(crate) fn vector_norm(&self) -> Tensor {
+        let node = NodeBuilder::new("LinalgVectorNormBackward0", [self]);
+        let saved = node.save(self);
+        let norm = self.norm_along(self.sizes().len().saturating_sub(1));
+        let saved_norm = node.save(&norm);
+        node.finish(norm, move |grad| {
+            let [this, norm] = [&saved, &saved_norm].map(Saved::unpack);
+            let direction = this.binary("div.Tensor", &norm, this.dtype());
+            let _is_zero = norm.map("eq.Scalar", DType::Bool);
+            gradients![direction.binary("mul.Tensor", grad, this.dtype())]
+        })
+    }
+}
