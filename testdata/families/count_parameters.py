@@ -17,6 +17,7 @@ from transformers import (AutoConfig, AutoModelForCausalLM, AutoModelForImageCla
 ODD = dict(vocab_size=1009, hidden_size=144, intermediate_size=331, num_hidden_layers=3, num_attention_heads=6, max_position_embeddings=77)
 GROUPED = dict(ODD, num_key_value_heads=2)
 NEO = dict(ODD, rotary_pct=0.5)
+CODE = dict(vocab_size=1009, n_embd=144, n_inner=331, n_layer=3, n_head=6, n_positions=77)
 LATENT = dict(ODD, num_key_value_heads=6, q_lora_rank=50, kv_lora_rank=34, qk_nope_head_dim=18, qk_rope_head_dim=10, v_head_dim=22)
 #: Rows of grouped products begin at multiples of 16 bytes.
 ROUTED = dict(moe_intermediate_size=56, n_routed_experts=12, num_experts_per_tok=3, n_group=3, topk_group=2)
@@ -93,6 +94,7 @@ FAMILIES = {
                  dict(GROUPED, attention_bias=True, tie_word_embeddings=True, n_shared_experts=3, first_k_dense_replace=2, **ROUTED)],
     "glm4_moe_lite": [dict(LATENT, **ROUTED), dict(LATENT, q_lora_rank=None, mlp_layer_types=["sparse", "dense", "sparse"], **ROUTED),
                       dict(LATENT, attention_bias=True, tie_word_embeddings=True, n_shared_experts=3, **ROUTED)],
+    "gpt_bigcode": [CODE, dict(CODE, multi_query=False, tie_word_embeddings=False), dict(CODE, n_inner=None, n_head=9)],
     "gpt_neox": [NEO, dict(ODD, attention_bias=False), dict(ODD, use_parallel_residual=False, tie_word_embeddings=True)],
     "gpt_oss": [dict(GROUPED, head_dim=24, **FEW), dict(GROUPED, attention_bias=False, **FEW), dict(GROUPED, tie_word_embeddings=True, sliding_window=9, **FEW)],
     "granitemoehybrid": [dict(PLACED, num_local_experts=0), dict(PLACED, intermediate_size=56, num_local_experts=7, num_experts_per_tok=3, attention_bias=True),

@@ -114,6 +114,10 @@ def cases():
     neox = {name: value for name, value in DECODER.items() if name != "num_key_value_heads"}
     yield case("gpt_neox", "gpt_neox", neox, rotary_pct=0.5, rotary_emb_base=500)
     yield case("gpt_neox_eager", "gpt_neox", neox, "eager", use_parallel_residual=False, attention_bias=False, tie_word_embeddings=True)
+    still = dict(resid_pdrop=0.0, embd_pdrop=0.0, attn_pdrop=0.0)
+    yield case("gpt_bigcode", "gpt_bigcode", GPT2, **still)
+    heads = dict(multi_query=False, scale_attn_weights=False, n_inner=64, activation_function="gelu", tie_word_embeddings=False)
+    yield case("gpt_bigcode_eager", "gpt_bigcode", GPT2, "eager", layer_norm_epsilon=1e-2, **heads, **still)
     opt = {name: value for name, value in neox.items() if name != "intermediate_size"} | dict(ffn_dim=80, dropout=0.0)
     yield case("opt", "opt", opt)
     behind = dict(do_layer_norm_before=False, word_embed_proj_dim=20, init_std=0.1)

@@ -14,6 +14,6 @@ pub(crate) use builder::{BuildError, Builder, Placed, PlacedKind, Sharding};
 pub(crate) use init::Init;
 pub(crate) use mode::{LigerKernels, Mode};
 pub(crate) use module::{EveryModule, ForwardHooks, Module, ModuleHooks, ModuleKey, Part};
-pub(crate) use older_masks::{OlderMask, update_causal_mask};
+pub(crate) use older_masks::{OlderMask, counted_positions, tabled_mask, update_causal_mask};
 pub(crate) use quantization::{FourBit, Quantization};
 pub(crate) use quantized::{Adapted, ExpertStack, Quantized, multiply_fused};

@@ -49,11 +49,55 @@ pub(crate) fn update_causal_mask(inputs: OlderMask) -> Option<Tensor> {
     if inputs.attention == Attention::Eager {
         return Some(mask);
     }
-    // `_unmask_unattended`
-    let is_lowest = mask.map("eq.Scalar", DType::Bool);
-    let hides_all = is_lowest.reduce_last("all.dim", ReduceKind::Any, DType::Bool).unsqueeze(3);
-    let sees_some = hides_all.map("bitwise_not.default", DType::Bool);
-    Some(mask.binary("mul.Tensor", &sees_some, dtype))
+    Some(unmask_unattended(&mask))
+}
+
+/// What `GPTBigCodeModel` makes of its table of which positions see which (before 4.54), for rows of so many tokens: numbers in the dtype of
+/// its embeddings, which stand in the place of what they make; none for the flash-attn package.
+pub(crate) fn tabled_mask(table: &Tensor, inputs: OlderMask, tokens: u64) -> Option<Tensor> {
+    if inputs.attention == Attention::FlashAttention2 {
+        return update_causal_mask(inputs);
+    }
+    let seen = table.narrow(0, 0..tokens).narrow(1, 0..tokens).unsqueeze(0);
+    let seen = match inputs.attention_mask {
+        Some(mask) => {
+            let rows = mask.unsqueeze(1).to(DType::Bool);
+            seen.binary("mul.Tensor", &rows, DType::Bool)
+        }
+        None => seen,
+    };
+    let dtype = inputs.inputs_embeds.dtype();
+    let number = || full(table.context(), "full.default", &[], dtype);
+    let mask = {
+        let (zero, _lowest) = (number(), number());
+        seen.unsqueeze(2).binary("where.self", &zero, dtype).transpose(1, 2)
+    };
+    if tokens < 2 || inputs.attention_mask.is_none() {
+        return Some(mask);
+    }
+    Some(unmask_unattended(&mask))
+}
+
+/// `attention_mask.long().cumsum(-1) - 1`, and 1 where a row is padded.
+pub(crate) fn counted_positions(attention_mask: &Tensor) -> Tensor {
+    let position_ids = {
+        let counted = attention_mask.cumsum();
+        counted.sub_int(1)
+    };
+    let _is_padding = attention_mask.eq_number(0.0);
+    position_ids
+}
+
+/// `_unmask_unattended`
+fn unmask_unattended(mask: &Tensor) -> Tensor {
+    let sees_some = {
+        let hides_all = {
+            let is_lowest = mask.map("eq.Scalar", DType::Bool);
+            is_lowest.reduce_last("all.dim", ReduceKind::Any, DType::Bool).unsqueeze(3)
+        };
+        hides_all.map("bitwise_not.default", DType::Bool)
+    };
+    mask.binary("mul.Tensor", &sees_some, mask.dtype())
 }
 
 /// `_ignore_causal_mask_sdpa`: asks the host whether all of the mask is 1.

@@ -218,6 +218,7 @@ pub(super) const CONFIG_FIELDS: &[&str] = &[
     "model_type",
     "moe_intermediate_size",
     "moe_layers",
+    "multi_query",
     "n_ctx",
     "n_embd",
     "n_group",

@@ -19,7 +19,7 @@ pub struct TransformersVersion {
 /// How a causal language model's loss comes from its logits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CausalLoss {
-    /// The forward pass copies all logits but the last, in their own dtype (GPT-2 before 4.49).
+    /// The forward pass copies all logits but the last, in their own dtype (GPT-2 and GPT-BigCode before 4.49).
     InModel,
     /// It upcasts the logits of all positions, labels or not, then copies all but the last (before 4.46).
     UpcastInModel,
@@ -64,6 +64,8 @@ pub enum SdpaForm {
 pub enum ModelingFile {
     /// `modeling_gpt2.py`
     Gpt2,
+    /// `modeling_gpt_bigcode.py`
+    GptBigCode,
     /// `modeling_llama.py`
     Llama,
     /// `modeling_mistral.py`
@@ -123,7 +125,7 @@ impl TransformersVersion {
     pub fn causal_loss(self, file: ModelingFile) -> CausalLoss {
         match file {
             _ if !self.before(4, 49) => CausalLoss::PaddedLabels,
-            ModelingFile::Gpt2 => CausalLoss::InModel,
+            ModelingFile::Gpt2 | ModelingFile::GptBigCode => CausalLoss::InModel,
             _ if self.before(4, 46) => CausalLoss::UpcastInModel,
             ModelingFile::Mistral if self.before(4, 48) => CausalLoss::UpcastForLoss,
             _ => CausalLoss::ShiftedLogits,
@@ -145,6 +147,7 @@ impl TransformersVersion {
     pub fn leaves_logits_out(self, file: ModelingFile) -> bool {
         match file {
             ModelingFile::Gpt2 => !self.before(4, 52),
+            ModelingFile::GptBigCode => !self.before(5, 0),
             _ => !self.before(4, 45),
         }
     }
@@ -193,7 +196,7 @@ impl TransformersVersion {
     /// Whether masks are made by masking_utils.py.
     pub fn has_masking_utils(self, file: ModelingFile) -> bool {
         match file {
-            ModelingFile::Gpt2 => !self.before(4, 54),
+            ModelingFile::Gpt2 | ModelingFile::GptBigCode => !self.before(4, 54),
             _ => !self.before(4, 53),
         }
     }
@@ -222,7 +225,7 @@ impl TransformersVersion {
             ModelingFile::Mistral if self.before(4, 42) => RotaryPlace::LayerTables,
             ModelingFile::Mistral => RotaryPlace::Layer,
             ModelingFile::Llama | ModelingFile::Qwen2 => RotaryPlace::ModelBesideLayers,
-            ModelingFile::Gpt2 | ModelingFile::Later => RotaryPlace::Model,
+            ModelingFile::Gpt2 | ModelingFile::GptBigCode | ModelingFile::Later => RotaryPlace::Model,
         }
     }
 
@@ -240,6 +243,11 @@ impl TransformersVersion {
     /// `autograd.Function`: `use_reentrant=True`).
     pub fn recomputes_wrappers(self) -> bool {
         self.before(4, 52)
+    }
+
+    /// Whether gradient checkpointing recomputes GPT-BigCode's layers: from 4.54 on nothing did, until they were of the common class (5.0).
+    pub fn recomputes_gpt_bigcode(self) -> bool {
+        self.before(4, 54) || !self.before(5, 0)
     }
 
     /// Whether the experts of a mixture are a list of MLPs that run one after another (read in 4.48 and 4.51, which are equal).
@@ -271,6 +279,11 @@ impl TransformersVersion {
     /// Whether a model type has SDPA; before, only its own matmul and softmax.
     pub(crate) fn has_sdpa_of(self, model_type: &ModelType) -> bool {
         model_type.sdpa_since.is_none_or(|(major, minor)| !self.before(major, minor))
+    }
+
+    /// Whether recomputed layers of a model type hand their keys on in training, which live as long as the model's output.
+    pub(crate) fn hands_keys_on(self, model_type: &ModelType) -> bool {
+        model_type.drops_keys_since.is_some_and(|(major, minor)| self.before(major, minor))
     }
 
     /// Whether the older code of a model type's layers was read: of others it is taken to be the newest.

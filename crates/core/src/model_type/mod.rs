@@ -63,8 +63,7 @@ pub(crate) struct ModelType {
     /// peft's target modules (0.18, `TRANSFORMERS_MODELS_TO_LORA_TARGET_MODULES_MAPPING`); empty where it knows none.
     pub lora_targets: &'static [&'static str],
     pub liger: Liger,
-    /// Whether fms-acceleration has rules for its layers (plugins/fused-ops-and-kernels at 876e2ed, models) that are simulated.
-    pub foak: bool,
+    pub foak: Foak,
     /// Whether its layers are simulated with the flash-attn package.
     pub flash_attention: bool,
     /// Whether its config has a head dimension, so that heads can be divided over ranks.
@@ -92,6 +91,8 @@ pub(crate) struct ModelType {
     pub since: Option<Version>,
     /// The first version in which it has SDPA, if not all have.
     pub sdpa_since: Option<Version>,
+    /// The first version in which recomputed layers hand no keys on in training, if older ones do as the config says (`use_cache`).
+    pub drops_keys_since: Option<Version>,
     /// The first version whose code of its layers was read; of older ones it is taken to be the newest.
     pub layers_since: Version,
 }
@@ -224,6 +225,17 @@ pub(crate) enum Liger {
     Untouched,
 }
 
+/// What fms-acceleration replaces (plugins/fused-ops-and-kernels at 876e2ed, models).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Foak {
+    /// Norms, rotary embeddings, either loss, and adapters' products.
+    Whole,
+    /// The cross-entropy alone.
+    CrossEntropy,
+    /// Nothing, or what is not simulated.
+    Untouched,
+}
+
 impl Liger {
     /// Whether it fuses head and loss.
     pub(crate) const fn fuses_loss(self) -> bool {
@@ -258,7 +270,7 @@ impl ModelType {
         dropout_keys: &["attention_dropout"],
         lora_targets: &[],
         liger: Liger::Untouched,
-        foak: false,
+        foak: Foak::Untouched,
         flash_attention: false,
         divides_heads: true,
         has_experts: false,
@@ -272,6 +284,7 @@ impl ModelType {
         class_heads: ClassHeads::NONE,
         since: None,
         sdpa_since: None,
+        drops_keys_since: None,
         layers_since: (5, 17),
     };
 }
@@ -309,7 +322,7 @@ pub fn is_only_simulated(name: &str) -> bool {
 
 /// The model types that are simulated with fms-acceleration's kernels.
 pub(crate) fn with_foak() -> Vec<&'static str> {
-    ROWS.iter().filter(|row| row.foak).map(|row| row.name).collect()
+    ROWS.iter().filter(|row| row.foak != Foak::Untouched).map(|row| row.name).collect()
 }
 
 /// The model types whose embeddings are simulated.

@@ -4,7 +4,9 @@ use super::likes::{
     BART_LIKE, BERT_LIKE, CONVOLVED, DENOISER, EXPERTS, FUSED, GEMMA4, GPT2_LIKE, HYBRID, IMAGES, LINEAR, LLAMA_LIKE,
     QUERY_VALUE, STATE_SPACE, T5_LIKE, UNFUSED_EXPERTS,
 };
-use super::{BeyondPositions, ClassHeads, ConfigWords, ImageSizes, Liger, ModelKind, ModelType, NEVER, TokenHead};
+use super::{
+    BeyondPositions, ClassHeads, ConfigWords, Foak, ImageSizes, Liger, ModelKind, ModelType, NEVER, TokenHead,
+};
 
 /// The small GPT of the guide, whose configs have no `model_type`.
 pub const AGI2: &str = "agi2";
@@ -100,6 +102,21 @@ pub(super) static ROWS: &[ModelType] = &[
         ..GPT2_LIKE
     },
     ModelType {
+        name: "gpt_bigcode",
+        class_heads: ClassHeads {
+            rows: true,
+            tokens: Some(TokenHead { name: "classifier", float_loss: false, ..TokenHead::GENERIC }),
+        },
+        default_positions: Some(1024),
+        beyond_positions: BeyondPositions::Stops,
+        lora_targets: &["c_attn"],
+        foak: Foak::CrossEntropy,
+        flash_attention: true,
+        drops_keys_since: Some((4, 54)),
+        layers_since: (4, 44),
+        ..GPT2_LIKE
+    },
+    ModelType {
         name: "gpt_neox",
         class_heads: ClassHeads {
             rows: true,
@@ -120,7 +137,7 @@ pub(super) static ROWS: &[ModelType] = &[
     },
     ModelType {
         name: "granite",
-        foak: true,
+        foak: Foak::Whole,
         class_heads: ClassHeads::NONE,
         lora_targets: &[],
         liger: Liger::LayersNotKnown { fuses_loss: false },
@@ -137,7 +154,7 @@ pub(super) static ROWS: &[ModelType] = &[
     },
     ModelType { name: "lfm2", ..CONVOLVED },
     ModelType { name: "lfm2_moe", has_experts: true, ..CONVOLVED },
-    ModelType { name: "llama", embeds: true, foak: true, since: Some((4, 42)), layers_since: (4, 42), ..LLAMA_LIKE },
+    ModelType { name: "llama", embeds: true, foak: Foak::Whole, since: Some((4, 42)), layers_since: (4, 42), ..LLAMA_LIKE },
     ModelType {
         name: "llama4_text",
         only_simulated: true,
@@ -157,7 +174,7 @@ pub(super) static ROWS: &[ModelType] = &[
     ModelType { name: "marian", ..BART_LIKE },
     ModelType { name: "mbart", ..BART_LIKE },
     ModelType { name: "minimax_m2", only_simulated: true, ..UNFUSED_EXPERTS },
-    ModelType { name: "mistral", embeds: true, foak: true, layers_since: (4, 38), ..LLAMA_LIKE },
+    ModelType { name: "mistral", embeds: true, foak: Foak::Whole, layers_since: (4, 38), ..LLAMA_LIKE },
     ModelType {
         name: "mistral4",
         only_simulated: true,
@@ -166,7 +183,7 @@ pub(super) static ROWS: &[ModelType] = &[
         has_padding_token: true,
         ..UNFUSED_EXPERTS
     },
-    ModelType { name: "mixtral", foak: true, since: Some((4, 48)), layers_since: (4, 48), ..EXPERTS },
+    ModelType { name: "mixtral", foak: Foak::Whole, since: Some((4, 48)), layers_since: (4, 48), ..EXPERTS },
     ModelType {
         name: "modernbert",
         default_positions: None,

@@ -8,7 +8,7 @@ const FUSED: ModelType = ModelType { liger: Liger::LayersNotKnown { fuses_loss: 
 const QUERY_VALUE: &[&str] = &["q_proj", "v_proj"];
 const FUSED_QUERY_KEY_VALUE: &[&str] = &["query_key_value"];
 
-/// GPT-2's names, as GPT-J, CodeGen and GPT-BigCode have them.
+/// GPT-2's names, as GPT-J and CodeGen have them.
 const GPT2_WORDS: ModelType = ModelType {
     layers_key: "n_layer",
     heads_key: "n_head",
@@ -34,7 +34,6 @@ pub(super) static STAND_INS: &[ModelType] = &[
     ModelType { name: "exaone4", ..FUSED },
     ModelType { name: "falcon", lora_targets: FUSED_QUERY_KEY_VALUE, ..HIDDEN_DROPOUT },
     ModelType { name: "gemma", lora_targets: QUERY_VALUE, ..FUSED },
-    ModelType { name: "gpt_bigcode", lora_targets: &["c_attn"], ..GPT2_WORDS },
     ModelType {
         name: "gpt_neo",
         layers_key: "num_layers",

@@ -6,7 +6,7 @@ use std::rc::Rc;
 
 use crate::building::Builder;
 use crate::dtype::DType;
-use crate::job::{Attention, CheckpointPolicy, Framework, JobSpec, Kernel, LossKernel, Strategy, Task, keys};
+use crate::job::{Attention, Framework, JobSpec, Kernel, LossKernel, Strategy, Task, keys};
 use crate::model::family::{ForwardCall, Images, ModelOutput};
 use crate::model_type::takes_item_count;
 use crate::op::{TokenOutputs, UNTOLD, full, number_from_host};
@@ -20,7 +20,7 @@ use super::gathered::{Processes, sum_all};
 use super::inputs::{labels, main_input, renew_images, row_numbers};
 use super::liger::apply_liger_kernels;
 use super::repetition::Repetition;
-use super::train::caches_keys;
+use super::train::{caches_keys, turns_cache_off};
 use super::trainer::{self, Recipe};
 use super::wrapped::{Called, Wrapped};
 
@@ -276,9 +276,8 @@ impl FineTune<'_> {
 
     /// `model(**inputs, num_items_in_batch=...)["loss"]`: the model sums the losses and divides by the number.
     fn own_loss(&self, inputs: &Inputs, num_items: Option<&Tensor>) -> Option<Tensor> {
-        let recomputes = self.job.gradient_checkpointing == CheckpointPolicy::EveryLayer;
         let asks = self.job.use_cache || self.keeps_keys() || self.job.model.facts().keeps_cache;
-        let caches = asks && caches_keys(self.job) && !recomputes;
+        let caches = asks && caches_keys(self.job) && !turns_cache_off(self.job);
         let in_model = self.context.transformers().divides_losses_in_models();
         let outputs = self.model.call(&ForwardCall {
             input_ids: &inputs.input_ids,

@@ -180,10 +180,14 @@ pub(super) fn caches_keys(job: &JobSpec) -> bool {
     job.task.name().has_labels() && matches!(kind, ModelKind::Decoder | ModelKind::EncoderDecoder)
 }
 
-/// transformers turns the cache off where layers are recomputed.
 fn uses_cache(job: &JobSpec) -> bool {
-    let recomputes = job.train_mode && job.gradient_checkpointing == CheckpointPolicy::EveryLayer;
-    job.use_cache && caches_keys(job) && !recomputes
+    job.use_cache && caches_keys(job) && !(job.train_mode && turns_cache_off(job))
+}
+
+/// Whether transformers turns the cache off in training, as it does where layers are recomputed.
+pub(super) fn turns_cache_off(job: &JobSpec) -> bool {
+    let recomputes = job.gradient_checkpointing == CheckpointPolicy::EveryLayer;
+    recomputes && !job.transformers.hands_keys_on(job.model.facts())
 }
 
 fn backward_pass(running: &mut Pass, wrapper: &dyn Wrapper, scaler: Option<&mut GradScaler>, loss: &Tensor) {

@@ -13,5 +13,5 @@ pub(crate) use builder::{Builder, NewParameter};
 pub(crate) use init::Init;
 pub(crate) use mode::{LigerKernels, Mode};
 pub(crate) use module::{Module, Part};
-pub(crate) use older_masks::{OlderMask, update_causal_mask};
+pub(crate) use older_masks::{OlderMask, counted_positions, tabled_mask, update_causal_mask};
 pub(crate) use quantized::{Adapted, ExpertStack, Quantized, multiply_fused};

@@ -18,3 +18,11 @@ pub(crate) fn update_causal_mask(inputs: OlderMask<'_>) -> Option<Tensor> {
     inputs.inputs_embeds.context().fail_unsimulated(&[], || "masks of older versions of transformers".to_owned());
     None
 }
+
+pub(crate) fn tabled_mask(_table: &Tensor, inputs: OlderMask<'_>, _tokens: u64) -> Option<Tensor> {
+    update_causal_mask(inputs)
+}
+
+pub(crate) fn counted_positions(attention_mask: &Tensor) -> Tensor {
+    attention_mask.cumsum()
+}

@@ -58,17 +58,6 @@ const BLOOM: Shape = Shape {
 pub(super) fn plain_shape(model_type: &str, fields: &Fields) -> Result<Option<Shape>, FieldError> {
     let shape = match model_type {
         "falcon" => falcon_shape(fields)?,
-        "gpt_bigcode" => Shape {
-            names: Names { qkv: &["c_attn"], o: "c_proj", up: "c_fc", down: "c_proj" },
-            key_value_heads: fields.flag("multi_query", true)?.then_some(1),
-            positions: Positions::Learned(0),
-            embedding_dropout: ("embd_pdrop", 0.1),
-            residual_dropout: ("resid_pdrop", 0.1),
-            attention_dropout: ("attn_pdrop", 0.1),
-            activation: (&["activation_function"], "gelu_pytorch_tanh"),
-            tied: true,
-            ..PLAIN
-        },
         "gptj" => GPTJ,
         "codegen" => Shape { names: Names { qkv: &["qkv_proj"], ..GPTJ.names }, ..GPTJ },
         "gpt_neo" => GPT_NEO,

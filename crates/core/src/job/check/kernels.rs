@@ -1,7 +1,7 @@
 //! What kernels of other programs can be put in the place of, as far as it is simulated.
 
 use crate::job::{Framework, JobError, JobSpec, Kernel, QuantizedWeights, Strategy, Task, keys};
-use crate::model_type::with_foak;
+use crate::model_type::{Foak, with_foak};
 
 /// Layers of attention, whose products with adapters are fused.
 const FUSED: [&str; 4] = ["q_proj", "k_proj", "v_proj", "o_proj"];
@@ -12,7 +12,8 @@ pub(super) fn check_kernels(job: &JobSpec) -> Result<(), JobError> {
         return Ok(());
     }
     let refused = |problem: String| JobError::new(format!("`kernels`: {problem}")).about(&[keys::KERNELS]);
-    if !job.model.facts().foak {
+    let rules = job.model.facts().foak;
+    if rules == Foak::Untouched {
         return Err(refused(format!("fms-acceleration's kernels are not simulated in `{}`", job.model.model_type))
             .hint(format!("simulated are {}", with_foak().join(", ")))
             .or_rehearse());
@@ -31,6 +32,10 @@ pub(super) fn check_kernels(job: &JobSpec) -> Result<(), JobError> {
     if job.kernels.has(Kernel::FastLoss) && job.kernels.has(Kernel::FusedCeLiger) {
         return Err(refused("fast_loss is either the cross-entropy or Liger's".to_owned())
             .hint("name fast_loss or fused_ce_liger"));
+    }
+    if rules == Foak::CrossEntropy && job.kernels.has(Kernel::FusedCeLiger) {
+        return Err(refused(format!("the framework has no fused_ce_liger for `{}`", job.model.model_type))
+            .hint("name fast_loss"));
     }
     if job.kernels.has(Kernel::FusedLora) { check_fused_lora(job, &refused) } else { Ok(()) }
 }
@@ -51,7 +56,7 @@ fn check_fused_lora(job: &JobSpec, refused: &dyn Fn(String) -> JobError) -> Resu
     let names_others = |lora: &crate::job::LoraSpec| {
         lora.targets.iter().any(|target| !FUSED.iter().any(|name| target.ends_with(name)))
     };
-    if job.lora.as_ref().is_some_and(names_others) {
+    if job.model.facts().foak == Foak::Whole && job.lora.as_ref().is_some_and(names_others) {
         return Err(refused(
             "its kernel for the MLP multiplies a gradient by a mask of another shape, and fails".to_owned(),
         )
@@ -72,7 +77,10 @@ mod tests {
     use crate::job::from_case;
 
     fn problem(family: &str, kernels: &[&str], more: &Value) -> Option<String> {
-        let model = json!({"family": family, "hidden_size": 64, "num_attention_heads": 2});
+        let model = match family {
+            "gpt_bigcode" => json!({"family": family, "n_embd": 64, "n_head": 2}),
+            _ => json!({"family": family, "hidden_size": 64, "num_attention_heads": 2}),
+        };
         let mut case = json!({"kind": "trainer", "model": model, "kernels": kernels, "precision": "bf16_amp"});
         case.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
         check_kernels(&from_case(&case).unwrap()).err().map(|error| error.problem)
@@ -91,5 +99,7 @@ mod tests {
         let on = |target: &str| json!({"quantization": base, "lora": {"r": 4, "targets": ["q_proj", target]}});
         assert_eq!(problem("llama", &fused, &on("o_proj")), None);
         assert!(problem("llama", &fused, &on("up_proj")).unwrap().contains("MLP"));
+        assert_eq!(problem("gpt_bigcode", &["fast_loss", "fused_lora"], &on("c_attn")), None);
+        assert!(problem("gpt_bigcode", &["fused_ce_liger"], &plain).unwrap().contains("no fused_ce_liger"));
     }
 }

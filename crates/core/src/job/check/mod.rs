@@ -314,5 +314,6 @@ fn beyond_positions(job: &JobSpec) -> Option<String> {
 
 fn cache_and_checkpointing(job: &JobSpec) -> Option<String> {
     let both = job.use_cache && job.gradient_checkpointing == CheckpointPolicy::EveryLayer && job.train_mode;
+    let both = both && !job.transformers.hands_keys_on(job.model.facts());
     both.then(|| "with gradient checkpointing transformers turns `use_cache` off in training".to_owned())
 }

@@ -28,6 +28,8 @@ pub(super) fn resolve_job(choose: &mut Chooser<'_>, model: Model, source: &JobSo
     let (is_in_transformers, kind) = (model.is_in_transformers(), model.facts().kind);
     let liger_kernels = liger_kernels(choose, name);
     let fuses = liger_kernels && fuses_loss(name, framework, &model);
+    let transformers = if is_in_transformers { choose.take_transformers()? } else { TransformersVersion::DEFAULT };
+    let hands_keys_on = transformers.hands_keys_on(model.facts());
     let mut job = JobSpec {
         framework,
         micro_batch_size,
@@ -55,10 +57,14 @@ pub(super) fn resolve_job(choose: &mut Chooser<'_>, model: Model, source: &JobSo
             choose.model_overrides(&mut model);
             model
         },
-        use_cache: choose.take_switch(keys::USE_CACHE),
+        use_cache: if hands_keys_on {
+            choose.switch_or(keys::USE_CACHE, true, "its config's, which this transformers leaves on")
+        } else {
+            choose.take_switch(keys::USE_CACHE)
+        },
         logits: resolve_logits(choose, fuses)?,
         steps: u32::try_from(choose.take_size(keys::STEPS)).unwrap_or(u32::MAX),
-        transformers: if is_in_transformers { choose.take_transformers()? } else { TransformersVersion::DEFAULT },
+        transformers,
         device_map: is_in_transformers && choose.take_switch(keys::DEVICE_MAP),
         gpu: choose.take_gpu()?,
         lora: choose.take_lora(&model_type)?,

@@ -102,7 +102,7 @@ pub(crate) fn attend_with(
     options: &RunOptions,
     softmax: Option<DType>,
 ) -> AttentionOutput {
-    let (mask, position_ids) = (call.mask.as_ref(), &call.position_ids);
+    let (mask, position_ids) = (call.mask.as_ref(), Some(&call.position_ids));
     let config = AttentionConfig {
         implementation: options.attention,
         num_key_value_groups: query.size(1) / key.size(1).max(1),

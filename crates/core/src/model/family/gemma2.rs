@@ -209,7 +209,7 @@ impl GemmaAttention {
     }
 
     fn attend(&self, query: &Tensor, key: &Tensor, value: &Tensor, call: &LayerCall) -> AttentionOutput {
-        let (mask, position_ids) = (call.mask.as_ref(), &call.position_ids);
+        let (mask, position_ids) = (call.mask.as_ref(), Some(&call.position_ids));
         let decoder = &self.config.decoder;
         let config = AttentionConfig {
             implementation: self.options.attention,

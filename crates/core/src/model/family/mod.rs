@@ -34,6 +34,7 @@ pub(crate) mod glm4;
 pub(crate) mod glm4_moe;
 pub(crate) mod glm4_moe_lite;
 pub(crate) mod gpt2;
+pub(crate) mod gpt_bigcode;
 pub(crate) mod gpt_neox;
 pub(crate) mod gpt_oss;
 pub(crate) mod granite;
@@ -118,6 +119,7 @@ pub(crate) const LANGUAGE_MODELS: &[Family] = &[
     glm4_moe::FAMILY,
     glm4_moe_lite::FAMILY,
     gpt2::FAMILY,
+    gpt_bigcode::FAMILY,
     gpt_neox::FAMILY,
     gpt_oss::FAMILY,
     granite::FAMILY,

@@ -66,7 +66,7 @@ pub(crate) fn attention_forward(
     query: &Tensor,
     key: &Tensor,
     value: &Tensor,
-    (mask, position_ids): (Option<&Tensor>, &Tensor),
+    (mask, position_ids): (Option<&Tensor>, Option<&Tensor>),
     config: AttentionConfig,
 ) -> Tensor {
     match config.implementation {
@@ -77,14 +77,14 @@ pub(crate) fn attention_forward(
 
 /// `flash_attention_forward` of rows without padding (modeling_flash_attention_utils.py): heads come last but one, and what
 /// rotary tables made fp32 under autocast is cast back.
-fn flash_attention_forward(states: [&Tensor; 3], position_ids: &Tensor, config: AttentionConfig) -> Tensor {
+fn flash_attention_forward(states: [&Tensor; 3], position_ids: Option<&Tensor>, config: AttentionConfig) -> Tensor {
     let states = states.map(|states| states.transpose(1, 2));
     let target = states[0].context().autocast_dtype().filter(|_| states[0].dtype() == DType::Float32);
     let [query, key, value] = match target {
         Some(dtype) => states.map(|states| states.to(dtype)),
         None => states,
     };
-    let _is_fa_with_position_ids = is_packed_sequence(position_ids, query.size(0));
+    let _is_fa_with_position_ids = position_ids.map(|position_ids| is_packed_sequence(position_ids, query.size(0)));
     package_flash_attn_func(&query, &key, &value, config.dropout, config.is_causal)
 }
 

@@ -189,7 +189,7 @@ impl SharingAttention {
     }
 
     fn attend(&self, query: &Tensor, key: &Tensor, value: &Tensor, call: &LayerCall) -> AttentionOutput {
-        let (mask, position_ids) = (call.mask.as_ref(), &call.position_ids);
+        let (mask, position_ids) = (call.mask.as_ref(), Some(&call.position_ids));
         let config = AttentionConfig { dropout: self.options.active_call(self.dropout), ..self.config };
         if self.options.attention == Attention::Eager {
             eager_attention_forward(query, key, value, mask, config, None)
