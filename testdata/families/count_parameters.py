@@ -36,6 +36,8 @@ STATES = dict(num_heads=6, head_dim=48, n_groups=3, state_size=10)
 SPACES = dict(GROUPED, mamba_n_heads=6, mamba_d_head=48, mamba_n_groups=3, mamba_d_state=10)
 BLOCKS = dict(GROUPED, head_dim=24, hybrid_override_pattern="M-M*-", mamba_num_heads=6, mamba_head_dim=48, n_groups=3, ssm_state_size=10)
 PLACED = dict(SPACES, layer_types=["mamba", "attention", "mamba"], shared_intermediate_size=57)
+LOOPED = dict(ODD, state_size=10)
+SHARING = dict(ODD, num_hidden_layers=4, layers_block_type=["hybrid", "mamba", "hybrid", "hybrid"], n_mamba_heads=6, mamba_d_state=10, mamba_ngroups=3, adapter_rank=7)
 ENCODERS = {"bert", "deberta-v2", "distilbert", "electra", "modernbert", "roberta", "xlm-roberta"}
 IMAGES = {"dinov2", "vit"}
 ENCODER_DECODERS = {"bart", "m2m_100", "marian", "mbart", "mt5", "pegasus", "t5", "whisper"}
@@ -103,6 +105,8 @@ FAMILIES = {
     "lfm2": [CONVOLVED, dict(CONVOLVED, conv_bias=True, conv_L_cache=5, block_ffn_dim_multiplier=1.3, block_multiple_of=7), dict(GROUPED, full_attn_idxs=[1], block_auto_adjust_ff_dim=False, tie_word_embeddings=False)],
     "lfm2_moe": [SHORT, dict(SHORT, num_dense_layers=0, conv_bias=True), dict(SHORT, conv_L_cache=4, use_expert_bias=False, tie_word_embeddings=False)],
     "llama4_text": [CHUNKED, dict(CHUNKED, interleave_moe_layer_step=2, attention_bias=True), dict(CHUNKED, moe_layers=[1], use_qk_norm=False, tie_word_embeddings=True)],
+    "falcon_mamba": [LOOPED, dict(LOOPED, use_bias=True, use_conv_bias=False), dict(LOOPED, tie_word_embeddings=False, conv_kernel=3, time_step_rank=7)],
+    "mamba": [LOOPED, dict(LOOPED, use_bias=True, use_conv_bias=False), dict(LOOPED, tie_word_embeddings=False, conv_kernel=3, time_step_rank=7)],
     "mamba2": [dict(ODD, **STATES), dict(ODD, **STATES, use_bias=True, use_conv_bias=False), dict(ODD, **STATES, tie_word_embeddings=True, conv_kernel=3)],
     "minimax_m2": [dict(GROUPED, head_dim=24, **FEW), dict(ODD, num_key_value_heads=3, **FEW),
                    dict(GROUPED, head_dim=10, num_local_experts=7, tie_word_embeddings=True, **FEW)],
@@ -131,6 +135,8 @@ FAMILIES = {
     "starcoder2": [GROUPED, dict(GROUPED, use_bias=False), dict(GROUPED, tie_word_embeddings=False, sliding_window=16)],
     "vit": [PIXELS, dict(PIXELS, image_size=[50, 88], patch_size=[7, 11], num_labels=37, intermediate_size=331), dict(PIXELS, qkv_bias=False, num_channels=1)],
     "xlm-roberta": [ODD, dict(ODD, **SEQUENCES), dict(ODD, **TOKENS)],
+    "zamba2": [SHARING, dict(SHARING, num_mem_blocks=2, use_shared_attention_adapter=True, add_bias_linear=True),
+               dict(SHARING, num_key_value_heads=2, tie_word_embeddings=False, mamba_d_conv=3, use_mem_rope=True)],
 }
 
 #: What a config class cannot do without, though it has no default.

@@ -584,7 +584,7 @@ fn no_key_is_left_out_here() {
 }
 
 /// Their configs have no dropout.
-const WITHOUT_DROPOUT: [&str; 3] = ["lfm2", "lfm2_moe", "mamba2"];
+const WITHOUT_DROPOUT: [&str; 5] = ["falcon_mamba", "lfm2", "lfm2_moe", "mamba", "mamba2"];
 
 #[test]
 fn dropout_acts_in_every_family() {
@@ -597,6 +597,7 @@ fn dropout_acts_in_every_family() {
         let own = match model_type {
             "deepseek_v2" => experts,
             "bamba" => "attn_layer_indices = [1], ",
+            "zamba2" => "layers_block_type = [\"hybrid\", \"mamba\", \"mamba\", \"hybrid\"], ",
             "nemotron_h" => "hybrid_override_pattern = \"M*-M\", ",
             "granitemoehybrid" => "layer_types = [\"mamba\", \"attention\", \"mamba\", \"mamba\"], ",
             _ => "",

@@ -30,12 +30,19 @@ fn models() -> Vec<Value> {
             json!({"hybrid_override_pattern": "M*", "mamba_num_heads": 8, "mamba_head_dim": 16,
             "ssm_state_size": 8, "chunk_size": 16}),
         ),
+        with("mamba", json!({"state_size": 8})),
+        with("falcon_mamba", json!({"state_size": 8})),
+        with(
+            "zamba2",
+            json!({"layers_block_type": ["mamba", "hybrid"], "n_mamba_heads": 4, "mamba_d_state": 8,
+            "chunk_size": 16, "num_key_value_heads": 4, "head_dim": 32, "use_shared_attention_adapter": true}),
+        ),
     ]
 }
 
 fn estimated(model: &Value, more: &Value) -> Result<Estimate, String> {
     let mut case = json!({"id": "a", "micro_batch": 2, "seq_len": 40, "precision": "bf16", "model": model});
-    if model["family"] == "mamba2" {
+    if ["falcon_mamba", "mamba", "mamba2"].iter().any(|family| model["family"] == *family) {
         case["attn"] = json!("eager");
     }
     case.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
@@ -72,10 +79,10 @@ fn what_is_not_simulated_is_refused_by_name() {
         let error = estimated(&models()[index], &more).unwrap_err();
         assert!(error.contains(says), "{error}");
     };
-    for index in [2, 3, 6] {
+    for index in [2, 3, 6, 7, 8] {
         refused(index, adapted("out_proj"), "peft refuses to adapt");
     }
-    for index in [0, 1, 4, 5] {
+    for index in [0, 1, 4, 5, 9] {
         estimated(&models()[index], &adapted("out_proj")).unwrap();
     }
 }
@@ -92,5 +99,36 @@ fn configs_that_transformers_does_not_take_are_refused() {
     refused(1, "layer_types", Value::Null, "must say which layers");
     refused(2, "num_heads", json!(5), "heads of 32 are not 128 wide");
     refused(5, "output_router_logits", json!(true), "keeps no logits");
+    refused(7, "use_mambapy", json!(true), "mambapy");
+    refused(9, "layers_block_type", json!(["moe", "mamba"]), "is not linear_attention or hybrid");
+    refused(9, "num_key_value_heads", json!(2), "its adapters are 128 wide");
     refused(6, "hybrid_override_pattern", json!("ME"), "have no gates");
+}
+
+#[test]
+fn weights_in_common_are_counted_once_and_their_adapters_apiece() {
+    let blocks = |blocks: &[&str]| {
+        let mut model = models()[9].clone();
+        model["layers_block_type"] = json!(blocks);
+        let trained = |more: Value| estimated(&model, &more).unwrap().parameter_count;
+        [trained(json!({})), trained(adapted("down_proj"))]
+    };
+    let [one, two] = [blocks(&["hybrid", "mamba"]), blocks(&["hybrid", "hybrid"])];
+    // A second use of the block has a linear layer and projections of its own: three of attention and one of its MLP.
+    let own = 64 * 64 + 128 * (3 * (128 + 128) + 64 + 2 * 96);
+    assert_eq!(two[0] - one[0], own);
+    assert_eq!(two[1] - one[1], own + 8 * (96 + 64));
+}
+
+#[test]
+fn what_shares_weights_is_not_sharded() {
+    let job = json!({"gradient_checkpointing": true, "reentrant": true});
+    let error = estimated(&models()[9], &job).unwrap_err();
+    assert!(error.contains("weights in common"), "{error}");
+}
+
+#[test]
+fn a_loop_over_too_many_tokens_is_refused() {
+    let error = estimated(&models()[7], &json!({"seq_len": 70_000})).unwrap_err();
+    assert!(error.contains("a loop over 70000 tokens"), "{error}");
 }

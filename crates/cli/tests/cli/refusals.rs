@@ -36,7 +36,7 @@ fn configs_that_are_not_modelled() {
         ("mixtral", json!({"num_local_experts": 8, "router_jitter_noise": 0.1})),
         ("qwen3_moe", json!({"num_experts": 8, "experts_implementation": "eager"})),
         ("dbrx", json!({})),
-        ("mamba", json!({})),
+        ("xlstm", json!({})),
         ("led", json!({})),
         ("albert", json!({})),
         ("clip", json!({})),

@@ -10,7 +10,7 @@ mod older_masks;
 mod quantization;
 mod quantized;
 
-pub(crate) use builder::{BuildError, Builder, Placed, PlacedKind, Sharding};
+pub(crate) use builder::{BuildError, Builder, Placed, PlacedKind, Sharding, SharedParameters};
 pub(crate) use init::Init;
 pub(crate) use mode::{LigerKernels, Mode};
 pub(crate) use module::{EveryModule, ForwardHooks, Module, ModuleHooks, ModuleKey, Part};

@@ -380,7 +380,7 @@ mod tests {
             ("siglip", "a pair of towers"),
             ("blip-2", "a pair of towers"),
             ("jamba", "a hybrid"),
-            ("zamba2", "a hybrid"),
+            ("zamba", "a hybrid"),
             ("qwen4_exp_text", "a hybrid"),
             ("xlstm", "a hybrid"),
             ("rwkv", "a hybrid"),

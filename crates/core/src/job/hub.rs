@@ -122,7 +122,7 @@ mod tests {
         for (name, what) in [
             ("microsoft/Phi-3.5-MoE-instruct", "mixture of experts"),
             ("google/t5gemma-2b-2b-ul2", "encoder-decoder"),
-            ("state-spaces/mamba-130m-hf", "state-space"),
+            ("RWKV/rwkv-4-169m-pile", "state-space"),
             ("stabilityai/stable-diffusion-2", "no language model"),
         ] {
             let error = not_built_in(name).unwrap();

@@ -70,6 +70,8 @@ pub(crate) struct ModelType {
     pub divides_heads: bool,
     /// Whether its layers have experts, whose weights are parameters of three dimensions.
     pub has_experts: bool,
+    /// Whether modules of it have all their weights in common with others.
+    pub shares_weights: bool,
     /// Which of its layers keep a state in the place of keys, for which packages have kernels of their own.
     pub state: StateLayers,
     /// Whether `tonnage train` refuses it: what it computes was not held against transformers.
@@ -274,6 +276,7 @@ impl ModelType {
         flash_attention: false,
         divides_heads: true,
         has_experts: false,
+        shares_weights: false,
         state: StateLayers::None,
         only_simulated: false,
         encoder_parameters: 0,

@@ -58,6 +58,8 @@ pub(super) static ROWS: &[ModelType] = &[
     },
     ModelType { name: "electra", embeds: false, since: Some((5, 17)), ..BERT_LIKE },
     ModelType { name: "falcon_h1", liger: Liger::LayersNotKnown { fuses_loss: true }, ..HYBRID },
+    // Without heads: what each channel has as many of.
+    ModelType { name: "falcon_mamba", heads_key: "state_size", ..STATE_SPACE },
     ModelType { name: "gemma2", has_padding_token: true, since: Some((4, 42)), ..LLAMA_LIKE },
     ModelType {
         name: "gemma3_text",
@@ -170,6 +172,7 @@ pub(super) static ROWS: &[ModelType] = &[
         beyond_positions: BeyondPositions::Runs,
         ..BART_LIKE
     },
+    ModelType { name: "mamba", heads_key: "state_size", ..STATE_SPACE },
     ModelType { name: "mamba2", ..STATE_SPACE },
     ModelType { name: "marian", ..BART_LIKE },
     ModelType { name: "mbart", ..BART_LIKE },
@@ -306,6 +309,7 @@ pub(super) static ROWS: &[ModelType] = &[
         ..BART_LIKE
     },
     ModelType { name: "xlm-roberta", padding_positions: true, ..BERT_LIKE },
+    ModelType { name: "zamba2", shares_weights: true, ..HYBRID },
     ModelType { name: AGI2, in_transformers: false, beyond_positions: BeyondPositions::FollowRows, ..GPT2_LIKE },
     ModelType {
         name: HRM,

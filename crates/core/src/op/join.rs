@@ -64,13 +64,18 @@ pub(crate) fn stack_scalars(scalars: &[Tensor]) -> Option<Tensor> {
 
 /// `stack(tensors)` along a new first dimension; gradients are views of the result's gradient.
 pub(crate) fn stack(tensors: &[Tensor]) -> Option<Tensor> {
+    stack_along(tensors, 0)
+}
+
+/// `stack(tensors, dim=at)` of at least one; gradients are views of the result's gradient.
+pub(crate) fn stack_along(tensors: &[Tensor], at: usize) -> Option<Tensor> {
     let first = tensors.first()?;
     let node = NodeBuilder::new("StackBackward0", tensors.iter().collect::<Vec<_>>());
     let count = tensors.len();
-    let sizes = first.sizes().inserted(0, count as u64);
+    let sizes = first.sizes().inserted(at, count as u64);
     let out = Tensor::empty(first.context(), "stack.default", sizes, first.dtype());
     Some(node.finish(out, move |grad| {
-        (0..count).map(|_| Some(grad.narrow_any(0, 1).squeeze(0).into())).collect::<Gradients>()
+        (0..count).map(|_| Some(grad.narrow_any(at, 1).squeeze(at).into())).collect::<Gradients>()
     }))
 }
 

@@ -69,6 +69,10 @@ pub(crate) struct Builder {
     built: Rc<RefCell<Built>>,
 }
 
+/// Parameters that modules of one form have in common.
+#[derive(Default)]
+pub(crate) struct SharedParameters;
+
 impl Builder {
     pub(crate) fn new(context: &Rc<Context>, dtype: DType, lora: Option<LoraSpec>, checkpointing: bool) -> Self {
         Self {
@@ -129,6 +133,11 @@ impl Builder {
     /// The same, where weights begin with this deviation (`initializer_range`).
     pub(crate) fn deviating(&self, deviation: f64) -> Self {
         Self { deviation, ..self.clone() }
+    }
+
+    /// The same place: what has its weights in common with others has layers whose numbers nobody computes here.
+    pub(crate) fn sharing(&self, _shared: &SharedParameters) -> Self {
+        self.clone()
     }
 
     /// The same place, whose parameters have the names of another's.

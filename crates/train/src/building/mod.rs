@@ -9,7 +9,7 @@ mod older_masks;
 mod quantized;
 
 pub use builder::BuildError;
-pub(crate) use builder::{Builder, NewParameter};
+pub(crate) use builder::{Builder, NewParameter, SharedParameters};
 pub(crate) use init::Init;
 pub(crate) use mode::{LigerKernels, Mode};
 pub(crate) use module::{Module, Part};

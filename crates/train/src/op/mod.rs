@@ -18,6 +18,7 @@ pub(crate) use create::{
 };
 pub(crate) use layers::Reduction;
 pub(crate) use other_kernels::{
-    ScanInputs, chunk_gated_delta_rule, chunk_scan, fast_rope_embedding, fused_linear_cross_entropy, liger_rope,
-    package_flash_attn_func, upcast_linear_cross_entropy, update_state,
+    ScanInputs, SelectiveInputs, chunk_gated_delta_rule, chunk_scan, fast_rope_embedding, fused_linear_cross_entropy,
+    liger_rope, package_flash_attn_func, selective_scan, upcast_linear_cross_entropy, update_selective_state,
+    update_state,
 };

@@ -25,6 +25,10 @@ impl Tensor {
         refused("a convolution of each channel")
     }
 
+    pub(crate) fn matmul_stack(&self, _other: &Tensor) -> Tensor {
+        refused("what goes before Mamba's scan")
+    }
+
     pub(crate) fn log_buckets(&self, _bucket_size: u64, _max_position: u64) -> Tensor {
         refused("a function in TorchScript")
     }
@@ -68,6 +72,28 @@ pub(crate) fn chunk_scan(_inputs: &ScanInputs, _chunk_size: u64, _states: Option
 
 pub(crate) fn update_state(_state: &Tensor, _inputs: &ScanInputs, _gate: Option<&Tensor>) -> Tensor {
     refused("Mamba-2's step")
+}
+
+/// What enters Mamba's scan.
+#[derive(Clone, Copy)]
+#[expect(dead_code, reason = "nothing is computed of it here")]
+pub(crate) struct SelectiveInputs<'a> {
+    pub hidden_states: &'a Tensor,
+    pub dt: &'a Tensor,
+    pub a: &'a Tensor,
+    pub b: &'a Tensor,
+    pub c: &'a Tensor,
+    pub d: &'a Tensor,
+    pub gate: &'a Tensor,
+    pub dt_bias: &'a Tensor,
+}
+
+pub(crate) fn selective_scan(_inputs: &SelectiveInputs) -> (Tensor, Tensor) {
+    refused("Mamba's scan")
+}
+
+pub(crate) fn update_selective_state(_state: &Tensor, _inputs: &SelectiveInputs) -> Tensor {
+    refused("Mamba's step")
 }
 
 pub(crate) fn fused_linear_cross_entropy(_hidden: &Tensor, _weight: &Tensor, _target: &Tensor) -> Tensor {

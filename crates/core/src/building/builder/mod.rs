@@ -119,6 +119,8 @@ pub(crate) struct Builder {
     hooks: Rc<ModuleHooks>,
     /// What a replica is made of, in place of new tensors.
     replica: Option<Rc<ReplicaTensors>>,
+    /// Parameters that this module has in common with others.
+    shared: Option<SharedParameters>,
     built: Rc<RefCell<Built>>,
 }
 
@@ -126,6 +128,24 @@ pub(crate) struct Builder {
 struct ReplicaTensors {
     parameters: RefCell<VecDeque<Tensor>>,
     buffers: RefCell<VecDeque<Tensor>>,
+}
+
+/// Parameters that modules of one form have in common: the first that is built makes them.
+#[derive(Clone, Default)]
+pub(crate) struct SharedParameters(Rc<(RefCell<Vec<Tensor>>, Cell<usize>)>);
+
+impl SharedParameters {
+    /// The next one, which `make` makes in the first module.
+    fn next_or_make(&self, make: impl FnOnce() -> Tensor) -> Tensor {
+        let (made, next) = &*self.0;
+        let at = next.replace(next.get() + 1);
+        let known = made.borrow().get(at).cloned();
+        known.unwrap_or_else(|| {
+            let parameter = make();
+            made.borrow_mut().push(parameter.clone());
+            parameter
+        })
+    }
 }
 
 impl Builder {
@@ -154,6 +174,7 @@ impl Builder {
             mode: Rc::new(mode),
             hooks: Rc::default(),
             replica: None,
+            shared: None,
             built: Rc::default(),
         }
     }
@@ -173,6 +194,12 @@ impl Builder {
     /// Buffers get their memory from [`Self::materialize_buffers`], after all parameters.
     pub(crate) fn materialized(self, materialized: bool) -> Self {
         Self { materialized, ..self }
+    }
+
+    /// The same place, whose parameters are those of the module that was built so before, its adapters its own.
+    pub(crate) fn sharing(&self, shared: &SharedParameters) -> Self {
+        shared.0.1.set(0);
+        Self { shared: Some(shared.clone()), ..self.clone() }
     }
 
     /// The same, where weights begin with this deviation (`initializer_range`).
@@ -237,6 +264,13 @@ impl Builder {
 
     /// A weight in the model's dtype; frozen when adapters are trained instead. It is called what this module is called, and `name`.
     pub(crate) fn parameter(&self, name: &str, sizes: &[u64], _init: Init) -> Tensor {
+        match &self.shared {
+            Some(shared) => shared.next_or_make(|| self.new_parameter(name, sizes)),
+            None => self.new_parameter(name, sizes),
+        }
+    }
+
+    fn new_parameter(&self, name: &str, sizes: &[u64]) -> Tensor {
         if self.is_left_out() {
             return Tensor::nowhere(&self.context, Shape::new(sizes), self.dtype);
         }

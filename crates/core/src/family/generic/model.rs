@@ -103,6 +103,7 @@ impl GenericModel {
             sin,
             position_ids,
             mask: None,
+            embedded: None,
             linear_mask: None,
             cache: call.cache.clone(),
             decodes: call.decodes(),

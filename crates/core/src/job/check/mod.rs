@@ -15,6 +15,7 @@ mod quantization;
 mod router_loss;
 pub(super) mod seq2seq;
 mod shards;
+mod shared_weights;
 mod task;
 pub(super) mod trainer;
 mod trl_ranks;
@@ -72,6 +73,7 @@ pub(crate) fn check_possible(job: &JobSpec) -> Result<(), JobError> {
     adapters::check_adapters(job)?;
     router_loss::check_router_loss(job)?;
     vision::check_vision(job)?;
+    shared_weights::check_shared_weights(job)?;
     fits_lora(job)
 }
 

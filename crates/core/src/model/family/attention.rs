@@ -34,13 +34,18 @@ pub(crate) struct Projections {
 impl Projections {
     /// With `o_proj` under the name that the family gives it.
     pub(crate) fn new(at: &Builder, config: &DecoderConfig, o_proj: &str) -> Self {
-        let (hidden, bias) = (config.hidden_size, config.qkv_bias);
+        Self::of_width(at, config, o_proj, config.hidden_size)
+    }
+
+    /// The same of what is `width` wide, projected back to the model's width.
+    pub(crate) fn of_width(at: &Builder, config: &DecoderConfig, o_proj: &str, width: u64) -> Self {
+        let bias = config.qkv_bias;
         let (query_width, key_value_width) = config.widths();
         Self {
-            q_proj: Linear::new(&at.at("q_proj"), hidden, query_width, bias),
-            k_proj: Linear::new(&at.at("k_proj"), hidden, key_value_width, bias),
-            v_proj: Linear::new(&at.at("v_proj"), hidden, key_value_width, bias),
-            o_proj: Linear::new(&at.at(o_proj), query_width, hidden, config.o_bias),
+            q_proj: Linear::new(&at.at("q_proj"), width, query_width, bias),
+            k_proj: Linear::new(&at.at("k_proj"), width, key_value_width, bias),
+            v_proj: Linear::new(&at.at("v_proj"), width, key_value_width, bias),
+            o_proj: Linear::new(&at.at(o_proj), query_width, config.hidden_size, config.o_bias),
             head_dim: config.head_dim,
         }
     }

@@ -144,6 +144,8 @@ pub(crate) struct DecoderConfig {
     pub float_logits: bool,
     /// What the norm behind the layers is called, and whether it is registered behind the rotary embeddings.
     pub last_norm: (&'static str, bool),
+    /// Whether layers are given a copy of the embeddings.
+    pub keeps_embeddings: bool,
 }
 
 /// What activations are multiplied by, as a number: ops that run for 1 too.
@@ -207,6 +209,7 @@ impl DecoderConfig {
             embeddings: "embed_tokens",
             float_logits: false,
             last_norm: ("norm", false),
+            keeps_embeddings: false,
         };
         config.check()?;
         Ok(config)

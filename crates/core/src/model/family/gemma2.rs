@@ -368,6 +368,7 @@ impl GemmaModel {
                 cos,
                 sin,
                 position_ids: position_ids.clone(),
+                embedded: None,
                 linear_mask: None,
                 mask,
                 cache: call.cache.clone(),

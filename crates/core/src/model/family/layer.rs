@@ -20,6 +20,8 @@ pub(crate) struct LayerCall {
     pub mask: Option<Tensor>,
     /// The mask of what keeps a state, where a layer has attention beside it.
     pub linear_mask: Option<Tensor>,
+    /// A copy of the embeddings, where layers read it.
+    pub embedded: Option<Tensor>,
     pub cache: Option<Rc<KvCache>>,
     /// Whether `generate` decodes: the cache had tokens before this pass.
     pub decodes: bool,

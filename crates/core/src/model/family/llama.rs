@@ -190,6 +190,7 @@ impl<L: DecoderLayer, N: Norm> DecoderModel<L, N> {
         if let Some(multipliers) = self.config.multipliers {
             inputs_embeds = inputs_embeds.mul_scalar(multipliers.embedding);
         }
+        let embedded = self.config.keeps_embeddings.then(|| inputs_embeds.clone_contiguous());
         let mut position_ids = match call.position_ids {
             None if !self.config.counts_seen => arange(inputs_embeds.context(), inputs_embeds.size(1)).unsqueeze(0),
             _ => call.position_ids_for(&inputs_embeds),
@@ -221,6 +222,7 @@ impl<L: DecoderLayer, N: Norm> DecoderModel<L, N> {
                 position_ids: if hands_positions { position_ids.clone() } else { cos.clone() },
                 cos,
                 linear_mask: masks.of(LayerType::LinearAttention).cloned(),
+                embedded: embedded.clone(),
                 mask: masks.of(layer_type).cloned(),
                 cache: call.cache.clone(),
                 decodes,

@@ -13,8 +13,13 @@ use super::{Family, Model, RunOptions};
 pub(crate) const FAMILY: Family = Family { model_types: &["mamba2"], build };
 
 /// What `Mamba2Config` has where a config says nothing (transformers 5.17).
-const DEFAULTS: MambaDefaults =
-    MambaDefaults { vocab_size: 32768, hidden_size: 4096, num_hidden_layers: 64, tie_word_embeddings: false };
+const DEFAULTS: MambaDefaults = MambaDefaults {
+    vocab_size: 32768,
+    hidden_size: 4096,
+    num_hidden_layers: 64,
+    tie_word_embeddings: false,
+    makes_masks: true,
+};
 
 fn build(model: &ModelSpec, at: &Builder, options: &RunOptions) -> Result<Box<dyn Model>, BuildError> {
     let config = MambaConfig::read(&model.config, &DEFAULTS)?;

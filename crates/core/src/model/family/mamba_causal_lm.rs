@@ -23,6 +23,7 @@ pub(crate) struct MambaDefaults {
     pub hidden_size: u64,
     pub num_hidden_layers: u64,
     pub tie_word_embeddings: bool,
+    pub makes_masks: bool,
 }
 
 /// What they read.
@@ -35,6 +36,8 @@ pub(crate) struct MambaConfig {
     residual_in_fp32: bool,
     tie_word_embeddings: bool,
     initializer_range: f64,
+    /// Whether masks are made of what the model is given; its mixers read that itself otherwise.
+    makes_masks: bool,
 }
 
 impl MambaConfig {
@@ -47,6 +50,7 @@ impl MambaConfig {
             residual_in_fp32: fields.flag("residual_in_fp32", true)?,
             tie_word_embeddings: fields.flag("tie_word_embeddings", defaults.tie_word_embeddings)?,
             initializer_range: initializer_range(fields)?,
+            makes_masks: defaults.makes_masks,
         };
         bound_weights(&[("vocab_size", [config.vocab_size, config.hidden_size], 2)])?;
         Ok(config)
@@ -87,6 +91,7 @@ pub(crate) struct MambaForCausalLm {
     layers: Vec<Rc<MambaBlock>>,
     norm_f: RmsNorm,
     lm_head: LmHead,
+    makes_masks: bool,
     options: RunOptions,
 }
 
@@ -117,21 +122,39 @@ impl MambaForCausalLm {
         let norm_f = RmsNorm::new(&place.at("norm_f"), config.hidden_size, config.norm_eps);
         let lm_head =
             LmHead::new(&at.at("lm_head"), config.hidden_size, config.vocab_size, tied.then_some(&embeddings));
-        Self { module, backbone: place.module(), embeddings, layers, norm_f, lm_head, options: options.clone() }
+        Self {
+            module,
+            backbone: place.module(),
+            embeddings,
+            layers,
+            norm_f,
+            lm_head,
+            makes_masks: config.makes_masks,
+            options: options.clone(),
+        }
+    }
+
+    /// What padding is masked by. Behind the prompt `generate` hands on none.
+    fn layer_mask(&self, call: &ForwardCall, inputs_embeds: &Tensor) -> Option<Tensor> {
+        if !self.makes_masks {
+            let is_prompt = call.cache.as_ref().is_none_or(|cache| cache.states().is_empty());
+            return call.attention_mask.filter(|_| is_prompt).cloned();
+        }
+        let inputs = MaskInputs {
+            position_ids: None,
+            ..call.mask_inputs(self.options.attention, inputs_embeds, call.input_ids)
+        };
+        LayerMasks::create(inputs, &[LayerType::LinearAttention], 0).of(LayerType::LinearAttention).cloned()
     }
 
     fn base_model(&self, call: &ForwardCall) -> Tensor {
         let _module = self.backbone.enter();
         let inputs_embeds = self.options.require_input_grads(self.embeddings.forward(call.input_ids));
-        let inputs = MaskInputs {
-            position_ids: None,
-            ..call.mask_inputs(self.options.attention, &inputs_embeds, call.input_ids)
-        };
-        let masks = LayerMasks::create(inputs, &[LayerType::LinearAttention], 0);
+        let mask = self.layer_mask(call, &inputs_embeds);
         let mut hidden_states = inputs_embeds.clone();
         for (at, layer) in self.layers.iter().enumerate() {
             let layer = Rc::clone(layer);
-            let mask = masks.of(LayerType::LinearAttention).cloned();
+            let mask = mask.clone();
             let cache = call.cache.clone().filter(|_| !self.options.checkpoints_layers());
             hidden_states = call_region(&hidden_states, &self.options, move |hidden_states| {
                 layer.module.call(hidden_states, |hidden_states| {

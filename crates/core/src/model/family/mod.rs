@@ -49,6 +49,7 @@ pub(crate) mod lfm2_moe;
 pub(crate) mod llama;
 pub(crate) mod llama4;
 pub(crate) mod llama_layer;
+pub(crate) mod mamba;
 pub(crate) mod mamba2;
 pub(crate) mod mamba2_mixer;
 pub(crate) mod mamba_causal_lm;
@@ -77,6 +78,7 @@ pub(crate) mod stablelm;
 pub(crate) mod starcoder2;
 mod tower;
 pub(crate) mod vit;
+pub(crate) mod zamba2;
 
 use std::rc::Rc;
 
@@ -129,6 +131,7 @@ pub(crate) const LANGUAGE_MODELS: &[Family] = &[
     lfm2_moe::FAMILY,
     llama::FAMILY,
     llama4::FAMILY,
+    mamba::FAMILY,
     mamba2::FAMILY,
     minimax_m2::FAMILY,
     mistral::FAMILY,
@@ -154,6 +157,7 @@ pub(crate) const LANGUAGE_MODELS: &[Family] = &[
     stablelm::FAMILY,
     starcoder2::FAMILY,
     vit::FAMILY,
+    zamba2::FAMILY,
 ];
 
 /// How the model is run, beside its config.

@@ -275,7 +275,7 @@ impl OptDecoder {
         // No layer has rotary embeddings.
         let (cos, sin) = (position_ids.clone(), position_ids.clone());
         let (cache, decodes) = (call.cache.clone(), call.decodes());
-        let layer_call = LayerCall { cos, sin, position_ids, mask, linear_mask: None, cache, decodes };
+        let layer_call = LayerCall { cos, sin, position_ids, mask, linear_mask: None, embedded: None, cache, decodes };
         for layer in &self.layers {
             hidden_states = call_layer(layer, &hidden_states, layer_call.clone(), options);
         }

@@ -219,7 +219,7 @@ impl PhiModel {
         let mut hidden_states = inputs_embeds.clone();
         let (cos, sin) = self.rotary_emb.forward(hidden_states.dtype(), &position_ids);
         let (cache, decodes) = (call.cache.clone(), call.decodes());
-        let layer_call = LayerCall { cos, sin, position_ids, mask, linear_mask: None, cache, decodes };
+        let layer_call = LayerCall { cos, sin, position_ids, mask, linear_mask: None, embedded: None, cache, decodes };
         for layer in &self.layers {
             hidden_states = call_layer(layer, &hidden_states, layer_call.clone(), options);
         }

@@ -71,6 +71,11 @@ impl Linear {
         self.weight.tensor()
     }
 
+    /// The base layer's bias.
+    pub(crate) fn bias(&self) -> Option<&Tensor> {
+        self.bias.as_ref()
+    }
+
     /// What a fused kernel multiplies by.
     fn fused(&self) -> Option<Adapted<'_>> {
         let Weight::Quantized(base) = &self.weight else { return None };

@@ -242,6 +242,7 @@ impl GemmaBase for Gemma3nModel {
                 cos,
                 sin,
                 position_ids: position_ids.clone(),
+                embedded: None,
                 linear_mask: None,
                 mask: masks.of(layer_type).cloned(),
                 cache: call.cache.clone().filter(|_| !self.options.checkpoints_layers()),
