@@ -1,13 +1,15 @@
 """Measures steps of diffusion training as measure_rl.py measures those of its trainers, whose harness this imports: put that script's
 folder and one with diffusers on PYTHONPATH. The loops are plain, with the statements of diffusers' own examples in their order
 (examples/dreambooth/train_dreambooth_lora_flux.py and _sd3.py, examples/text_to_image/train_text_to_image*.py): accelerate's
-Accelerator prepares model, optimizer and batches, latents and embeddings come with the batch in the dtype of frozen weights. Sigmas
-are looked up on the host, since the phantom has no numbers to find them by.
+Accelerator prepares model, optimizer and batches, latents and embeddings come with the batch in the dtype of frozen weights, or VAE and
+text encoders (diffusion_encoders.py) make them in the step. Sigmas are looked up on the host, since the phantom has no numbers to find
+them by.
 
 Fields of a case (kind `diffusion`): id, model (fields of the config; `_class_name` is the class of diffusers), precision (fp32 | amp_bf16 |
 amp_fp16: accelerate's mixed_precision, in whose dtype frozen weights are | bf16: weights in bf16, no mixed precision | bf16_amp), batch,
 resolution (pixels; latents have an eighth), prompt_len (tokens of the prompts' embeddings), lora {r, alpha, dropout, targets}, optimizer
-(adamw | adamw_fused | adamw8bit), gradient_checkpointing, grad_accum, max_grad_norm, steps. Phases: load, input, forward, loss,
+(adamw | adamw_fused | adamw8bit), gradient_checkpointing, grad_accum, max_grad_norm, steps, cache_latents, cache_text_embeddings (else
+their encoders are in the step; of SD3's prompt CLIP makes 77 tokens). Phases: load, input, forward, loss,
 backward, clip, optimizer, zero_grad.
 
     measure_diffusion.py --stub --lib libtonnage_phantom.so --cases diffusion_cases.json --out truth.json
@@ -17,11 +19,12 @@ import copy
 import os
 import sys
 
+import diffusion_encoders
 import measure_rl as harness
 
 DEFAULTS = dict(
     id="case", kind="diffusion", model={}, precision="amp_bf16", batch=1, resolution=512, prompt_len=77, lora=None, optimizer="adamw",
-    gradient_checkpointing=False, grad_accum=1, max_grad_norm=1.0, steps=2)
+    gradient_checkpointing=False, grad_accum=1, max_grad_norm=1.0, steps=2, cache_latents=True, cache_text_embeddings=True)
 MIXED = {"fp32": "no", "bf16": "no", "amp_bf16": "bf16", "bf16_amp": "bf16", "amp_fp16": "fp16"}
 HALVES = {"bf16": "bfloat16", "fp16": "float16"}
 TARGETS = ["to_k", "to_q", "to_v", "to_out.0"]
@@ -48,13 +51,22 @@ def on_meta(case):
         return getattr(diffusers, case["model"]["_class_name"])(**fields)
 
 
-def load(case):
-    """`model.to(device, dtype=weight_dtype)`, and adapters as the scripts add them."""
+def load_denoiser(case):
+    """`model.to(device, dtype=weight_dtype)`"""
+    import torch
+    whole_half = case["precision"] in ("bf16", "bf16_amp")
+    return on_meta(case).to(frozen_dtype(case) if case["lora"] or whole_half else torch.float32).to_empty(device="cuda")
+
+
+def load(case, encoders):
+    """All models in the scripts' order, and adapters as the scripts add them."""
     import torch
     from diffusers.training_utils import cast_training_params
-    whole_half = case["precision"] in ("bf16", "bf16_amp")
-    model = on_meta(case).to(frozen_dtype(case) if case["lora"] or whole_half else torch.float32)
-    model = model.to_empty(device="cuda")
+    for part in diffusion_encoders.loading_order(case):
+        if part == "denoiser":
+            model = load_denoiser(case)
+        else:
+            encoders.load(part)
     if case["lora"]:
         from peft import LoraConfig
         lora = case["lora"]
@@ -78,10 +90,10 @@ def optimizer_of(case, parameters):
     return torch.optim.AdamW(parameters, lr=1e-4, **fused)
 
 
-def loader(case, columns):
-    """Batches of columns that were computed before, each of zeros."""
+def loader(case, columns, encoders):
+    """Batches of columns that were computed before, each of zeros, or of what they are computed from."""
     import torch
-    row = {name: torch.zeros(sizes, dtype=frozen_dtype(case)) for name, sizes in columns.items()}
+    row = encoders.columns(columns, case["resolution"])
     return torch.utils.data.DataLoader([row] * (case["batch"] * case["grad_accum"] * case["steps"]), batch_size=case["batch"])
 
 
@@ -133,23 +145,36 @@ def finish(case, phases, run, loss):
     loss.detach().item()
 
 
-def train_flux(case, phases, run, side):
+def train_flux(case, phases, run, encoders, side):
     from diffusers import FluxPipeline
     from diffusers.training_utils import compute_loss_weighting_for_sd3
     import torch
     transformer, _, _, accelerator = run
-    config, weight_dtype = accelerator.unwrap_model(transformer).config, frozen_dtype(case)
+    config, weight_dtype, vae = accelerator.unwrap_model(transformer).config, frozen_dtype(case), encoders.vae
     channels = config.in_channels // 4
     columns = {"latents": (channels, side, side), "prompt_embeds": (case["prompt_len"], config.joint_attention_dim),
                "pooled_prompt_embeds": (config.pooled_projection_dim,)}
     flow = Flow(accelerator)
-    text_ids = torch.zeros(case["prompt_len"], 3).to(device=accelerator.device, dtype=weight_dtype)
+    if not encoders.texts:
+        text_ids = torch.zeros(case["prompt_len"], 3).to(device=accelerator.device, dtype=weight_dtype)
     phases.set("input", 1)
-    for step, batch in enumerate(accelerator.prepare(loader(case, columns))):
+    for step, batch in enumerate(accelerator.prepare(loader(case, columns, encoders))):
         phases.set("input", step // case["grad_accum"] + 1)
         with accelerator.accumulate(transformer):
-            prompt_embeds, pooled_prompt_embeds = batch["prompt_embeds"], batch["pooled_prompt_embeds"]
-            model_input = batch["latents"].to(dtype=weight_dtype)
+            if vae is not None and not case["lora"]:
+                pixel_values = batch["pixel_values"].to(dtype=vae.dtype)
+            if encoders.texts:
+                prompt_embeds, pooled_prompt_embeds, text_ids = encoders.encode_flux(accelerator.device)
+            else:
+                prompt_embeds, pooled_prompt_embeds = batch["prompt_embeds"], batch["pooled_prompt_embeds"]
+            if vae is None:
+                model_input = batch["latents"]
+            else:
+                if case["lora"]:
+                    pixel_values = batch["pixel_values"].to(dtype=vae.dtype)
+                model_input = vae.encode(pixel_values).latent_dist.sample()
+                model_input = (model_input - vae.config.shift_factor) * vae.config.scaling_factor
+            model_input = model_input.to(dtype=weight_dtype)
             latent_image_ids = FluxPipeline._prepare_latent_image_ids(
                 model_input.shape[0], model_input.shape[2] // 2, model_input.shape[3] // 2, accelerator.device, weight_dtype)
             noise = torch.randn_like(model_input)
@@ -177,20 +202,32 @@ def train_flux(case, phases, run, side):
             finish(case, phases, run, loss)
 
 
-def train_sd3(case, phases, run, side):
+def train_sd3(case, phases, run, encoders, side):
     from diffusers.training_utils import compute_loss_weighting_for_sd3
     import torch
     transformer, _, _, accelerator = run
-    config, weight_dtype = accelerator.unwrap_model(transformer).config, frozen_dtype(case)
+    config, weight_dtype, vae = accelerator.unwrap_model(transformer).config, frozen_dtype(case), encoders.vae
     columns = {"latents": (config.in_channels, side, side), "prompt_embeds": (case["prompt_len"], config.joint_attention_dim),
                "pooled_prompt_embeds": (config.pooled_projection_dim,)}
     flow = Flow(accelerator)
     phases.set("input", 1)
-    for step, batch in enumerate(accelerator.prepare(loader(case, columns))):
+    for step, batch in enumerate(accelerator.prepare(loader(case, columns, encoders))):
         phases.set("input", step // case["grad_accum"] + 1)
         with accelerator.accumulate(transformer):
-            prompt_embeds, pooled_prompt_embeds = batch["prompt_embeds"], batch["pooled_prompt_embeds"]
-            model_input = batch["latents"].to(dtype=weight_dtype)
+            if vae is not None and not case["lora"]:
+                pixel_values = batch["pixel_values"].to(dtype=vae.dtype)
+            if encoders.texts:
+                prompt_embeds, pooled_prompt_embeds = encoders.encode_sd3(accelerator.device)
+            else:
+                prompt_embeds, pooled_prompt_embeds = batch["prompt_embeds"], batch["pooled_prompt_embeds"]
+            if vae is None:
+                model_input = batch["latents"]
+            else:
+                if case["lora"]:
+                    pixel_values = batch["pixel_values"].to(dtype=vae.dtype)
+                model_input = vae.encode(pixel_values).latent_dist.sample()
+                model_input = (model_input - vae.config.shift_factor) * vae.config.scaling_factor
+            model_input = model_input.to(dtype=weight_dtype)
             noise = torch.randn_like(model_input)
             timesteps = flow.sample_timesteps(model_input)
             sigmas = flow.get_sigmas(timesteps, n_dim=model_input.ndim, dtype=model_input.dtype)
@@ -207,12 +244,12 @@ def train_sd3(case, phases, run, side):
             finish(case, phases, run, loss)
 
 
-def train_unet(case, phases, run, side):
+def train_unet(case, phases, run, encoders, side):
     from diffusers import DDPMScheduler
     import torch
     import torch.nn.functional as F
     unet, _, _, accelerator = run
-    config, weight_dtype = accelerator.unwrap_model(unet).config, frozen_dtype(case)
+    config, weight_dtype, vae = accelerator.unwrap_model(unet).config, frozen_dtype(case), encoders.vae
     columns = {"latents": (config.in_channels, side, side), "prompt_embeds": (case["prompt_len"], config.cross_attention_dim)}
     is_sdxl = config.addition_embed_type == "text_time"
     if is_sdxl:
@@ -220,21 +257,38 @@ def train_unet(case, phases, run, side):
         columns["pooled_prompt_embeds"] = (pooled,)
     noise_scheduler = DDPMScheduler(num_train_timesteps=1000)
     phases.set("input", 1)
-    for step, batch in enumerate(accelerator.prepare(loader(case, columns))):
+    for step, batch in enumerate(accelerator.prepare(loader(case, columns, encoders))):
         phases.set("input", step // case["grad_accum"] + 1)
         with accelerator.accumulate(unet):
-            model_input = batch["latents"].to(dtype=weight_dtype)
+            if vae is None:
+                model_input = batch["latents"].to(dtype=weight_dtype)
+            elif is_sdxl:
+                pixel_values = batch["pixel_values"]
+                model_input = vae.encode(pixel_values).latent_dist.sample()
+                model_input = model_input * vae.config.scaling_factor
+                model_input = model_input.to(weight_dtype)
+            else:
+                model_input = vae.encode(batch["pixel_values"].to(dtype=weight_dtype)).latent_dist.sample()
+                model_input = model_input * vae.config.scaling_factor
             noise = torch.randn_like(model_input)
             bsz = model_input.shape[0]
             timesteps = torch.randint(0, noise_scheduler.config.num_train_timesteps, (bsz,), device=model_input.device)
             timesteps = timesteps.long()
             noisy_model_input = noise_scheduler.add_noise(model_input, noise, timesteps)
-            prompt_embeds, options = batch["prompt_embeds"], {}
+            options = {}
+            if not encoders.texts:
+                prompt_embeds = batch["prompt_embeds"]
+            elif not is_sdxl:
+                prompt_embeds = encoders.texts[0](batch["input_ids"], return_dict=False)[0]
             if is_sdxl:
                 size = case["resolution"]
                 add_time_ids = torch.cat(
                     [torch.tensor([[size, size, 0, 0, size, size]]).to(accelerator.device, dtype=weight_dtype) for _ in range(bsz)])
-                options = {"added_cond_kwargs": {"time_ids": add_time_ids, "text_embeds": batch["pooled_prompt_embeds"]}}
+                options = {"time_ids": add_time_ids}
+                if encoders.texts:
+                    prompt_embeds, pooled_prompt_embeds = encoders.encode_sdxl([batch["input_ids_one"], batch["input_ids_two"]])
+                options["text_embeds"] = pooled_prompt_embeds if encoders.texts else batch["pooled_prompt_embeds"]
+                options = {"added_cond_kwargs": options}
             phases.set("forward")
             model_pred = unet(noisy_model_input, timesteps, prompt_embeds, return_dict=False, **options)[0]
             phases.set("loss")
@@ -257,7 +311,8 @@ def run_diffusion(case, phases, stub):
     from diffusers.optimization import get_scheduler
     accelerator = Accelerator(mixed_precision=MIXED[case["precision"]], gradient_accumulation_steps=case["grad_accum"])
     phases.set("load", 0)
-    model = load(case)
+    encoders = diffusion_encoders.Encoders(case, frozen_dtype(case))
+    model = load(case, encoders)
     parameters = [parameter for parameter in model.parameters() if parameter.requires_grad]
     info = dict(zip(("param_count", "trainable_params"), harness.count(model)), after_load_bytes=torch.cuda.memory_allocated())
     phases.mark(list(model.parameters()), "parameter")
@@ -265,7 +320,7 @@ def run_diffusion(case, phases, stub):
     lr_scheduler = get_scheduler("constant", optimizer=optimizer)
     model, optimizer, lr_scheduler = accelerator.prepare(model, optimizer, lr_scheduler)
     model.train()
-    LOOPS[case["model"]["_class_name"]](case, phases, (model, optimizer, lr_scheduler, accelerator), case["resolution"] // 8)
+    LOOPS[case["model"]["_class_name"]](case, phases, (model, optimizer, lr_scheduler, accelerator), encoders, case["resolution"] // 8)
     phases.close()
     if phases.traced and os.environ.get("DIFFUSION_TIMELINES"):
         import measure_agi2
@@ -280,7 +335,8 @@ def warm(_cases):
     asked = torch.accelerator.is_available, torch.accelerator.current_accelerator
     torch.accelerator.is_available, torch.accelerator.current_accelerator = lambda: True, lambda *_: torch.device("cuda")
     import diffusers.optimization
-    from diffusers import FluxPipeline  # noqa
+    from diffusers import AutoencoderKL, FluxPipeline  # noqa
+    from transformers import CLIPTextModelWithProjection, T5EncoderModel  # noqa
     torch.accelerator.is_available, torch.accelerator.current_accelerator = asked
 
 

@@ -149,6 +149,12 @@ micro_batch_size = 2
 prompt_len = 16
 gpu = "h100"
 "#;
+/// A UNet that takes what CLIP's encoder of ViT-L makes.
+const UNET: &str = r#"model = { model_type = "UNet2DConditionModel", block_out_channels = [16, 32], down_block_types = ["CrossAttnDownBlock2D", "DownBlock2D"], up_block_types = ["UpBlock2D", "CrossAttnUpBlock2D"], cross_attention_dim = 768, attention_head_dim = 2, norm_num_groups = 8 }
+micro_batch_size = 2
+resolution = 128
+gpu = "h100"
+"#;
 const RANKS: &str = r#"model = { model_type = "llama", num_hidden_layers = 2, hidden_size = 64, intermediate_size = 160, num_attention_heads = 4, num_key_value_heads = 4, vocab_size = 500 }
 framework = "loop"
 use_cache = false
@@ -315,6 +321,8 @@ const TRACES: &[(&str, &str, &[&str], &str)] = &[
     ("reward.disable_dropout", REWARD, &[], "reward.disable_dropout=false"),
     ("resolution", DENOISER, &[], "resolution=256"),
     ("prompt_len", DENOISER, &[], "prompt_len=32"),
+    ("cache_latents", DENOISER, &[], "cache_latents=false"),
+    ("cache_text_embeddings", UNET, &[], "cache_text_embeddings=false"),
     ("precision", DENOISER, &["lora.r=4"], "precision=amp-fp16"),
     ("gradient_checkpointing", DENOISER, &[], "gradient_checkpointing=true"),
     ("swarm.local_questions", SWARM, &[], "swarm.local_questions=3"),
@@ -383,13 +391,13 @@ const WITHOUT_PREFETCH: &[&str] = &[
 ];
 
 #[test]
-fn encoders_in_the_step_of_a_denoiser_are_refused_by_their_key() {
-    for key in ["cache_latents", "cache_text_embeddings"] {
-        let off = Override::assignment(&format!("{key}=false")).unwrap();
-        let error = JobSource::from_file("job.toml", DENOISER).resolve(&[off]).unwrap_err();
-        assert_eq!(error.key(), Some(key), "{error}");
-        assert!(error.hint.unwrap_or_default().contains("rehearse"));
-    }
+fn text_encoders_make_what_the_denoiser_takes() {
+    let problem = |toml, change| {
+        simulate(&job(toml, &["cache_text_embeddings=false", change])).err().map(|error| error.to_string())
+    };
+    assert_eq!(problem(UNET, "prompt_len=77"), None);
+    assert!(problem(UNET, "prompt_len=78").is_some_and(|problem| problem.contains("no more than 77 tokens")));
+    assert!(problem(DENOISER, "prompt_len=16").is_some_and(|problem| problem.contains("the denoiser takes 32")));
 }
 
 #[test]
@@ -495,8 +503,8 @@ fn every_allocator_setting_reaches_the_allocator() {
     assert!(tight.verdict != figures(&[]).verdict);
 }
 
-/// `lora.alpha` scales values; it costs no memory. Of what is cached only one value is simulated.
-const COSTS_NOTHING: [&str; 3] = ["lora.alpha", "cache_latents", "cache_text_embeddings"];
+/// `lora.alpha` scales values; it costs no memory.
+const COSTS_NOTHING: [&str; 1] = ["lora.alpha"];
 /// What says where processes are, and changes none of them: key, job, value.
 const DEPLOYMENTS: &[(&str, &str, &str)] = &[
     ("swarm.nodes", SWARM, "swarm.nodes=2"),

@@ -20,7 +20,10 @@ use crate::model::hrm::ActLossHead;
 use crate::model_type::{AGI2, known_model_types};
 
 pub(crate) use activations::bound_activations;
-pub(crate) use diffusion::{Columns, Denoiser, FluxCall, FluxTransformer, Sd3Transformer, UNetCall};
+pub(crate) use diffusion::{
+    AutoencoderKl, Columns, Denoiser, Embedded, FluxCall, FluxTransformer, Part, Pipeline, Sd3Transformer,
+    TextEncoders, UNetCall,
+};
 pub use generic::{Allowance, generic_allowance};
 
 /// Builds a model on the device, by what runs it.

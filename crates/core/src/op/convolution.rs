@@ -22,6 +22,13 @@ impl Tensor {
         convolve(cast_arguments([self, weight, bias]), &[stride; 2], padding)
     }
 
+    /// `pad(self, (0, 1, 0, 1))` of [rows, channels, height, width], outside autograd.
+    pub(crate) fn pad_corner(&self) -> Tensor {
+        let [rows, channels, height, width] = [0, 1, 2, 3].map(|at| self.size(at));
+        let sizes = Shape::new(&[rows, channels, height + 1, width + 1]);
+        Tensor::empty(self.context(), "constant_pad_nd.default", sizes, self.dtype())
+    }
+
     /// `conv3d(self, weight, bias, stride)` of [rows, channels, time, height, width] without padding.
     pub(crate) fn conv3d(&self, weight: &Tensor, bias: Option<&Tensor>, stride: [u64; 3]) -> Tensor {
         match bias {

@@ -103,9 +103,10 @@ fn denoiser(
     let dtype = if job.lora.is_some() { frozen } else { job.precision.weight_dtype() };
     let builder = Builder::new(context, dtype, job.lora.clone(), Mode::new(true, job.gradient_checkpointing))
         .made_in_fp32(frozen != DType::Float16);
-    let model = build(&job.model, &builder, job.attention)?;
+    let denoiser = || build(&job.model, &builder, job.attention);
+    let (model, encoders) = diffusion::Encoders::load(job, spec, context, denoiser)?;
     builder.check_targets()?;
-    let train = |parameters: &[Tensor]| diffusion::train_diffusion(job, spec, context, (&model, parameters));
+    let train = |parameters: &[Tensor]| diffusion::train_diffusion(job, spec, context, (&model, &encoders), parameters);
     builder.load_adapters_last();
     let simulation = own_loop(context, &builder, train);
     context.take_failure().map_or(Ok(simulation), |error| Err(error.into()))

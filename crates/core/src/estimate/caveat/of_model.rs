@@ -204,13 +204,17 @@ pub(super) fn convolution_caveat(job: &JobSpec, trace: &Trace) -> Option<Caveat>
     Some(Caveat::adding("convolution", text, input.saturating_add(output).saturating_add(weights)))
 }
 
-/// The same of a denoiser, where the one convolution that runs may read three times the numbers that it writes.
+/// The most channels that a convolution of the VAE has.
+const VAE_CHANNELS: u64 = 512;
+
+/// The same of a denoiser and of its VAE, where the one convolution that runs may read three times the numbers that it writes.
 pub(super) fn denoiser_convolutions(job: &JobSpec, trace: &Trace) -> Option<Caveat> {
-    let Task::Diffusion(_) = job.task else { return None };
+    let Task::Diffusion(spec) = job.task else { return None };
     let is_convolved = |allocation: &&Allocation| trace.origins[usize::from(allocation.origin)].op == CONVOLUTION;
     let output = trace.allocations.iter().filter(is_convolved).map(|output| output.bytes).max()?;
     let levels = job.model.config.get("block_out_channels").and_then(serde_json::Value::as_array);
     let widest = levels.into_iter().flatten().filter_map(serde_json::Value::as_u64).max().unwrap_or(0);
+    let widest = if spec.cache_latents { widest } else { widest.max(VAE_CHANNELS) };
     // Nine numbers of each of twice as many channels as it writes, in fp32.
     let weights = widest.saturating_mul(widest).saturating_mul(2 * 9 * 4);
     let text = "cuDNN's workspaces for convolutions lie inside PyTorch's allocator and are documented nowhere: none is counted, and the range \
@@ -218,17 +222,23 @@ pub(super) fn denoiser_convolutions(job: &JobSpec, trace: &Trace) -> Option<Cave
     Some(Caveat::adding("convolution", text, output.saturating_mul(4).saturating_add(weights)))
 }
 
-/// Encoders that are on the device while latents and embeddings are computed, and the denoiser with them.
+/// Encoders that are on the device while latents or embeddings are computed before training, and the denoiser with them.
 pub(super) fn encoders_caveat(job: &JobSpec, reserved: u64, parameters: u64) -> Option<Caveat> {
-    let Task::Diffusion(_) = job.task else { return None };
+    let Task::Diffusion(spec) = job.task else { return None };
+    let what = match (spec.cache_latents, spec.cache_text_embeddings) {
+        (true, true) => "latents and embeddings",
+        (true, false) => "latents",
+        (false, true) => "embeddings",
+        (false, false) => return None,
+    };
     let dtype = job.precision.autocast_dtype().unwrap_or(job.precision.weight_dtype());
     let of_denoiser = if job.lora.is_some() { dtype } else { job.precision.weight_dtype() };
     let encoders = job.model.facts().encoder_parameters.saturating_mul(dtype.size());
     // A tenth more for what they compute.
     let before = parameters.saturating_mul(of_denoiser.size()).saturating_add(encoders + encoders / 10);
     let text = format!(
-        "latents and embeddings are taken to come from a run before this one; the examples that compute them first have VAE and text \
-         encoders on the device beside the denoiser for it, of {} in the published pipelines: the range allows for that moment",
+        "{what} are taken to come from a run before this one; the examples that compute them first have VAE and text encoders on the \
+         device beside the denoiser for it, of {} in the published pipelines: the range allows for that moment",
         Bytes(encoders)
     );
     Some(Caveat::adding("encoders", text, before.saturating_sub(reserved)))

@@ -22,6 +22,12 @@ impl Conv2d {
         let _module = self.module.enter();
         input.conv2d_padded(&self.weight, &self.bias, self.stride, self.weight.size(2) / 2)
     }
+
+    /// On an input whose margins are there already.
+    pub(super) fn forward_unpadded(&self, input: &Tensor) -> Tensor {
+        let _module = self.module.enter();
+        input.conv2d(&self.weight, Some(&self.bias), [self.stride; 2])
+    }
 }
 
 pub(super) struct GroupNorm {

@@ -1,11 +1,15 @@
 //! Denoisers of diffusers 0.42, which are only simulated: what latents with noise pass through in training
 //! (`step/diffusion`). Each reads the config of its class (`_class_name`), whose name is its model type.
 
+mod autoencoder;
+mod clip_text;
 mod convolutions;
 mod flux;
 mod layers;
+mod pipeline;
 mod sd3;
 mod spatial;
+mod texts;
 mod unet;
 
 use crate::building::{BuildError, Builder};
@@ -15,8 +19,11 @@ use crate::op::{AttentionCall, scaled_dot_product_attention};
 use crate::tensor::Tensor;
 
 use super::{Build, Family};
+pub(crate) use autoencoder::AutoencoderKl;
 pub(crate) use flux::{FluxCall, FluxTransformer};
+pub(crate) use pipeline::{Part, Pipeline};
 pub(crate) use sd3::Sd3Transformer;
+pub(crate) use texts::{Embedded, TextEncoders};
 use unet::UNet;
 pub(crate) use unet::UNetCall;
 

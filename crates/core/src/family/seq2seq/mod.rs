@@ -7,6 +7,7 @@ mod targets;
 mod whisper;
 
 use crate::model::family::Family;
+pub(super) use t5::T5Encoder;
 
 /// All of them.
 pub(super) const FAMILIES: &[Family] = &[bart::FAMILY, t5::FAMILY, whisper::FAMILY];

@@ -24,6 +24,8 @@ pub(super) struct Case {
     grad_accum: u64,
     max_grad_norm: f64,
     steps: u32,
+    cache_latents: bool,
+    cache_text_embeddings: bool,
     #[serde(rename = "note")]
     _note: String,
 }
@@ -44,6 +46,8 @@ impl Default for Case {
             grad_accum: 1,
             max_grad_norm: 1.0,
             steps: 2,
+            cache_latents: true,
+            cache_text_embeddings: true,
             _note: String::new(),
         }
     }
@@ -54,7 +58,11 @@ pub(super) fn job_of_case(mut case: Case) -> Result<JobSpec, JobError> {
         case.model.insert("family".to_owned(), class);
     }
     let model = model_of_case(case.id, case.model)?;
-    let spec = DiffusionSpec { resolution: case.resolution, cache_latents: true, cache_text_embeddings: true };
+    let spec = DiffusionSpec {
+        resolution: case.resolution,
+        cache_latents: case.cache_latents,
+        cache_text_embeddings: case.cache_text_embeddings,
+    };
     let targets = model.facts().lora_targets;
     let lora = case.lora.map(|lora| {
         let named = LoraSpec::from(lora);

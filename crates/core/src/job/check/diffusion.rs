@@ -14,26 +14,14 @@ pub(crate) fn check_diffusion(job: &JobSpec, spec: &DiffusionSpec) -> Result<(),
         let problem = format!("`{}` is no denoiser of diffusers", job.model.model_type);
         return Err(JobError::new(problem).about(&[keys::TASK]).hint(job.model.facts().kind.task_hint()));
     }
-    is_simulated(job, spec)?;
+    is_simulated(job)?;
     fits_resolution(job, spec)
 }
 
-fn is_simulated(job: &JobSpec, spec: &DiffusionSpec) -> Result<(), JobError> {
+fn is_simulated(job: &JobSpec) -> Result<(), JobError> {
     let has_kernel = !matches!(job.attention, Attention::Eager | Attention::FlashAttention2);
     let is_alone = job.parallel.world_size <= 1 && matches!(job.parallel.strategy, Strategy::None);
     let refused = [
-        (
-            keys::CACHE_LATENTS,
-            !spec.cache_latents,
-            "a VAE that encodes images in the step",
-            "set it to true: latents are then computed before",
-        ),
-        (
-            keys::CACHE_TEXT_EMBEDDINGS,
-            !spec.cache_text_embeddings,
-            "text encoders in the step",
-            "set it to true: embeddings of prompts are then computed before",
-        ),
         (
             keys::PRECISION,
             job.precision == Precision::Fp16,

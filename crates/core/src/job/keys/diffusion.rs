@@ -14,15 +14,15 @@ pub(super) const KEYS: [Key; 3] = [
     Key {
         name: names::CACHE_LATENTS,
         kind: Kind::Switch,
-        default: Default::Fixed("true", "the VAE in the step is not simulated"),
-        doc: "latents of images were computed before, for diffusion: no VAE is on the device",
-        example: "true",
+        default: Default::Fixed("true", "as the examples do with --cache_latents"),
+        doc: "latents of images were computed before, for diffusion; else the VAE is on the device and makes them in each pass",
+        example: "false",
     },
     Key {
         name: names::CACHE_TEXT_EMBEDDINGS,
         kind: Kind::Switch,
-        default: Default::Fixed("true", "text encoders in the step are not simulated"),
-        doc: "embeddings of prompts were computed before, for diffusion: no text encoder is on the device",
-        example: "true",
+        default: Default::Fixed("true", "as the examples do with one prompt for all images"),
+        doc: "embeddings of prompts were computed before, for diffusion; else text encoders are on the device and make them in each pass",
+        example: "false",
     },
 ];

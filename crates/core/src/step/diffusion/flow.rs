@@ -16,6 +16,7 @@ const TRAIN_TIMESTEPS: u64 = 1000;
 pub(super) struct Flow {
     text_ids: Option<Tensor>,
     batch: Option<Batch>,
+    pixel_values: Option<Tensor>,
     prompt_embeds: Option<Tensor>,
     pooled: Option<Tensor>,
     model_input: Option<Tensor>,
@@ -34,7 +35,7 @@ pub(super) struct Flow {
 
 impl Script for Flow {
     fn begin(&mut self, run: &Run) {
-        if let Denoiser::Flux(_) = run.denoiser {
+        if let (Denoiser::Flux(_), None) = (run.denoiser, run.encoders.texts()) {
             self.text_ids = Some(full(run.context, "_to_copy.default", &[run.job.seq_len, 3], run.dtype));
         }
     }
@@ -44,12 +45,8 @@ impl Script for Flow {
     }
 
     fn compute_loss(&mut self, run: &Run) -> Option<Tensor> {
-        let batch = self.batch.clone()?;
-        self.prompt_embeds = Some(batch.prompt_embeds.clone());
-        self.pooled = batch.pooled_prompt_embeds.clone();
-        let model_input = batch.latents.clone();
-        self.model_input = Some(model_input.clone());
-        drop(batch);
+        self.take_input(run)?;
+        let model_input = self.model_input.clone()?;
         if let Denoiser::Flux(_) = run.denoiser {
             let tokens = (run.side / 2) * (run.side / 2);
             self.latent_image_ids = Some(full(run.context, "_to_copy.default", &[tokens, 3], run.dtype));
@@ -88,6 +85,35 @@ impl Script for Flow {
 }
 
 impl Flow {
+    /// Latents and embeddings, as they came or are made now.
+    fn take_input(&mut self, run: &Run) -> Option<()> {
+        let batch = self.batch.clone()?;
+        let is_whole = run.job.lora.is_none();
+        if is_whole {
+            self.load_pixels(run, &batch);
+        }
+        let embedded = run.embed(&batch)?;
+        (self.prompt_embeds, self.pooled) = (Some(embedded.prompt_embeds), embedded.pooled);
+        if let Some(text_ids) = embedded.text_ids {
+            self.text_ids = Some(text_ids);
+        }
+        if !is_whole {
+            self.load_pixels(run, &batch);
+        }
+        match (run.encoders.vae(), &self.pixel_values) {
+            (Some(vae), Some(pixels)) => vae.encode_into(pixels.clone(), &mut self.model_input, run.dtype),
+            _ => self.model_input = Some(batch.image),
+        }
+        Some(())
+    }
+
+    /// `batch["pixel_values"].to(dtype=vae.dtype)`, which the scripts of whole training do before all else.
+    fn load_pixels(&mut self, run: &Run, batch: &Batch) {
+        if let Some(vae) = run.encoders.vae() {
+            self.pixel_values = Some(batch.image.to(vae.dtype()));
+        }
+    }
+
     /// The prediction of Flux, whose latents are packed into tokens of two by two.
     fn predict_flux(&mut self, run: &Run, flux: &FluxTransformer) -> Option<()> {
         let noisy = self.noisy_model_input.as_ref()?;

@@ -25,6 +25,7 @@ pub(super) struct Noise {
     noisy_model_input: Option<Tensor>,
     add_time_ids: Option<Tensor>,
     prompt_embeds: Option<Tensor>,
+    pooled: Option<Tensor>,
     model_pred: Option<Tensor>,
     target: Option<Tensor>,
     loss: Option<Tensor>,
@@ -40,22 +41,34 @@ impl Script for Noise {
         let Denoiser::UNet(unet) = run.denoiser else { return None };
         let batch = self.batch.clone()?;
         let rows = run.job.micro_batch_size;
-        let model_input = self.model_input.insert(batch.latents.clone()).clone();
+        match run.encoders.vae() {
+            Some(vae) => vae.encode_into(batch.image.to(vae.dtype()), &mut self.model_input, run.dtype),
+            None => self.model_input = Some(batch.image.clone()),
+        }
+        let model_input = self.model_input.clone()?;
         let noise = self.noise.insert(model_input.map("randn_like.default", run.dtype)).clone();
         let timesteps = self.timesteps.insert(full(run.context, "randint.low", &[rows], DType::Int64)).clone();
         let noisy = self.add_noise(run, &model_input, &noise);
         self.noisy_model_input = Some(noisy.clone());
-        self.prompt_embeds = Some(batch.prompt_embeds.clone());
-        if batch.pooled_prompt_embeds.is_some() {
+        let is_sdxl = run.denoiser.columns().pooled.is_some();
+        if !is_sdxl {
+            self.embed(run, &batch)?;
+        }
+        if is_sdxl {
+            if run.encoders.texts().is_none() {
+                self.pooled = None;
+            }
             let ids = |_| full(run.context, "_to_copy.default", &[1, TIME_IDS], run.dtype);
             let ids: Vec<Tensor> = (0..rows).map(ids).collect();
             self.add_time_ids = Some(cat(&ids.iter().collect::<Vec<_>>(), 0));
+            drop(ids);
+            self.embed(run, &batch)?;
         }
         let call = UNetCall {
             sample: &noisy,
             timesteps: &timesteps,
-            encoder_hidden_states: &batch.prompt_embeds,
-            added: batch.pooled_prompt_embeds.as_ref().zip(self.add_time_ids.as_ref()).map(|(text, ids)| [text, ids]),
+            encoder_hidden_states: self.prompt_embeds.as_ref()?,
+            added: self.pooled.as_ref().zip(self.add_time_ids.as_ref()).map(|(text, ids)| [text, ids]),
         };
         run.context.phase(PhaseKind::Forward);
         let model_pred = self.model_pred.insert(run.predict(|| unet.forward(&call)));
@@ -72,6 +85,12 @@ impl Script for Noise {
 }
 
 impl Noise {
+    fn embed(&mut self, run: &Run, batch: &Batch) -> Option<()> {
+        let embedded = run.embed(batch)?;
+        (self.prompt_embeds, self.pooled) = (Some(embedded.prompt_embeds), embedded.pooled);
+        Some(())
+    }
+
     /// `noise_scheduler.add_noise(model_input, noise, timesteps)`
     fn add_noise(&mut self, run: &Run, model_input: &Tensor, noise: &Tensor) -> Tensor {
         let load = || full(run.context, "_to_copy.default", &[TRAIN_TIMESTEPS], DType::Float32);

@@ -7,6 +7,7 @@ use super::attention::{Attended, Call, Place, T5Attention};
 use crate::building::{Builder, Init, Module, Part};
 use crate::dtype::DType;
 use crate::model::nn::{KvCache, Linear};
+use crate::op::{ReduceKind, full};
 use crate::tensor::Tensor;
 
 /// `T5LayerNorm`: fp32 within, without mean and bias.
@@ -202,7 +203,7 @@ impl T5Block {
         );
         let mut biases = Biases { own: Some(own.position_bias), of_encoder: None };
         // The eager form's weights live until the next attention's are there.
-        let (mut hidden_states, mut _weights) = (own.output, own.weights);
+        let (mut hidden_states, mut _weights) = (clamp_half(own.output), own.weights);
         if let Some(attention) = &self.cross_attention {
             let crossed = attention.forward(
                 &hidden_states,
@@ -214,8 +215,34 @@ impl T5Block {
                 },
             );
             biases.of_encoder = Some(crossed.position_bias);
-            (hidden_states, _weights) = (crossed.output, crossed.weights);
+            (hidden_states, _weights) = (clamp_half(crossed.output), crossed.weights);
         }
-        (self.feed_forward.forward(&hidden_states), biases)
+        (clamp_half(self.feed_forward.forward(&hidden_states)), biases)
     }
+}
+
+/// What is infinite in fp16 is made finite.
+fn clamp_half(hidden_states: Tensor) -> Tensor {
+    let half = hidden_states.dtype();
+    if half != DType::Float16 {
+        return hidden_states;
+    }
+    let number = |op| full(hidden_states.context(), op, &[], DType::Float32);
+    let clamp_value = {
+        let any = {
+            let is_infinite = {
+                let distance = hidden_states.map("abs.default", half);
+                distance.map("eq.Scalar", DType::Bool)
+            };
+            is_infinite.reduce_all("any.default", ReduceKind::Max, DType::Bool)
+        };
+        let numbers = [number("scalar_tensor.default"), number("scalar_tensor.default")];
+        let clamp_value = number("where.self");
+        drop((any, numbers));
+        clamp_value
+    };
+    let least = number("neg.default");
+    let clamped = hidden_states.map("clamp.Tensor", half);
+    drop((least, clamp_value));
+    clamped
 }

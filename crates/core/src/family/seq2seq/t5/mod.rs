@@ -9,7 +9,7 @@ use std::rc::Rc;
 
 use super::targets::{decoder_input_ids, shift_right};
 use crate::building::{BuildError, Builder, Module};
-use crate::job::{ModelSpec, ModelingFile};
+use crate::job::{FieldError, Fields, ModelSpec, ModelingFile};
 use crate::model::family::{Family, ForwardCall, Model, ModelOutput, RunOptions};
 use crate::model::nn::{
     Embedding, KvCache, Linear, LmHead, MaskInputs, create_bidirectional_mask, create_causal_mask, masked_lm_loss,
@@ -135,6 +135,25 @@ impl T5Stack {
             region(hidden_states)
         };
         (hidden_states, biases.take())
+    }
+}
+
+/// `T5EncoderModel`
+pub(crate) struct T5Encoder {
+    shared: Embedding,
+    encoder: T5Stack,
+}
+
+impl T5Encoder {
+    pub(crate) fn build(fields: &Fields, at: &Builder, options: &RunOptions) -> Result<Self, FieldError> {
+        let config = Rc::new(Config::read(fields, Defaults::of("t5"), options)?);
+        let shared = Embedding::of_head(&at.at("shared"), [config.vocab_size, config.d_model], None, true);
+        let encoder = T5Stack::new(&at.at("encoder"), &config, &shared, false);
+        Ok(Self { shared, encoder })
+    }
+
+    pub(crate) fn forward(&self, input_ids: &Tensor) -> Tensor {
+        self.encoder.forward((&self.shared, input_ids), None, None, None)
     }
 }
 
