@@ -2,9 +2,9 @@
 
 import tempfile
 import unittest
-from unittest import mock
 
 from . import needs_torch
+from .unknown import Phantom
 
 TEXT = """
 def dispatch(mask, limit):
@@ -26,20 +26,12 @@ def dispatch(mask, limit):
 
 
 @needs_torch
-class Unknown(unittest.TestCase):
+class Unknown(Phantom):
     def setUp(self):
-        import torch
-        from tonnage_rehearse import caveats
-        from tonnage_rehearse.values import added, branches, follow, known
+        super().setUp()
+        from tonnage_rehearse.values import added, branches, follow
 
-        self.torch, self.added, self.branches, self.follow, self.known = torch, added, branches, follow, known
-        for patch in (
-            mock.patch.object(caveats, "_told", {}),
-            mock.patch.object(known, "is_plain", lambda tensor: isinstance(tensor, torch.Tensor)),
-            mock.patch.dict(known.Values.by_id, clear=True),
-        ):
-            patch.start()
-            self.addCleanup(patch.stop)
+        self.added, self.branches, self.follow = added, branches, follow
 
     def test_the_text_says_how_a_script_goes_on(self):
         with tempfile.NamedTemporaryFile("w", suffix=".py") as file:

@@ -1,26 +1,18 @@
 """What a compiled graph chose, as far as its caller is handed it."""
 
 import unittest
-from unittest import mock
 
 from . import needs_torch
+from .unknown import Phantom
 
 
 @needs_torch
-class Chosen(unittest.TestCase):
+class Chosen(Phantom):
     def setUp(self):
-        import torch
-        from tonnage_rehearse import caveats
-        from tonnage_rehearse.values import compiled, known
+        super().setUp()
+        from tonnage_rehearse.values import compiled
 
-        self.torch, self.compiled, self.known = torch, compiled, known
-        for patch in (
-            mock.patch.object(caveats, "_told", {}),
-            mock.patch.object(known, "is_plain", lambda tensor: isinstance(tensor, torch.Tensor)),
-            mock.patch.dict(known.Values.by_id, clear=True),
-        ):
-            patch.start()
-            self.addCleanup(patch.stop)
+        self.compiled = compiled
 
     def run_graph(self, function, *inputs, sizes):
         """The results of a function as Dynamo would record it; `sizes`: of its nodes, by what they call."""

@@ -4,7 +4,7 @@ and what would be less than zero or no number stays zero: it may be a length or 
 import math
 
 from . import known
-from .follow import SMALL, Computing, Recorded, Spent, _compiling, replace
+from .follow import SMALL, Computing, Spent, _compiling, after, replace
 from .known import Certainty
 from .names import ADDED
 
@@ -15,17 +15,10 @@ def install(torch):
         replace(torch, (torch, torch.Tensor), name, _adding)
 
 
-def _adding(original, name):
-    def added(*args, **kwargs):
-        # torch.compile must see the first question, as in `follow`.
-        if Recorded.of_dynamo():
-            return original(*args, **kwargs)
-        out = original(*args, **kwargs)
-        if args and _is_asked(args, kwargs) and known.is_plain(out) and out.numel() <= SMALL and known.of(out) is None:
-            _give_sum(original, out, args)
-        return out
-
-    return added
+@after
+def _adding(original, name, out, args, kwargs):
+    if args and _is_asked(args, kwargs) and known.is_plain(out) and out.numel() <= SMALL and known.of(out) is None:
+        _give_sum(original, out, args)
 
 
 def _is_asked(args, kwargs):

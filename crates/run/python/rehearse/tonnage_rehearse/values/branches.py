@@ -7,7 +7,7 @@ import sys
 
 from .. import places
 from . import known
-from .follow import Computing, Recorded, Spent, _compiling, replace
+from .follow import Computing, Spent, _compiling, after, replace
 from .known import Certainty
 from .loops import _scopes
 
@@ -24,18 +24,11 @@ def install(torch):
         replace(torch, (torch, torch.Tensor), name, _asking)
 
 
-def _counting(original, name):
-    def counted(*args, **kwargs):
-        # torch.compile must see the first question, as in `follow`.
-        if Recorded.of_dynamo():
-            return original(*args, **kwargs)
-        out = original(*args, **kwargs)
-        if len(args) == 1 and not kwargs and _is_unknown_mask(args[0]) and known.is_plain(out):
-            known.give(out, known.uniform(out.shape, out.dtype), Certainty.UNKNOWN)
-            _note(out, True if name == "any" else args[0].numel())
-        return out
-
-    return counted
+@after
+def _counting(original, name, out, args, kwargs):
+    if len(args) == 1 and not kwargs and _is_unknown_mask(args[0]) and known.is_plain(out):
+        known.give(out, known.uniform(out.shape, out.dtype), Certainty.UNKNOWN)
+        _note(out, True if name == "any" else args[0].numel())
 
 
 def _is_unknown_mask(mask):
@@ -51,21 +44,14 @@ def _note(out, otherwise):
         found.otherwise = otherwise
 
 
-def _asking(original, name):
-    def asked(*args, **kwargs):
-        # torch.compile must see the first question, as in `follow`.
-        if Recorded.of_dynamo():
-            return original(*args, **kwargs)
-        out = original(*args, **kwargs)
-        # Asked of everything that a script compares.
-        before = known.Values.by_id.get(id(args[0])) if args else None
-        if before is not None and before.otherwise is not None and len(args) == 2 and type(args[1]) in (int, float) and not _compiling():
-            with Computing():
-                otherwise = bool(original(known.uniform((), args[0].dtype, before.otherwise), args[1]))
-            _note(out, otherwise)
-        return out
-
-    return asked
+@after
+def _asking(original, name, out, args, kwargs):
+    # Asked of everything that a script compares.
+    before = known.Values.by_id.get(id(args[0])) if args else None
+    if before is not None and before.otherwise is not None and len(args) == 2 and type(args[1]) in (int, float) and not _compiling():
+        with Computing():
+            otherwise = bool(original(known.uniform((), args[0].dtype, before.otherwise), args[1]))
+        _note(out, otherwise)
 
 
 def answer_of(tensor, value):

@@ -97,6 +97,23 @@ def replace(torch, owners, name, wrap):
         setattr(owner, name, wrapped)
 
 
+def after(answer):
+    """Wraps a function by one that looks at what came out of it (`answer(original, name, out, args, kwargs)`). torch.compile must see
+    the first question."""
+
+    def wrap(original, name):
+        def asked(*args, **kwargs):
+            if Recorded.of_dynamo():
+                return original(*args, **kwargs)
+            out = original(*args, **kwargs)
+            answer(original, name, out, args, kwargs)
+            return out
+
+        return asked
+
+    return wrap
+
+
 @functools.cache
 def keep_from_dynamo(torch, code):
     """Where compiled code breaks off, because values decide how it goes on, Dynamo would compile our function by itself, in which nothing
