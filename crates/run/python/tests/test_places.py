@@ -1,8 +1,12 @@
 """Whose line it is."""
 
 import os
+import pathlib
+import sys
 import sysconfig
+import tempfile
 import unittest
+from unittest import mock
 
 from tonnage_rehearse import caveats, imports, places
 
@@ -23,6 +27,17 @@ class Own(unittest.TestCase):
             "",
         ):
             self.assertFalse(places.is_own(filename), filename)
+
+    def test_what_an_installer_put_into_a_folder_is_not_the_users(self):
+        with tempfile.TemporaryDirectory() as folder, mock.patch.object(sys, "path", [folder, *sys.path]):
+            record = pathlib.Path(folder, "timm-1.0.dist-info", "RECORD")
+            record.parent.mkdir()
+            record.write_text("timm/__init__.py,sha256=,12\ntimm-1.0.dist-info/RECORD,,\n")
+            # A project that is installed in place beside it.
+            pathlib.Path(folder, "mine.egg-info").mkdir()
+            self.assertEqual(places.in_package(f"{folder}/timm/layers.py"), "timm/layers.py")
+            own = [places.is_own(f"{folder}/{name}.py") for name in ("timm/layers", "train", "mine/model")]
+        self.assertEqual(own, [False, True, True])
 
     def test_paths_are_as_the_user_would_type_them(self):
         self.assertEqual(places.short(os.path.abspath("scripts/train.py")), os.path.join("scripts", "train.py"))

@@ -35,7 +35,7 @@ def tell_of_value(code, text):
 def _is_shown(frame):
     """Whether the user's line only shows the value, by way of a library."""
     while frame is not None and not places.is_own(frame.f_code.co_filename):
-        if frame.f_code.co_filename.split("site-packages/")[-1].startswith(SHOWN):
+        if places.in_package(frame.f_code.co_filename).startswith(SHOWN):
             return True
         frame = frame.f_back
     return False

@@ -1,6 +1,7 @@
 """Lines of the user's own program: what is in neither an installed package, nor Python's library, nor this package."""
 
 import functools
+import glob
 import os
 import sys
 import sysconfig
@@ -26,7 +27,30 @@ def _judge(filename):
     if any(part in filename for part in ("site-packages", "dist-packages", *_GENERATED)):
         return False
     path = os.path.abspath(filename)
-    return not path.startswith((HERE, *_STDLIB))
+    return not path.startswith((HERE, *_STDLIB)) and in_package(path) == path
+
+
+@functools.lru_cache(maxsize=4096)
+def in_package(filename):
+    """The path below the folder that it was installed into (`torch/nn/functional.py`); all of it where no installer put it."""
+    if "site-packages/" in filename:
+        return filename.split("site-packages/")[-1]
+    for folder in {os.path.abspath(one) + os.sep for one in sys.path}:
+        below = filename.removeprefix(folder)
+        if below != filename and below.split(os.sep)[0] in _installed(folder):
+            return below
+    return filename
+
+
+@functools.cache
+def _installed(folder):
+    """What an installer put into a folder of PYTHONPATH (`pip install --target`), as it recorded it; a project that is installed in place
+    has no such record."""
+    names = set()
+    for record in glob.glob(os.path.join(glob.escape(folder), "*.dist-info", "RECORD")):
+        with open(record, encoding="utf-8", errors="replace") as lines:
+            names |= {line.split(",")[0].split("/")[0] for line in lines}
+    return frozenset(names)
 
 
 @functools.lru_cache(maxsize=4096)
@@ -58,8 +82,7 @@ def innermost(frame):
     frame = frame_of_caller(frame)
     if frame is None:
         return "?"
-    name = frame.f_code.co_filename.split("site-packages/")[-1]
-    return f"{name}:{frame.f_lineno} in {frame.f_code.co_name}"
+    return f"{in_package(frame.f_code.co_filename)}:{frame.f_lineno} in {frame.f_code.co_name}"
 
 
 def here():

@@ -9,7 +9,7 @@ import os
 from . import places
 from .repeats import UNTOLD, Adrift, Block, Lockstep, Template
 
-_TORCH = os.path.join("site-packages", "torch") + os.sep
+_TORCH = "torch" + os.sep
 _WRAPPERS = (os.path.join("nn", "parallel", "distributed.py"), os.path.join("fsdp", "_fully_shard"))
 
 
@@ -172,7 +172,7 @@ def _whose(filename):
         return "ours"
     if places.is_own(filename):
         return "user"
-    return "" if _TORCH in filename else "library"
+    return "" if places.in_package(filename).startswith(_TORCH) else "library"
 
 
 def _origin(frames, backward_line):
