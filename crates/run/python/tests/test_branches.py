@@ -1,5 +1,6 @@
 """Which way a script goes by what nobody knows, and what is added to it. There is no device here: tensors of the CPU stand for it."""
 
+import functools
 import tempfile
 import unittest
 
@@ -22,6 +23,22 @@ def dispatch(mask, limit):
     if limit or not mask.all():
         raise ValueError
     has = mask.any()
+"""
+
+COUNTED = """
+goes = limit = False
+rounds = 0
+if number > 0.5:
+    goes = True
+if not number:
+    limit = True
+while number > 0:
+    rounds += 1
+    break
+while True:
+    left = read()
+    break
+size = read()
 """
 
 
@@ -56,6 +73,19 @@ class Unknown(Phantom):
         any_of = self.branches._counting(self.torch.Tensor.any, "any")
         self.assertTrue(self.known.of(any_of(mask)).otherwise)
         self.assertIsNone(self.known.of(any_of(written)))
+
+    def test_a_count_that_the_host_reads_goes_as_the_text_says(self):
+        torch, read = self.torch, self.branches.count_of
+        count = self.branches._counting(torch.Tensor.sum, "sum")(torch.zeros(4, dtype=torch.bool))
+        number = read(count, "item", 0)
+        with tempfile.NamedTemporaryFile("w", suffix=".py") as file:
+            file.write(COUNTED)
+            file.flush()
+            names = {"number": number, "read": functools.partial(read, count, "__int__", 0)}
+            exec(compile(COUNTED, file.name, "exec"), names)
+        self.assertEqual([names[name] for name in ("goes", "limit", "rounds", "left", "size")], [True, False, 0, 0, 4])
+        self.assertEqual((torch.zeros(number).shape[0], type(number + 1).__name__), (4, "DeviceInt"))
+        self.assertIsNone(read(torch.zeros(()), "item", 0))
 
     def test_one_more_than_what_nobody_knows_is_one(self):
         torch, certainty = self.torch, self.known.Certainty

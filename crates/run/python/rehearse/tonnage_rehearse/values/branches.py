@@ -3,6 +3,7 @@ knows would dispatch (`if mask.any(): out[mask] = expert(x[mask])`), for as an i
 
 import ast
 import functools
+import operator
 import sys
 
 from .. import places
@@ -10,6 +11,7 @@ from . import known
 from .follow import Computing, Spent, _compiling, after, replace
 from .known import Certainty
 from .loops import _scopes
+from .numbers import COMPARED, DeviceInt, told
 
 COUNTED = ("any", "sum", "count_nonzero")
 ASKED = ("gt", "ge", "lt", "le", "eq", "ne", "__gt__", "__ge__", "__lt__", "__le__", "__eq__", "__ne__")
@@ -57,9 +59,38 @@ def _asking(original, name, out, args, kwargs):
 def answer_of(tensor, value):
     """The truth value that the script is told, of a tensor whose value is made up."""
     found = known.of(tensor)
-    otherwise = value if found is None or found.otherwise is None else bool(found.otherwise)
+    return _by_text(value, value if found is None or found.otherwise is None else bool(found.otherwise))
+
+
+def _by_text(value, otherwise):
     frame = places.frame_of_caller(sys._getframe(1))
     return _chosen(frame.f_code.co_filename, frame.f_lineno, value, otherwise)
+
+
+def count_of(tensor, name, number):
+    """The whole number that the host reads of a mask's count: as an index such a mask is full, and so it is here; None of other tensors. By
+    `int` it asks no more how the text goes on, so that none is left where `while` may ask."""
+    found = known.of(tensor)
+    if found is None or type(found.otherwise) is not int or type(number) not in (int, float):
+        return None
+    if name == "item":
+        return Count(found.otherwise)
+    frame = places.frame_of_caller(sys._getframe(1))
+    return number if _is_in_while(frame.f_code.co_filename, frame.f_lineno) else type(number)(found.otherwise)
+
+
+def _deciding(name):
+    compare = getattr(operator, name.strip("_"), operator.truth)
+
+    def deciding(self, *other):
+        told(name.strip("_"))
+        return _by_text(compare(0, *other), compare(int.__pos__(self), *other))
+
+    return deciding
+
+
+Count = type("Count", (DeviceInt,), {name: _deciding(name) for name in COMPARED} | {"__hash__": int.__hash__, "__slots__": ()})
+"""How many elements a mask has that nobody knows: all; a branch by it goes as the script's text says."""
 
 
 @functools.lru_cache(maxsize=1024)
@@ -78,6 +109,12 @@ def _chosen(filename, line, value, otherwise):
         # Who goes on until nothing is left would never end.
         return value if is_in_while or otherwise != is_turned else otherwise
     return otherwise
+
+
+@functools.lru_cache(maxsize=1024)
+def _is_in_while(filename, line):
+    """Whether the line stands within `while`, or is its test."""
+    return any(isinstance(one, ast.While) and one.lineno <= line <= one.end_lineno for scope in _scopes(filename)[-1:] for one in ast.walk(scope))
 
 
 def _innermost_test(filename, line):

@@ -75,7 +75,7 @@ def _keeping(kind, name, keep):
     return keeping
 
 
-_COMPARE = ("__lt__", "__le__", "__gt__", "__ge__", "__eq__", "__ne__", "__bool__")
+COMPARED = ("__lt__", "__le__", "__gt__", "__ge__", "__eq__", "__ne__", "__bool__")
 _COMBINE = (
     "__add__", "__radd__", "__sub__", "__rsub__", "__mul__", "__rmul__", "__floordiv__", "__rfloordiv__", "__mod__", "__rmod__",
     "__neg__", "__abs__",
@@ -84,7 +84,7 @@ _COMBINE = (
 
 def methods(kind, is_whole, keep):
     """Of numbers that tell what they decide; `keep` makes one of what is computed of them."""
-    made = {name: _telling(kind, name) for name in _COMPARE}
+    made = {name: _telling(kind, name) for name in COMPARED}
     # What is made of it for a sum of losses is an ordinary fraction.
     kept, whole = (_COMBINE, ("__int__", "__index__")) if is_whole else (("__mul__", "__rmul__"), ("__int__", "__trunc__", "__floor__", "__ceil__"))
     made |= {name: _keeping(kind, name, keep) for name in kept if hasattr(kind, name)}

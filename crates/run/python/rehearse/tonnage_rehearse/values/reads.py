@@ -53,8 +53,10 @@ def _one(original, name):
             return _told_truth(self, made, certainty)
         if certainty < Certainty.CHOSEN or type(made) not in (int, float):
             return made
+        count = branches.count_of(self, name, made)
         if name == "item":
-            return _in_model(number(made), certainty)
+            return _in_model(number(made) if count is None else count, certainty)
+        made = made if count is None else count
         if type(made) is int and not is_printed():
             choices.told_of_size(certainty)
         return made
@@ -119,6 +121,7 @@ def _in_model(made, certainty):
 def _plain(made):
     if isinstance(made, list):
         return [_plain(one) for one in made]
+    # A count stays one: how a model goes on by it, its text says.
     return int.__pos__(made) if type(made) is DeviceInt else made
 
 
