@@ -1,7 +1,5 @@
 """What a compiled graph chose, as far as its caller is handed it."""
 
-import unittest
-
 from . import needs_torch
 from .unknown import Phantom
 

@@ -325,5 +325,3 @@ def _in_family(out, value, certainty, args):
                 return value, certainty, found.family
             return (value if known.is_uniform(value) else value.clone()), certainty, None
     return value, certainty, None
-
-
