@@ -9,7 +9,7 @@ seq_len = 64
 "#;
 
 fn resolve(rest: &str) -> Result<JobSpec, JobError> {
-    JobSource::from_file("job.toml", &format!("{BERT}{rest}")).resolve(&[]).map(|resolved| resolved.job)
+    JobSource::from_file("job.toml", format!("{BERT}{rest}")).resolve(&[]).map(|resolved| resolved.job)
 }
 
 fn peak(rest: &str) -> u64 {

@@ -1,7 +1,5 @@
 //! Repositories that hold others' models under their names: whole, or with weights that are quantized already.
 
-use super::presets::Preset;
-
 /// Publishers whose repositories of a built-in name have its config.
 const MIRRORS: [&str; 2] = ["unsloth", "NousResearch"];
 
@@ -32,17 +30,10 @@ pub(super) fn mirrored_name(name: &str) -> Option<&str> {
     (is_mirror && !is_rewritten && !short.contains('/')).then_some(short)
 }
 
-/// What to say of a name whose end tells that a built-in model's weights are stored quantized.
-pub(super) fn hint_for_stored(name: &str) -> Option<String> {
-    let (whole, quantization) = STORED.iter().find_map(|(end, word)| Some((without_end(name, end)?, word)))?;
-    let short = whole.rsplit('/').next().unwrap_or(whole);
-    let base = Preset::find(short)?.full_name(short);
-    Some(match quantization {
-        Some(word) => {
-            format!("`{base}` is built in, and `--quantization {word}` with `--lora-r` trains adapters on it so")
-        }
-        None => format!("`{base}` is built in, but training on weights that are stored like this is not simulated"),
-    })
+/// The whole model's name without its publisher, and the key's word for how a copy of it is stored, where the end of `name` tells.
+pub(super) fn stored_copy(name: &str) -> Option<(&str, Option<&'static str>)> {
+    let (whole, word) = STORED.iter().find_map(|(end, word)| Some((without_end(name, end)?, *word)))?;
+    Some((whole.rsplit('/').next().unwrap_or(whole), word))
 }
 
 fn without_end<'a>(name: &'a str, end: &str) -> Option<&'a str> {
@@ -56,36 +47,25 @@ mod tests {
     use super::*;
 
     #[test]
-    fn mirrors_have_the_config_of_the_same_name() {
-        let found = |name| Preset::find(name).map(|preset| preset.name);
-        assert_eq!(found("unsloth/Llama-3.2-1B-Instruct"), Some("meta-llama/Llama-3.2-1B"));
-        assert_eq!(found("nousresearch/Meta-Llama-3-8B"), Some("meta-llama/Meta-Llama-3-8B"));
-        for other in [
-            "somebody/Llama-3.2-1B",
-            "unsloth/Phi-4",
-            "unsloth/Qwen2.5-7B-bnb-4bit",
-            "unsloth/unsloth/gpt2",
-            "unsloth/",
-        ] {
-            assert_eq!(found(other), None, "{other}");
+    fn mirrors_are_told_from_other_publishers() {
+        assert_eq!(mirrored_name("unsloth/Llama-3.2-1B-Instruct"), Some("Llama-3.2-1B-Instruct"));
+        assert_eq!(mirrored_name("nousresearch/Meta-Llama-3-8B"), Some("Meta-Llama-3-8B"));
+        for other in ["somebody/Llama-3.2-1B", "unsloth/Phi-4", "gpt2", "unsloth/unsloth/gpt2"] {
+            assert_eq!(mirrored_name(other), None, "{other}");
         }
     }
 
     #[test]
-    fn weights_that_are_stored_quantized_are_told_by_the_name() {
-        let hint = |name: &str| hint_for_stored(name).unwrap_or_default();
-        for (name, said) in [
-            ("unsloth/Qwen3-14B-unsloth-bnb-4bit", "`Qwen/Qwen3-14B` is built in, and `--quantization nf4`"),
-            ("unsloth/gemma-2-9b-it-bnb-4bit", "`google/gemma-2-9b-it` is built in"),
-            ("Qwen/Qwen2.5-7B-Instruct-GPTQ-Int4", "`--quantization gptq`"),
-            ("Qwen/Qwen2.5-7B-Instruct-awq", "is not simulated"),
+    fn ends_tell_how_weights_are_stored() {
+        for (name, told) in [
+            ("unsloth/Qwen3-14B-unsloth-bnb-4bit", Some(("Qwen3-14B", Some("nf4")))),
+            ("Qwen/Qwen2.5-7B-Instruct-GPTQ-Int4", Some(("Qwen2.5-7B-Instruct", Some("gptq")))),
+            ("Qwen/Qwen2.5-7B-Instruct-awq", Some(("Qwen2.5-7B-Instruct", None))),
+            ("gpt2", None),
+            ("é4bit", None),
         ] {
-            assert!(hint(name).contains(said), "{name}: {}", hint(name));
+            assert_eq!(stored_copy(name), told, "{name}");
         }
-        for other in ["a-model-nobody-has-GGUF", "-AWQ", "gpt2", "é-4bit"] {
-            assert_eq!(hint_for_stored(other), None, "{other}");
-        }
-        assert!(STORED.iter().all(|(end, _)| hint(&format!("gpt2{end}")).contains("gpt2")));
     }
 
     #[test]

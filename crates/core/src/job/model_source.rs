@@ -149,16 +149,29 @@ fn find_config<'a>(name: &str, source: &'a JobSource) -> Result<Found<'a>, JobEr
 }
 
 fn unknown_model(name: &str) -> JobError {
-    if let Some(error) = hub::not_built_in(name).filter(|_| copies::hint_for_stored(name).is_none()) {
+    let stored = hint_for_stored(name);
+    if let Some(error) = hub::not_built_in(name).filter(|_| stored.is_none()) {
         return error;
     }
     let otherwise = hub::how_to_get(name);
-    let hint = match (copies::hint_for_stored(name), Preset::nearest(name)) {
+    let hint = match (stored, Preset::nearest(name)) {
         (Some(hint), _) => format!("{hint}. Otherwise {otherwise}"),
         (None, Some(meant)) => format!("did you mean `{meant}`? Otherwise {otherwise}"),
         (None, None) => otherwise,
     };
     JobError::of_kind(JobErrorKind::Model, format!("model `{name}` is no config file and no built-in model")).hint(hint)
+}
+
+/// What to say of a name whose end tells that a built-in model's weights are stored quantized.
+fn hint_for_stored(name: &str) -> Option<String> {
+    let (whole, quantization) = copies::stored_copy(name)?;
+    let base = Preset::find(whole)?.full_name(whole);
+    Some(match quantization {
+        Some(word) => {
+            format!("`{base}` is built in, and `--quantization {word}` with `--lora-r` trains adapters on it so")
+        }
+        None => format!("`{base}` is built in, but training on weights that are stored like this is not simulated"),
+    })
 }
 
 /// A model that only the job describes.

@@ -418,6 +418,7 @@ mod tests {
         assert_eq!(instruct.full_name("QWEN2.5-7b-instruct"), "Qwen/Qwen2.5-7B-Instruct");
         assert_eq!(found("bert-base-uncased"), Some("google-bert/bert-base-uncased"));
         assert_eq!(found("someone/gpt2"), None);
+        assert_eq!(found("unsloth/Llama-3.2-1B-Instruct"), Some("meta-llama/Llama-3.2-1B"));
         let folder = |path| Preset::of_folder(path).map(|preset| preset.name);
         assert_eq!(folder("models/Qwen2.5-7B"), Some("Qwen/Qwen2.5-7B"));
         assert_eq!(folder("$HOME/models/qwen2.5-7b-instruct/"), Some("Qwen/Qwen2.5-7B"));

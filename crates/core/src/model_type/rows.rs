@@ -156,7 +156,14 @@ pub(super) static ROWS: &[ModelType] = &[
     },
     ModelType { name: "lfm2", ..CONVOLVED },
     ModelType { name: "lfm2_moe", has_experts: true, ..CONVOLVED },
-    ModelType { name: "llama", embeds: true, foak: Foak::Whole, since: Some((4, 42)), layers_since: (4, 42), ..LLAMA_LIKE },
+    ModelType {
+        name: "llama",
+        embeds: true,
+        foak: Foak::Whole,
+        since: Some((4, 42)),
+        layers_since: (4, 42),
+        ..LLAMA_LIKE
+    },
     ModelType {
         name: "llama4_text",
         only_simulated: true,

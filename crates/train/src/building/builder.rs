@@ -71,7 +71,7 @@ pub(crate) struct Builder {
 
 /// Parameters that modules of one form have in common.
 #[derive(Default)]
-pub(crate) struct SharedParameters;
+pub(crate) struct SharedParameters(());
 
 impl Builder {
     pub(crate) fn new(context: &Rc<Context>, dtype: DType, lora: Option<LoraSpec>, checkpointing: bool) -> Self {

@@ -11,7 +11,7 @@ use crate::job::{
     Kernels, LogitsPath, ModelSpec, Parallel, RunSpec, Seq2SeqSpec, Strategy, Task, TaskName, TransformersVersion,
     check,
 };
-use crate::model_type::{ModelKind, NEVER};
+use crate::model_type::{ModelKind, ModelType, NEVER};
 
 /// The job that the settings describe; its keys are decided in the order of the table.
 pub(super) fn resolve_job(choose: &mut Chooser<'_>, model: Model, source: &JobSource) -> Result<JobSpec, JobError> {
@@ -25,11 +25,10 @@ pub(super) fn resolve_job(choose: &mut Chooser<'_>, model: Model, source: &JobSo
     let lengths = Lengths::take_lengths(choose, name, &model);
     let accumulation = ranks::resolve_accumulation(choose, micro_batch_size)?;
     let trains = !matches!(name, TaskName::InferenceForward | TaskName::Generate);
-    let (is_in_transformers, kind) = (model.is_in_transformers(), model.facts().kind);
+    let (is_in_transformers, facts) = (model.is_in_transformers(), model.facts());
     let liger_kernels = liger_kernels(choose, name);
     let fuses = liger_kernels && fuses_loss(name, framework, &model);
     let transformers = if is_in_transformers { choose.take_transformers()? } else { TransformersVersion::DEFAULT };
-    let hands_keys_on = transformers.hands_keys_on(model.facts());
     let mut job = JobSpec {
         framework,
         micro_batch_size,
@@ -57,11 +56,7 @@ pub(super) fn resolve_job(choose: &mut Chooser<'_>, model: Model, source: &JobSo
             choose.model_overrides(&mut model);
             model
         },
-        use_cache: if hands_keys_on {
-            choose.switch_or(keys::USE_CACHE, true, "its config's, which this transformers leaves on")
-        } else {
-            choose.take_switch(keys::USE_CACHE)
-        },
+        use_cache: resolve_cache(choose, transformers, facts),
         logits: resolve_logits(choose, fuses)?,
         steps: u32::try_from(choose.take_size(keys::STEPS)).unwrap_or(u32::MAX),
         transformers,
@@ -69,7 +64,7 @@ pub(super) fn resolve_job(choose: &mut Chooser<'_>, model: Model, source: &JobSo
         gpu: choose.take_gpu()?,
         lora: choose.take_lora(&model_type)?,
         quantization: None,
-        task: resolve_task(choose, name, (&lengths, kind), (micro_batch_size, accumulation), source)?,
+        task: resolve_task(choose, name, (&lengths, facts.kind), (micro_batch_size, accumulation), source)?,
         liger_kernels,
         kernels: resolve_kernels(choose)?,
         parallel: Parallel::default(),
@@ -79,6 +74,15 @@ pub(super) fn resolve_job(choose: &mut Chooser<'_>, model: Model, source: &JobSo
     };
     resolve_rest(choose, &mut job, name, micro_batch_size)?;
     Ok(job)
+}
+
+/// Whether a cache of keys and values is returned, as the config says where this version leaves that alone.
+fn resolve_cache(choose: &mut Chooser, transformers: TransformersVersion, facts: &ModelType) -> bool {
+    if transformers.hands_keys_on(facts) {
+        choose.switch_or(keys::USE_CACHE, true, "its config's, which this transformers leaves on")
+    } else {
+        choose.take_switch(keys::USE_CACHE)
+    }
 }
 
 /// transformers' default, of a class that has no SDPA its own products and softmax.
