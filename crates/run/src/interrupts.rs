@@ -10,8 +10,9 @@ use std::sync::{Mutex, MutexGuard, Once, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use nix::sys::signal::{SigSet, Signal, kill, killpg};
+use nix::sys::signal::{Signal, kill, killpg};
 use nix::unistd::Pid;
+use signal_hook::iterator::Signals;
 
 use crate::launch::descendants;
 
@@ -62,7 +63,7 @@ pub(crate) enum End {
 
 /// A temporary folder that `make` makes; it goes when a signal ends this process. Signals are taken from now on.
 pub(crate) fn register_folder(make: impl FnOnce() -> io::Result<PathBuf>) -> io::Result<PathBuf> {
-    block_signals();
+    take_signals();
     // Held while it is made: no signal finds it half remembered.
     let mut folders = registered_folders();
     let path = make()?;
@@ -91,10 +92,11 @@ pub(crate) fn run_command(command: &mut Command, is_unfinished: &dyn Fn() -> boo
     if own_group {
         command.process_group(0);
     }
-    block_signals();
+    take_signals();
     let mut child = {
+        // Held until it has started: a signal waits for that.
         let mut running = running_commands();
-        let child = spawn_unblocked(command)?;
+        let child = command.spawn()?;
         *running = Running {
             command: Some(Started { pid: Pid::from_raw(child.id().cast_signed()), own_group }),
             signal: None,
@@ -102,21 +104,6 @@ pub(crate) fn run_command(command: &mut Command, is_unfinished: &dyn Fn() -> boo
         child
     };
     wait_for(&mut child, is_unfinished)
-}
-
-/// The command inherits what is blocked in the thread that starts it.
-fn spawn_unblocked(command: &mut Command) -> io::Result<Child> {
-    thread::scope(|scope| {
-        let started = scope.spawn(|| {
-            taken_signals().thread_unblock()?;
-            command.spawn()
-        });
-        started.join().unwrap_or_else(|_| Err(io::Error::other("it could not be started")))
-    })
-}
-
-fn taken_signals() -> SigSet {
-    TAKEN.into_iter().collect()
 }
 
 fn wait_for(child: &mut Child, is_unfinished: &dyn Fn() -> bool) -> io::Result<End> {
@@ -140,17 +127,15 @@ fn running_commands() -> MutexGuard<'static, Running> {
     RUNNING.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Blocks the signals in this thread and all that it starts; a thread of their own takes them.
-fn block_signals() {
+/// Gives the signals to a thread of their own, whichever thread they come to. They are caught, not blocked: what a process blocks
+/// is blocked in the commands that it starts, and a thread that unblocks them to start one can be ended by one, and this process with it.
+fn take_signals() {
     static ONCE: Once = Once::new();
     ONCE.call_once(|| {
-        let set = taken_signals();
-        // Where they cannot be blocked they end this process at once, as without us.
-        if set.thread_block().is_ok() {
+        // Where they cannot be caught they end this process at once, as without us.
+        if let Ok(mut signals) = Signals::new(TAKEN.map(|signal| signal as i32)) {
             thread::spawn(move || {
-                while let Ok(signal) = set.wait() {
-                    end_by_signal(signal);
-                }
+                signals.forever().filter_map(|number| Signal::try_from(number).ok()).for_each(end_by_signal);
             });
         }
     });

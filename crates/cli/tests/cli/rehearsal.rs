@@ -104,6 +104,24 @@ fn a_signal_ends_all_that_was_started_and_leaves_no_folder() {
 }
 
 #[test]
+fn signals_are_caught_before_the_command_begins_and_none_is_kept_from_it() {
+    // What this process catches as soon as there is a command, and what the command is kept from.
+    let output = shell(&[], "grep SigCgt /proc/$PPID/status; exec grep SigBlk /proc/self/status");
+    let said = String::from_utf8_lossy(&output.stdout).into_owned();
+    let read = |line: &str| u64::from_str_radix(line.split_whitespace().last().unwrap(), 16).unwrap();
+    let taken = [1, 2, 15].map(|signal| 1_u64 << (signal - 1)).iter().sum::<u64>();
+    let masks: Vec<u64> = said.lines().map(|line| read(line) & taken).collect();
+    assert_eq!(masks, [taken, 0], "{said}");
+}
+
+#[test]
+fn a_command_that_ends_whoever_started_it_at_once_does_not_outlive_it() {
+    for _ in 0..20 {
+        assert_eq!(shell(&[], "kill -TERM $PPID; exec sleep 60").status.code(), Some(143));
+    }
+}
+
+#[test]
 fn what_was_seen_until_a_signal_is_told() {
     use nix::sys::signal::{Signal, kill};
     use nix::unistd::Pid;
