@@ -29,7 +29,7 @@ NOISE = {"transformers_version", "id2label", "label2id", "task_specific_params",
 #: Nested configs that say what the language model is; others are kept as empty objects.
 READ = {"text_config", "rope_parameters", "full_attention", "sliding_attention", "vision_config", "audio_config"}
 #: Lists, and an object, that give each layer or part its own: they are kept whole.
-OF_LAYERS = {"ssm_multipliers", "layer_types", "mlp_layer_types", "moe_layers", "no_rope_layers", "activation_sparsity_pattern", "intermediate_size", "per_layer_config"}
+OF_LAYERS = {"ssm_multipliers", "layers_block_type", "layer_types", "mlp_layer_types", "moe_layers", "no_rope_layers", "activation_sparsity_pattern", "intermediate_size", "per_layer_config"}
 
 
 def compact(value, depth=0):

@@ -598,7 +598,7 @@ const WITHOUT_DROPOUT: [&str; 5] = ["falcon_mamba", "lfm2", "lfm2_moe", "mamba",
 fn dropout_acts_in_every_family() {
     let drops_out = |name: &&str| !ENCODER_DECODERS.contains(name) && !WITHOUT_DROPOUT.contains(name);
     for model_type in language_model_types().into_iter().filter(drops_out) {
-        let layers = if model_type == "gpt2" { "n_layer" } else { "num_hidden_layers" };
+        let layers = if ["gpt2", "gpt_bigcode"].contains(&model_type) { "n_layer" } else { "num_hidden_layers" };
         // DeepSeek-V2 has no default here, and its width of an expert, 1407, runs in no grouped product of float32.
         let experts = "num_experts_per_tok = 2, moe_intermediate_size = 64, ";
         // Hybrids drop out in attention alone, of which their first layers have none by default.

@@ -1,4 +1,4 @@
-//! Decides the keys of a job one after the other, in the order of the table.
+//! Decides the keys of a job one after the other, in the order of the table but for the version of transformers, whose defaults others are.
 
 use super::chooser::Chooser;
 use super::quantization::resolve_quantization;
@@ -13,7 +13,7 @@ use crate::job::{
 };
 use crate::model_type::{ModelKind, ModelType, NEVER};
 
-/// The job that the settings describe; its keys are decided in the order of the table.
+/// The job that the settings describe.
 pub(super) fn resolve_job(choose: &mut Chooser<'_>, model: Model, source: &JobSource) -> Result<JobSpec, JobError> {
     let model_type = model.spec.model_type.clone();
     let name: TaskName =

@@ -192,6 +192,7 @@ mod tests {
             "seq_len = 1024 (default: 1024, or the model's positions)",
             "max_new_tokens = 0 (default: transformers' default for generate, else none)",
             "gradient_accumulation_steps = 1 (default: Hugging Face Trainer's default)",
+            "transformers = \"5.17\" (default: the version that is simulated when nothing else is said)",
             "precision = \"fp32\" (default: PyTorch's default dtype)",
             "attention = \"sdpa\" (default: transformers' default)",
             "gradient_checkpointing = false (default: transformers' default)",
@@ -206,7 +207,6 @@ mod tests {
             "logits_to_keep = 0 (default: transformers' default: all positions)",
             "loss = \"full\" (default: transformers' default)",
             "steps = 2 (default: optimizer state appears in step 1, the steady peak in step 2)",
-            "transformers = \"5.17\" (default: the version that is simulated when nothing else is said)",
             "device_map = false (default: the model is moved with .to())",
             "gpu = \"h100\" (default: none was named; sizes are as on this one)",
         ];
