@@ -304,10 +304,11 @@ fn is_end_of_the_job(found: &Located<'_>, thrown: &Located<'_>) -> bool {
         && has_phrase(&found.finding.text, ": *** JOB ")
 }
 
-/// Whether Python or a program says that it cannot read the command that started it: whatever was raised before was
-/// another command's.
+/// Whether Python, Hydra or a program says that it cannot read the command that started it: whatever was raised before
+/// was another command's.
 pub(crate) fn is_command_not_read(found: &Located<'_>) -> bool {
-    const WORDS: &[&str] = &[": error: ", "can't open file"];
+    const WORDS: &[&str] =
+        &[": error: ", "can't open file", "Cannot find primary config '", "Could not override '", "' is not in struct"];
     found.class() == Class::Usage && WORDS.iter().any(|words| has_phrase(&found.finding.text, words))
 }
 

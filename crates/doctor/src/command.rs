@@ -27,6 +27,8 @@ const WARNED: usize = 3;
 const FIGURES: usize = 2;
 /// Lines like those before.
 const FAMILIAR: usize = 3;
+/// Lines with figures of a script's loop that goes on.
+const OF_A_CYCLE: usize = 12;
 /// A program imports what it needs in its first lines.
 const OF_IMPORTS: u64 = 40;
 const IMPORTS: &[&str] = &["ModuleNotFoundError", "ImportError", "SyntaxError", "IndentationError"];
@@ -139,16 +141,19 @@ impl Located<'_> {
     }
 
     /// Whether the only process of the log died of it before it had written as much as is held back of an output, and lines
-    /// like those before come after it: those had been shown at once, so that these are of another process.
+    /// like those before come after it: those had been shown at once, so that these are of another process. Later in a log
+    /// they must follow at once, whole, and be many: what was held back goes on where the last piece was cut.
     fn is_before_what_was_shown(&self) -> bool {
         let (scan, line) = (&self.source.scan, self.finding.last_line);
-        let familiar = Starts::after(&scan.starts.familiar, line);
+        let familiar = Starts::after(&scan.starts.begun_anew, line);
         let figures = Starts::after(&scan.starts.figures, line);
         let goes_on = familiar >= FAMILIAR || (familiar > 0 && figures >= FIGURES);
         // Threads and processes that a program started write on for a while.
         let is_main = self.is_raised() && self.class() != Class::Interrupted;
         let is_later = scan.last_error.as_ref().is_some_and(|error| error.line > line);
-        is_main && self.is_alone() && line <= scan.starts.shown && goes_on && !is_later
+        let resumed = scan.starts.resumed.contains(&(line + 1));
+        let is_cycle = resumed && familiar >= 2 * FAMILIAR && figures >= OF_A_CYCLE;
+        is_main && self.is_alone() && (is_cycle || line <= scan.starts.shown) && goes_on && !is_later
     }
 
     fn is_raised(&self) -> bool {
@@ -185,7 +190,13 @@ impl Located<'_> {
         let (scan, line) = (&self.source.scan, self.finding.last_line);
         let is_launchers = |it: &&Finding| it.class() == Class::WorkerFailed || it.rank.is_some();
         let alone = !scan.findings.iter().any(|it| is_launchers(&it));
-        scan.again.iter().filter(|again| **again > line).any(|again| {
+        // A program that had held its output back begins it with the same first lines, and ends with them.
+        let is_late = line > scan.starts.shown && scan.lines <= line + OF_A_COMMAND;
+        let is_held_back = self.is_raised() && is_late && {
+            let goes_on = |it: &Finding| it.line > line && it.strength() > Strength::Warning;
+            scan.steps.iter().all(|step| step.line < line) && scan.past <= line && !scan.findings.iter().any(goes_on)
+        };
+        scan.again.iter().filter(|again| **again > line && !is_held_back).any(|again| {
             let closed = |it: &Finding| CLOSINGS.contains(&it.signature) && it.line >= line && it.line < *again;
             scan.lines > *again + LAST_WORDS && (alone || scan.findings.iter().any(closed))
         })
@@ -275,6 +286,32 @@ mod tests {
             .replace("  File", "[rank1]:   File")
             .replace("Key", "[rank1]: Key");
         assert!(root(&format!("{of_rank}wandb: Syncing run brave-sun-3\n{held_back}")).is_some());
+    }
+
+    #[test]
+    fn what_was_held_back_is_of_the_program_that_died() {
+        let progress = "We are weighing the rows\n".repeat(4);
+        assert_eq!(root(&format!("{progress}{RAISED}{progress}")), Some(Class::Raised));
+        let head = "Trains the model: small\nreads its settings from the file\nwrites its folder\n";
+        let steps = "step 10 loss 2.1\nstep 20 loss 2.0\nstep 30 loss 1.9\n";
+        let page: String = (0..400).map(|at| format!("the row {at} was weighed with {at}.5\n")).collect();
+        assert_eq!(root(&format!("{head}{page}{steps}{RAISED}{head}ready\n")), Some(Class::Raised));
+        assert_eq!(root(&format!("{head}{page}{steps}{RAISED}{head}ready\n{steps}")), None);
+    }
+
+    #[test]
+    fn whole_lines_of_a_loop_that_follow_at_once_are_another_turn() {
+        let turn = |name: u32| {
+            let tasks = ["mrpc", "stsb", "sst", "cola", "qqp", "qnli", "wnli"];
+            let task =
+                |it: &&str| format!("TASK: {it}\nweights in all: 127.97M\nmodel: m{name} | {it} | score: 0.61\n");
+            format!("MODEL: m{name}\n{}", tasks.iter().map(task).collect::<String>())
+        };
+        let many: String = (0..40).map(turn).collect();
+        let two = format!("{}{}", turn(41), turn(42));
+        assert_eq!(root(&format!("{many}{RAISED}{two}")), None);
+        assert_eq!(root(&format!("{many}{RAISED}_41 | and so on\n{two}")), Some(Class::Raised));
+        assert_eq!(root(&format!("{many}{RAISED}MODEL: m41\n")), Some(Class::Raised));
     }
 
     #[test]

@@ -316,6 +316,31 @@ mod tests {
     }
 
     #[test]
+    fn a_traceback_that_is_cut_off_tells_its_last_code() {
+        let text = |log: &str| {
+            let sources = [source("log", log)];
+            diagnose(&sources).root.map(|root| (root.class(), root.finding.text.clone()))
+        };
+        let head = "step 1\nTraceback (most recent call last):\n";
+        let frame = "  File \"fit.py\", line 93, in forward\n";
+        let said = |class: Class, line: &str| Some((class, line.to_owned()));
+        let code = text(&format!("{head}{frame}    x = rows[k](\n"));
+        assert_eq!(code, said(Class::Reported, "x = rows[k]("));
+        let raised = text(&format!("{head}{frame}    raise KeyError(\"no such fold\")\n"));
+        assert_eq!(raised, said(Class::Raised, "raise KeyError(\"no such fold\")"));
+        assert_eq!(text(&format!("{head}{frame}")), said(Class::Reported, "Traceback (most recent call last):"));
+    }
+
+    #[test]
+    fn a_config_that_hydra_does_not_find_is_of_the_last_command() {
+        let refused = "Cannot find primary config 'walk'. Check that it's in your config search path.\n\nConfig search path:\n\
+            \tprovider=hydra, path=pkg://hydra.conf\n\tprovider=main, path=file:///a/config\n\tprovider=schema, path=structured://\n\n\
+            Set the environment variable HYDRA_FULL_ERROR=1 for a complete stack trace.\n";
+        let raised = "Traceback (most recent call last):\n  File \"fit.py\", line 88, in fold\n    x = rows[k]\nKeyError: 'fold'\n";
+        assert_eq!(root_class(&[source("log", &format!("{raised}{refused}"))]), Some((Class::Usage, None)));
+    }
+
+    #[test]
     fn exceptions_of_tasks_that_go_on_are_asides_however_many_there_are() {
         let task = "[04:05:06] ERROR: Task exception was never retrieved\nfuture: <Task>\nTraceback (most recent call last):\n  \
             File \"a.py\", line 3, in f\nTypeError: f() got an unexpected argument 'i'\n";

@@ -155,6 +155,10 @@ pub(crate) const ROWS: &[Row] = &[
     // Hydra, which leaves its traceback out.
     row(Class::Usage, "Could not override '", "", ""),
     row(Class::Usage, "Key '", "' is not in struct", ""),
+    row(Class::Usage, "Cannot find primary config '", "", ""),
+    row(Class::Usage, "You must specify '", ", e.g, ", ""),
+    row(Class::Usage, "In '", "': Could not find '", ""),
+    row(Class::Usage, "In '", "': Could not load '", ""),
     row(Class::Usage, "", ": cannot execute binary file", ""),
 ];
 

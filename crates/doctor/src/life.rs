@@ -107,6 +107,7 @@ impl Life {
             self.watch(head, line);
         }
         self.last_found = line;
+        self.starts.found_at(line);
     }
 
     /// Whether the line is the log's first one, written again: then another run may have begun.

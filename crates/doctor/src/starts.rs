@@ -58,6 +58,10 @@ pub struct Starts {
     pub(crate) figures: Vec<u64>,
     /// Lines like those before the last finding.
     pub(crate) familiar: Vec<u64>,
+    /// Those of them that do not say the line before once more.
+    pub(crate) begun_anew: Vec<u64>,
+    /// Those of them that follow a finding at once.
+    pub(crate) resumed: Vec<u64>,
     /// The first lines, which have no more bytes than a program holds back: of what it held back it had shown none.
     pub(crate) shown: u64,
 }
@@ -68,6 +72,10 @@ pub(crate) struct Gatherer {
     known: Option<HashMap<String, usize>>,
     /// The letters of the first lines since the last finding.
     recent: Vec<String>,
+    /// The letters of the line before.
+    before: String,
+    /// The last finding's line.
+    found: u64,
     /// The last stage of a script before the first finding: which, and of how many.
     stage: Option<(u32, u32)>,
     traceback: Opened,
@@ -90,6 +98,7 @@ impl Gatherer {
     /// Learns what stood before `line`, in which a finding stands, of a log that begins with `head`.
     pub(crate) fn learn(&mut self, head: &[u8], line: u64) {
         let recent = std::mem::take(&mut self.recent);
+        self.found = line;
         let known = self.known.get_or_insert_with(|| {
             let before = usize::try_from(line.saturating_sub(1)).unwrap_or(usize::MAX);
             let mut known = HashMap::new();
@@ -104,6 +113,11 @@ impl Gatherer {
                 *known.entry(letters).or_default() += 1;
             }
         }
+    }
+
+    /// Where the last finding stands.
+    pub(crate) fn found_at(&mut self, line: u64) {
+        self.found = line;
     }
 
     /// A line after a finding.
@@ -133,9 +147,18 @@ impl Gatherer {
         let stood = self.known.as_ref().and_then(|known| known.get(&letters)).copied().unwrap_or(0);
         let length = letters.chars().count();
         let is_known = (length >= SHORTEST_ONCE && stood > 0) || (length >= SHORTEST && stood > 1);
+        // A line that is written over and over shows how far its program is, and begins none.
+        let is_said_on = letters == self.before;
         if is_known && !is_trailer(text) && is_of_a_start(text) {
             keep(&mut seen.familiar, number);
+            if !is_said_on {
+                keep(&mut seen.begun_anew, number);
+            }
+            if number == self.found + 1 {
+                keep(&mut seen.resumed, number);
+            }
         }
+        self.before.clone_from(&letters);
         if self.recent.len() < MOST_LETTERS {
             self.recent.push(letters);
         }
@@ -295,6 +318,8 @@ mod tests {
         let warned = after("", &["/a/b.py:7: FutureWarning: x", "/a/b.py:7: UserWarning: 3 leaked semaphores"]);
         assert_eq!(warned.warned, [100]);
         assert_eq!(after("i is 1\ni is 2\n", &["i is 3", "j is 3"]).familiar, [100]);
+        // How far a program is begins none.
+        assert_eq!(after("i is 1\ni is 2\n", &["i is 3", "i is 4", "i is 5"]).begun_anew, [100]);
     }
 
     #[test]

@@ -75,18 +75,27 @@ impl Scanner {
         let explains = self.kept.findings().iter().any(|finding| finding.strength() >= Strength::Death);
         let Some(cut) = cut_off.filter(|_| !explains && !is_document(&self.head)) else { return };
         let Place { file, line, function } = &cut.place;
+        let at = |number: u64| {
+            let back = usize::try_from(self.lines.saturating_sub(number)).unwrap_or(usize::MAX);
+            Line::new(tail.lines().rev().nth(back).unwrap_or_default().as_bytes())
+        };
+        // Its last code says what was being done, or what was raised; a frame alone says neither.
+        let code = (cut.line + 1..=self.lines).rfind(|number| !at(*number).text.is_empty());
+        let number = code.unwrap_or(cut.head);
+        let mut evidence = at(number);
+        let raised = evidence.text.strip_prefix("raise ").and_then(last_words::shown_exception);
         let cause = if cut.files.launcher {
             FailureCause::WorkerFailed(Worker::default())
+        } else if let Some((name, message)) = raised {
+            FailureCause::Raised(Exception::new(name, cut_text(message, LONGEST_DETAIL), &cut.files))
         } else {
             let detail = Some(format!("the log ends within a traceback, at {file}:{line} in {function}"));
             FailureCause::Stated { class: Class::Reported, detail }
         };
-        let back = usize::try_from(self.lines.saturating_sub(cut.line)).unwrap_or(usize::MAX);
-        let mut frame = Line::new(tail.lines().rev().nth(back).unwrap_or_default().as_bytes());
-        frame.rank = cut.rank;
-        // A traceback's frames are indented by nature.
-        frame.indent = 0;
-        self.keep_last_words(&frame, cut.line, cause);
+        evidence.rank = cut.rank;
+        // What stands in a traceback is indented by nature.
+        evidence.indent = 0;
+        self.keep_last_words(&evidence, number, cause);
     }
 
     /// What somebody says in a sentence that his job ended with: `it died with the error "KeyError: 'a'"`.

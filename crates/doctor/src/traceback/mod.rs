@@ -78,6 +78,7 @@ impl Ended {
 pub(crate) struct CutOff {
     /// The program's innermost frame, else a library's.
     pub(crate) place: Place,
+    pub(crate) head: u64,
     /// The line of its last frame.
     pub(crate) line: u64,
     pub(crate) rank: Option<u32>,

@@ -350,7 +350,13 @@ impl Open {
         let is_open = self.ending.is_none() && self.style != Style::Notebook && self.strangers == 0;
         let (is_warned, files) = (self.is_warned || self.is_of_exit, self.files);
         let place = self.own.clone().or_else(|| self.place.clone()).filter(|_| is_last && is_open && self.is_headed)?;
-        (!is_warned).then(|| CutOff { place, line: self.last_own, rank: self.rank.or(self.of_head), files })
+        (!is_warned).then(|| CutOff {
+            place,
+            head: self.head,
+            line: self.last_own,
+            rank: self.rank.or(self.of_head),
+            files,
+        })
     }
 
     /// What is known where the log ends before it does: a notebook states the name of the exception first.
