@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Measure what clipping, the gradient scaler and optimizer steps allocate, and write steps.json beside this file.
 
-Needs torch 2.11, bitsandbytes 0.50, lion-pytorch 0.2, schedulefree 1.4 and a CUDA device, or a stand-in for its driver libraries whose
+Needs torch 2.11, bitsandbytes 0.50, lion-pytorch 0.2, schedulefree 1.4, torchao 0.18 and a CUDA device, or a stand-in for its driver libraries whose
 kernels do nothing: only the order and size of allocations are recorded, never values. A case is an optimizer over
 parameters ([sizes, dtype, has a gradient]) that is stepped twice; its events are, in order, the bytes of an allocation,
 or minus the number (from 1) of the allocation that is freed.
@@ -13,6 +13,8 @@ import sys
 
 import torch
 
+# Steps that `torch.compile` compiles: a case is run twice, and the second run's events are recorded, for which nothing is compiled.
+COMPILED = {"adamw_torch_8bit": ("AdamW8bit", {}), "adamw_torch_4bit": ("AdamW4bit", {"block_size": 256}), "ao_adamw_4bit": ("AdamW4bit", {})}
 DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
 ODD = [[1], [7], [3, 5], [4095], [4096], [4097], [64, 64], [65, 63], [1, 300], [300, 1]]
 MATRICES = [[300, 700], [700, 300], [2000, 33], [33, 2000], [512, 512], [512], [5000, 4096], [4096]]
@@ -31,7 +33,7 @@ def mixed(*dtypes):
 
 def cases():
     names = ["adamw", "adam", "adamw_fused", "adamw_forloop", "sgd", "sgd_momentum", "adafactor", "adamw8bit", "lion",
-             "paged_adamw_8bit", "paged_adamw_32bit", "schedule_free_adamw", "muon", "adam_atan2"]
+             "paged_adamw_8bit", "paged_adamw_32bit", "schedule_free_adamw", "muon", "adam_atan2", *COMPILED]
     for name in names:
         for dtype in ("fp32", "bf16"):
             yield dict(optimizer=name, parameters=parameters(ODD + MATRICES, dtype))
@@ -52,6 +54,10 @@ def cases():
     generator = random.Random(1)
     for name in ("adafactor", "muon", "adamw", "adamw8bit", "lion", "adamw_forloop"):
         for _ in range(5 if name in ("adafactor", "muon") else 2):
+            yield dict(optimizer=name, parameters=drawn(generator), clip=True)
+    for name in COMPILED:
+        yield dict(optimizer=name, parameters=parameters([[4096, 3], [256, 48], [384, 65], [16, 2, 256], [151, 896], [5120]], "bf16"))
+        for _ in range(2):
             yield dict(optimizer=name, parameters=drawn(generator), clip=True)
 
 
@@ -78,6 +84,15 @@ class AdamATan2(torch.optim.Optimizer):
                 self.state[p]["exp_avg_sq"] = torch.zeros_like(p)
 
 
+def leave_kernels_out():
+    """Inductor's wrappers run, its Triton kernels are neither compiled nor timed: they allocate nothing themselves."""
+    from torch._inductor.async_compile import AsyncCompile
+
+    class Kernel:
+        def run(self, *args, **options): pass
+    AsyncCompile.triton = lambda self, name, source, device_str="cuda": Kernel()
+
+
 def build(name, tensors):
     if name == "adamw": return [torch.optim.AdamW(tensors)]
     if name == "adam": return [torch.optim.Adam(tensors)]
@@ -100,6 +115,11 @@ def build(name, tensors):
         optimizer = schedulefree.AdamWScheduleFree(tensors)
         optimizer.train()
         return [optimizer]
+    if name in COMPILED:
+        leave_kernels_out()
+        import torchao.optim
+        kind, options = COMPILED[name]
+        return [getattr(torchao.optim, kind)(tensors, **options)]
     if name == "adam_atan2": return [AdamATan2(tensors)]
     if name == "muon":
         matrices = [t for t in tensors if t.dim() == 2]
@@ -116,7 +136,7 @@ def run(case):
     scaler = torch.amp.GradScaler("cuda") if case.get("scaler") else None
     loss = torch.zeros((), device="cuda")
     torch._C._cuda_clearCublasWorkspaces()
-    torch.cuda.memory._record_memory_history(max_entries=1_000_000)
+    torch.cuda.memory._record_memory_history(context=None, max_entries=1_000_000)
     for _ in range(2):
         if scaler: scaler.scale(loss)
         if case.get("clip"):
@@ -142,6 +162,7 @@ def run(case):
 def main():
     results = []
     for case in cases():
+        if case["optimizer"] in COMPILED: run(case)
         events = run(case)
         print(case["optimizer"], len(events), file=sys.stderr)
         results.append({**case, "events": events})

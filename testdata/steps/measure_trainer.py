@@ -4,7 +4,8 @@ measure_rl.py measures those of GRPOTrainer, whose harness this imports: put tha
 Fields of a case (kind `trainer`): id, framework (trainer | trl), model, task (causal_lm | masked_lm | seq2seq_lm, whose
 labels are target_len tokens and whose collator is DataCollatorForSeq2Seq | sequence_classification | token_classification | image_classification), precision (fp32 | amp_bf16
 (bf16=True) | amp_fp16 (fp16=True) | bf16 (bf16 weights, no autocast) | bf16_amp | fp16_amp), micro_batch, seq_len, steps, grad_accum,
-gradient_checkpointing, use_reentrant, optimizer (adamw_torch | adamw_torch_fused | sgd | adafactor), lora {r, alpha, dropout,
+gradient_checkpointing, use_reentrant, optimizer (a word of `OptimizerNames`: adamw_torch, sgd, adamw_torch_4bit, of whose compiled steps a second run counts, with
+Inductor's cache kept), lora {r, alpha, dropout,
 targets}, clip_grad_norm, attn, use_liger_kernel, loss (`liger`: of liger_kernel_config only the fused loss), keep_outputs (compute_loss keeps what the model
 returns until the next pass), use_cache, world (ranks of DDP as torchrun starts them, in one process, as in
 measure_parallel.py), quantization {weights (nf4 | fp4 | int8 | gptq: fms-acceleration's QuantLinear with random weights), double, compute, prepared, experts, group_size, recast} (a causal model loaded by from_pretrained from
@@ -310,6 +311,12 @@ def made(case, phases, model, folder):
         options |= dict(fsdp=True, fsdp_config={"version": 1, **case["fsdp1"]})
     if case["optimizer"]:
         options["optim"] = case["optimizer"]
+    if case["optimizer"] in ("adamw_torch_8bit", "adamw_torch_4bit"):
+        import pathlib
+        import sys
+        sys.path.insert(0, str(pathlib.Path(__file__).parents[1] / "optimizers"))
+        from measure import leave_kernels_out
+        leave_kernels_out()
     kept = []
 
     def noted(base):

@@ -68,7 +68,7 @@ pub struct Facts {
     pub live: Option<Live>,
     /// Whether a table of DeepSpeed's was read.
     pub has_deepspeed: bool,
-    /// Whether what FSDP2's shards refuse of an optimizer says nothing here: its shards are FSDP1's, or torchao's states take them.
+    /// Whether what FSDP2's shards refuse of an optimizer says nothing here: its shards are FSDP1's.
     pub takes_shards: bool,
     /// Whether a file says FSDP's first version.
     pub is_flat: bool,

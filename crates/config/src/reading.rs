@@ -30,7 +30,8 @@ const MOST_NAMED: usize = 12;
 
 const FROZEN_HALF: &str = "weights of fp16 that are frozen below adapters of fp32 are simulated as weights of fp32 under autocast, which \
                            take more";
-const SHARDED_8BIT: &str = "states of 8 bits on sharded parameters are simulated as AdamW's of fp32, which take more";
+const SHARDED_8BIT: &str =
+    "states of 8 bits or fewer on sharded parameters are simulated as AdamW's of fp32, which take more";
 const SHARDED_OTHER: &str = "this optimizer on sharded parameters is simulated as SGD, whose states are no larger: what its \
                              step gathers and keeps is not, so that the range goes from weights and states alone and has no upper bound";
 
@@ -277,7 +278,9 @@ fn with_known_optimizer(source: JobSource, takes_shards: bool) -> JobSource {
         return source;
     }
     let (word, text, allowance) = match optimizer.value.as_str() {
-        "adamw8bit" | "paged_adamw_8bit" => ("adamw", SHARDED_8BIT, Allowance::Less),
+        "adamw8bit" | "paged_adamw_8bit" | "adamw_torch_8bit" | "adamw_torch_4bit" | "ao_adamw_4bit" => {
+            ("adamw", SHARDED_8BIT, Allowance::Less)
+        }
         "muon" | "lion" => ("sgd_momentum", SHARDED_OTHER, Allowance::AllButStates),
         _ => ("sgd", SHARDED_OTHER, Allowance::AllButStates),
     };

@@ -372,12 +372,21 @@ fn axolotl_leaves_quantized_models_on_shards_and_with_packed_experts_unprepared(
 }
 
 #[test]
-fn optimizers_of_torchao_widen_and_say_what_they_are_simulated_as() {
-    for (word, ours) in [("adamw_torch_8bit", "adamw8bit"), ("adamw_torch_4bit", "adamw8bit"), ("muon", "muon")] {
+fn optimizers_have_the_names_of_a_job_file_and_those_nearby_widen() {
+    for (word, ours, widens) in [
+        ("adamw_torch_8bit", "adamw_torch_8bit", false),
+        ("ao_adamw_8bit", "adamw_torch_8bit", false),
+        ("adamw_torch_4bit", "adamw_torch_4bit", false),
+        ("ao_adamw_4bit", "ao_adamw_4bit", false),
+        ("adamw_torch_fused", "adamw_fused", false),
+        ("paged_adamw", "paged_adamw_32bit", false),
+        ("adamw_apex_fused", "adamw_fused", true),
+        ("muon", "muon", true),
+    ] {
         let text = recipe(&format!("optimizer: {word}\n"));
         let read = reading(&[("recipe.yml", &text)]).unwrap();
-        let noted = read.keys().find(|read| read.key == "optimizer").unwrap();
-        assert!(matches!(noted.became, Became::Noted(_, Allowance::Fifth)), "{noted:?}");
+        let read = read.keys().find(|read| read.key == "optimizer").unwrap();
+        assert_eq!(matches!(read.became, Became::Noted(_, Allowance::Fifth)), widens, "{read:?}");
         assert_eq!(said(&job(&[("recipe.yml", &text)]).unwrap(), "optimizer"), format!("\"{ours}\""));
     }
     let unsaid = job(&[("recipe.yml", &recipe("optimizer:\n"))]).unwrap();

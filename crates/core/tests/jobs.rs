@@ -44,8 +44,8 @@ fn precisions() -> impl Strategy<Value = Precision> {
 
 fn optimizers() -> impl Strategy<Value = OptimizerKind> {
     use OptimizerKind::{
-        Adafactor, Adam, AdamAtan2, Adamw, Adamw8bit, AdamwForloop, AdamwFused, Lion, Muon, PagedAdamw8bit,
-        PagedAdamw32bit, ScheduleFreeAdamw, Sgd, SgdMomentum,
+        Adafactor, Adam, AdamAtan2, Adamw, Adamw8bit, AdamwForloop, AdamwFused, AdamwTorch4bit, AdamwTorch8bit,
+        AoAdamw4bit, Lion, Muon, PagedAdamw8bit, PagedAdamw32bit, ScheduleFreeAdamw, Sgd, SgdMomentum,
     };
     prop::sample::select(vec![
         Adafactor,
@@ -54,6 +54,9 @@ fn optimizers() -> impl Strategy<Value = OptimizerKind> {
         Adamw8bit,
         AdamwForloop,
         AdamwFused,
+        AdamwTorch4bit,
+        AdamwTorch8bit,
+        AoAdamw4bit,
         Lion,
         AdamAtan2,
         Muon,
@@ -119,6 +122,7 @@ fn jobs() -> impl Strategy<Value = JobSpec> {
             gradient_checkpointing: if on[2] { CheckpointPolicy::EveryLayer } else { CheckpointPolicy::Off },
             optimizer,
             clip_grad_norm: on[3].then_some(ClipSpec { max_norm: 1.0 }),
+            optimizer_in_backward: false,
             zero_grad_set_to_none: on[4],
             train_mode: trains && on[5],
             own_labels: trains && on[3],

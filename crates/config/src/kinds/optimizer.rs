@@ -1,6 +1,7 @@
-//! What `optim` names: Hugging Face's words for optimizers.
+//! What `optim` names: core's words for optimizers, and those that mean something nearby.
 
-use tonnage_core::job::{Allowance, keys};
+use tonnage_core::job::words::{Meaning, meaning_of_value};
+use tonnage_core::job::{Allowance, Key, Kind, keys};
 
 use crate::facts::Facts;
 use crate::rule::{Became, Said};
@@ -11,35 +12,15 @@ type Word = (&'static str, &'static str, Option<(&'static str, Allowance)>);
 const APEX: &str = "apex's fused AdamW is simulated as PyTorch's; the range allows a fifth of the peak";
 const HF_ADAFACTOR: &str =
     "transformers' own Adafactor is simulated as PyTorch's; the range allows a fifth of the peak";
-
-const TORCHAO: &str = "torchao's AdamW of 8-bit states is simulated as bitsandbytes', whose states and scales are as large; its \
-                       compiled step was not measured, the range allows a fifth of the peak";
-const TORCHAO_4BIT: &str = "torchao's AdamW of 4-bit states is simulated as one of 8 bits, whose states are twice as large; its compiled \
-                            step was not measured, the range allows a fifth of the peak";
 const MUON: &str =
     "a trainer's own Muon is simulated as Muon for matrices beside AdamW; the range allows a fifth of the peak";
 
-/// `OptimizerNames` of transformers 5.17 (training_args.py), and those of Axolotl and LLaMA-Factory that mean the same.
+/// Of `OptimizerNames` (transformers 5.17, training_args.py) and of Axolotl's and LLaMA-Factory's those that core's words do not say, or say
+/// of another implementation.
 const WORDS: &[Word] = &[
-    ("adamw_torch", "adamw", None),
-    ("adamw_torch_fused", "adamw_fused", None),
     ("adamw_hf", "adamw", None),
-    ("adamw", "adamw", None),
-    ("adam", "adam", None),
     ("adamw_apex_fused", "adamw_fused", Some((APEX, Allowance::Fifth))),
     ("adafactor", "adafactor", Some((HF_ADAFACTOR, Allowance::Fifth))),
-    ("sgd", "sgd", None),
-    ("lion_32bit", "lion", None),
-    ("adamw_bnb_8bit", "adamw8bit", None),
-    ("adamw_8bit", "adamw8bit", None),
-    ("paged_adamw_8bit", "paged_adamw_8bit", None),
-    ("paged_adamw_32bit", "paged_adamw_32bit", None),
-    ("schedule_free_adamw", "schedule_free_adamw", None),
-    ("paged_adamw", "paged_adamw_32bit", None),
-    ("adamw_torch_8bit", "adamw8bit", Some((TORCHAO, Allowance::Fifth))),
-    ("ao_adamw_8bit", "adamw8bit", Some((TORCHAO, Allowance::Fifth))),
-    ("adamw_torch_4bit", "adamw8bit", Some((TORCHAO_4BIT, Allowance::Fifth))),
-    ("ao_adamw_4bit", "adamw8bit", Some((TORCHAO_4BIT, Allowance::Fifth))),
     ("muon", "muon", Some((MUON, Allowance::Fifth))),
 ];
 
@@ -47,15 +28,21 @@ const WORDS: &[Word] = &[
 pub fn read(facts: &mut Facts, said: &Said<'_>) -> Became {
     let word = said.word();
     let word = word.trim_start_matches("optimizernames.");
-    match WORDS.iter().find(|(theirs, ..)| *theirs == word) {
-        Some((_, ours, noted)) => {
+    let nearby = WORDS.iter().find(|(theirs, ..)| *theirs == word).map(|(_, ours, noted)| (*ours, *noted));
+    match nearby.or_else(|| Some((known_word(word)?, None))) {
+        Some((ours, noted)) => {
             facts.set_text(keys::OPTIMIZER, ours, said.place);
-            facts.takes_shards |= noted.is_some_and(|(text, _)| matches!(text, TORCHAO | TORCHAO_4BIT));
-            match noted {
-                Some((text, allowance)) => Became::Noted((*text).to_owned(), *allowance),
-                None => Became::Used(keys::OPTIMIZER),
-            }
+            noted.map_or(Became::Used(keys::OPTIMIZER), |(text, allowance)| Became::Noted(text.to_owned(), allowance))
         }
         None => Became::Refused(format!("the optimizer `{}` is not simulated", crate::text::brief_text(word))),
     }
+}
+
+/// The key's value that a word is, or is another name of.
+fn known_word(word: &str) -> Option<&'static str> {
+    if let Some(Meaning::Says([(keys::OPTIMIZER, ours)])) = meaning_of_value(keys::OPTIMIZER, &word.into()) {
+        return Some(ours);
+    }
+    let Kind::Choice(words) = &Key::find(keys::OPTIMIZER)?.kind else { return None };
+    words.iter().map(|(ours, _)| *ours).find(|ours| *ours == word)
 }

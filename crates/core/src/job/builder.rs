@@ -119,6 +119,7 @@ impl Default for JobSpec {
             use_reentrant: false,
             activation_offload: None,
             optimizer: OptimizerKind::Adamw,
+            optimizer_in_backward: false,
             clip_grad_norm: None::<ClipSpec>,
             zero_grad_set_to_none: true,
             train_mode: true,

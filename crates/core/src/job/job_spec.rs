@@ -105,6 +105,15 @@ pub enum OptimizerKind {
     /// bitsandbytes `PagedAdamW32bit`: fp32 moments in managed memory.
     #[serde(rename = "paged_adamw_32bit")]
     PagedAdamw32bit,
+    /// torchao's `AdamW8bit`, whose step is compiled.
+    #[serde(rename = "adamw_torch_8bit")]
+    AdamwTorch8bit,
+    /// torchao's `AdamW4bit` in blocks of 256, as transformers makes it (trainer_optimizer.py, `_get_torchao_optimizer`).
+    #[serde(rename = "adamw_torch_4bit")]
+    AdamwTorch4bit,
+    /// torchao's `AdamW4bit` in its own blocks of 128, as Axolotl's word means it.
+    #[serde(rename = "ao_adamw_4bit")]
+    AoAdamw4bit,
     /// Lion, one momentum per weight.
     Lion,
     /// AdamW without a schedule, whose weights are averages of its own (`schedulefree.AdamWScheduleFree`, foreach).
@@ -113,6 +122,13 @@ pub enum OptimizerKind {
     AdamAtan2,
     /// `torch.optim.Muon` for matrices, AdamW for the rest.
     Muon,
+}
+
+impl OptimizerKind {
+    /// Whether `torch.compile` compiles its step (torchao's).
+    pub const fn is_compiled(self) -> bool {
+        matches!(self, Self::AdamwTorch8bit | Self::AdamwTorch4bit | Self::AoAdamw4bit)
+    }
 }
 
 /// Which logits the model's head computes.
@@ -326,6 +342,8 @@ pub struct JobSpec {
     pub activation_offload: Option<ActivationOffload>,
     /// Not used where the task trains nothing.
     pub optimizer: OptimizerKind,
+    /// Whether each parameter has one of its own, which steps in backward and frees the gradient.
+    pub optimizer_in_backward: bool,
     /// Gradient clipping, `None` for none.
     pub clip_grad_norm: Option<ClipSpec>,
     /// `zero_grad(set_to_none=...)`.

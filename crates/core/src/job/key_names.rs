@@ -30,6 +30,7 @@ names! {
     ACTIVATION_OFFLOADING = "activation_offloading",
     ACTIVATION_OFFLOADING_PIN_MEMORY = "activation_offloading_pin_memory",
     OPTIMIZER = "optimizer",
+    OPTIMIZER_IN_BACKWARD = "optimizer_in_backward",
     CLIP_GRAD_NORM = "clip_grad_norm",
     ZERO_GRAD_SET_TO_NONE = "zero_grad_set_to_none",
     TRAIN_MODE = "train_mode",

@@ -113,6 +113,7 @@ const NAMES: &[(&str, Meaning)] = &[
     // The optimizer.
     ("optim", Key(keys::OPTIMIZER)),
     ("optimizer_type", Key(keys::OPTIMIZER)),
+    ("optimizer_in_bwd", Key(keys::OPTIMIZER_IN_BACKWARD)),
     ("max_grad_norm", Key(keys::CLIP_GRAD_NORM)),
     ("gradient_clipping", Key(keys::CLIP_GRAD_NORM)),
     ("gradient_clip_val", Key(keys::CLIP_GRAD_NORM)),
@@ -249,6 +250,7 @@ const VALUES: &[(&str, &str, Meaning)] = &[
     (keys::OPTIMIZER, "adamw_bnb_8bit", Says(&[(keys::OPTIMIZER, "adamw8bit")])),
     (keys::OPTIMIZER, "adamw_8bit", Says(&[(keys::OPTIMIZER, "adamw8bit")])),
     (keys::OPTIMIZER, "adam8bit", Says(&[(keys::OPTIMIZER, "adamw8bit")])),
+    (keys::OPTIMIZER, "ao_adamw_8bit", Says(&[(keys::OPTIMIZER, "adamw_torch_8bit")])),
     (keys::OPTIMIZER, "lion_32bit", Says(&[(keys::OPTIMIZER, "lion")])),
     (
         keys::OPTIMIZER,

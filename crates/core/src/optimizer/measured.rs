@@ -159,6 +159,10 @@ fn state_per_parameter() {
         (OptimizerKind::Adamw8bit, 2_000_000 + 2 * 3907 * 4 + 2048),
         (OptimizerKind::PagedAdamw8bit, 2 * 3907 * 4 + 2048),
         (OptimizerKind::PagedAdamw32bit, 0),
+        // A million is no multiple of a block: moments are kept whole.
+        (OptimizerKind::AdamwTorch8bit, 4_000_000),
+        (OptimizerKind::AdamwTorch4bit, 4_000_000),
+        (OptimizerKind::AoAdamw4bit, 4_000_000),
         (OptimizerKind::Lion, 2_000_000),
         (OptimizerKind::ScheduleFreeAdamw, 4_000_000),
         (OptimizerKind::AdamAtan2, 4_000_004),

@@ -7,6 +7,7 @@ mod adam;
 mod adam_atan2;
 mod bitsandbytes;
 mod clip;
+mod in_backward;
 mod lion;
 #[cfg(test)]
 mod measured;
@@ -16,9 +17,11 @@ mod schedule_free;
 mod sgd;
 mod sparse_sign_sgd;
 mod state;
+mod torchao;
 mod traffic;
 
 pub(crate) use clip::{clip_flat_grad_norm, clip_grad_norm, clip_sharded_grad_norm};
+pub(crate) use in_backward::step_in_backward;
 pub(crate) use scaler::GradScaler;
 pub(crate) use sparse_sign_sgd::SparseSignSgd;
 
@@ -27,6 +30,7 @@ use crate::tensor::Tensor;
 
 use adam::{Adam, Implementation};
 use bitsandbytes::{BitsandbytesAdamW, Storage};
+use torchao::{Codes, TorchaoAdamW};
 use traffic::Counted;
 pub(crate) use traffic::Traffic;
 
@@ -61,6 +65,10 @@ fn bitsandbytes(storage: Storage, parameters: Vec<Tensor>) -> Box<dyn Optimizer>
     Box::new(BitsandbytesAdamW::new(parameters, storage))
 }
 
+fn torchao(codes: Codes, parameters: Vec<Tensor>) -> Box<dyn Optimizer> {
+    Box::new(TorchaoAdamW::new(parameters, codes))
+}
+
 fn build_uncounted(kind: OptimizerKind, parameters: Vec<Tensor>) -> Box<dyn Optimizer> {
     match kind {
         OptimizerKind::Adamw | OptimizerKind::Adam => Box::new(Adam::new(parameters, Implementation::Foreach)),
@@ -72,6 +80,9 @@ fn build_uncounted(kind: OptimizerKind, parameters: Vec<Tensor>) -> Box<dyn Opti
         OptimizerKind::Adamw8bit => bitsandbytes(Storage { eight_bits: true, paged: false }, parameters),
         OptimizerKind::PagedAdamw8bit => bitsandbytes(Storage { eight_bits: true, paged: true }, parameters),
         OptimizerKind::PagedAdamw32bit => bitsandbytes(Storage { eight_bits: false, paged: true }, parameters),
+        OptimizerKind::AdamwTorch8bit => torchao(Codes::EightBits, parameters),
+        OptimizerKind::AdamwTorch4bit => torchao(Codes::FourBits { block: 256 }, parameters),
+        OptimizerKind::AoAdamw4bit => torchao(Codes::FourBits { block: 128 }, parameters),
         OptimizerKind::Lion => Box::new(lion::Lion::new(parameters)),
         OptimizerKind::AdamAtan2 => Box::new(adam_atan2::AdamAtan2::new(parameters)),
         OptimizerKind::ScheduleFreeAdamw => Box::new(schedule_free::AdamWScheduleFree::new(parameters)),

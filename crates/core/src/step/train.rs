@@ -6,7 +6,7 @@ use std::rc::Rc;
 use crate::job::{CheckpointPolicy, JobSpec, LossKernel};
 use crate::model::family::{ForwardCall, Images, ModelOutput};
 use crate::model_type::ModelKind;
-use crate::optimizer::GradScaler;
+use crate::optimizer::{GradScaler, step_in_backward};
 use crate::parallel::Wrapper;
 use crate::tensor::{Context, Tensor};
 use crate::trace::PhaseKind;
@@ -39,10 +39,14 @@ pub(super) const STEPS_RUN: u32 = 3;
 /// Trains; what only repeats is left out of a long job.
 pub(super) fn train_loop(job: &JobSpec, context: &Rc<Context>, wrapper: &dyn Wrapper) -> Repetition {
     let mut run = Repetition::begin(job.gradient_accumulation_steps);
-    let mut optimizer = wrapper.optimizer(job);
+    let mut optimizer = if job.optimizer_in_backward {
+        step_in_backward(job.optimizer, wrapper.parameters())
+    } else {
+        wrapper.optimizer(job)
+    };
     let mut scaler = job.precision.scales_loss().then(|| GradScaler::new(context));
     let mut variables = Variables::default();
-    let mut passes = Passes::new(context, wrapper, job.simulated_offload().is_some());
+    let mut passes = Passes::new(context, wrapper, job.simulated_offload().is_some() || job.optimizer_in_backward);
     let offload = Offload::of(job, context);
     let mut settled = Settled::new(job, context);
     for step in 1..=job.steps {

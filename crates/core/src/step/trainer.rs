@@ -69,8 +69,10 @@ pub(super) fn run_trainer(
     recipe.wrapped().prepare();
     let wrapper = recipe.wrapped().wrapper();
     let parameters = wrapper.map_or(parameters, Wrapper::parameters);
+    let optimizers = create_optimizers(job, parameters, wrapper);
+    let _rates = learning_rates(job, context, optimizers.len());
     let mut state = State {
-        optimizers: create_optimizers(job, parameters, wrapper),
+        optimizers,
         scaler: job.precision.scales_loss().then(|| GradScaler::new(context)),
         parameters,
         wrapper,
@@ -176,6 +178,13 @@ pub(super) fn create_optimizers(
     }
     let (decaying, rest): (Vec<Tensor>, Vec<Tensor>) = parameters.iter().cloned().partition(optimizer::decays);
     [decaying, rest].iter().map(|group| optimizer::build(job.optimizer, group)).collect()
+}
+
+/// Learning rates that are tensors, as torchao's: accelerate moves them to the device with the optimizer's state, and the scheduler has
+/// three more of each group there (`initial_lr`, `base_lrs`, `_last_lr`; torch/optim/lr_scheduler.py).
+fn learning_rates(job: &JobSpec, context: &Rc<Context>, groups: usize) -> Vec<Tensor> {
+    let rates = if job.optimizer.is_compiled() { 4 * groups } else { 0 };
+    (0..rates).map(|_| full(context, "clone.default", &[], DType::Float32)).collect()
 }
 
 /// `training_step(model, inputs)` and what the loop makes of its loss.

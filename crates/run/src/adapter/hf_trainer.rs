@@ -54,6 +54,8 @@ fn optim_name(value: &str) -> Option<&'static str> {
         "adamw" => Some("adamw_torch"),
         "adamw_fused" | "1" => Some("adamw_torch_fused"),
         "adamw8bit" | "adamw_8bit" => Some("adamw_bnb_8bit"),
+        "adamw_torch_8bit" => Some("adamw_torch_8bit"),
+        "adamw_torch_4bit" => Some("adamw_torch_4bit"),
         "adafactor" => Some("adafactor"),
         "schedule_free_adamw" => Some("schedule_free_adamw"),
         "paged_adamw_8bit" => Some("paged_adamw_8bit"),

@@ -227,6 +227,9 @@ fn refuse_job(job: &JobSpec) -> Result<(), TrainError> {
             "leave it out, or train with that version under `tonnage run JOB.toml -- python train.py`",
         );
     }
+    if job.optimizer_in_backward {
+        return refused("`optimizer_in_backward` is estimated, not trained".to_owned(), ELSEWHERE);
+    }
     if !job.zero_grad_set_to_none {
         return refused("`zero_grad_set_to_none` = false is not carried".to_owned(), ELSEWHERE);
     }
@@ -334,6 +337,8 @@ mod tests {
             ("ddp.static_graph", "true", "torchrun"),
             ("ddp.find_unused_parameters", "true", "leave it out"),
             ("zero_grad_set_to_none", "false", "tonnage run"),
+            ("optimizer_in_backward", "true", "tonnage run"),
+            ("optimizer", "adamw_torch_4bit", "adamw_fused"),
             ("train_mode", "false", "dropout"),
             ("seq_len", "1", "2 or more"),
             ("loss", "liger", "tonnage run"),

@@ -268,6 +268,18 @@ pub(super) fn dora_segments(job: &JobSpec, reserved: u64) -> Option<Caveat> {
     })
 }
 
+/// An allowance, not a measurement: Inductor times the kernels of a step beside a buffer as large as the L2 cache, 126 MB at most
+/// (Blackwell), and on clones that it keeps below the peak so far (`copy_args_to_cpu_if_needed`, torch 2.11).
+const COMPILING_ALLOWANCE: u64 = 192 * MIB;
+
+pub(super) fn compiled_step(job: &JobSpec) -> Option<Caveat> {
+    (job.task.trains() && job.optimizer.is_compiled()).then(|| {
+        let text = "torchao's step is compiled: where Inductor's cache does not have it yet, its kernels are timed in the first step, \
+                    beside a buffer of the GPU's L2 cache: the range allows 192 MiB";
+        Caveat::adding("compiled_step", text, COMPILING_ALLOWANCE)
+    })
+}
+
 /// States of a paged optimizer, which no allocator of PyTorch's has.
 pub(crate) fn paged_states(bytes: u64) -> Option<Caveat> {
     (bytes > 0).then(|| {

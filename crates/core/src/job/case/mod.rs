@@ -212,6 +212,7 @@ fn plain_job(mut model: ModelSpec, task: Task) -> JobSpec {
         use_reentrant: false,
         activation_offload: None,
         optimizer: OptimizerKind::Adamw,
+        optimizer_in_backward: false,
         clip_grad_norm: None,
         zero_grad_set_to_none: true,
         own_labels: false,

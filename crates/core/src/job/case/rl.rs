@@ -5,9 +5,10 @@ use serde_json::{Map, Value};
 
 use super::sharding::{CaseSharding, ranks_of_trl};
 use super::{CaseLora, CasePrecision, checkpoint_policy, clip_spec, default_model, model_of_case, plain_job};
+use crate::job::words::{self, Meaning};
 use crate::job::{
     Baseline, GrpoSpec, JobError, JobSpec, JudgePhase, JudgePlace, JudgeSpec, JudgeWeights, LogProbs, OptimizerKind,
-    Rollout, SwarmLogProbs, SwarmSpec,
+    Rollout, SwarmLogProbs, SwarmSpec, keys,
 };
 use crate::model_type::QWEN2;
 
@@ -43,36 +44,26 @@ pub(super) struct GrpoCase {
     _note: String,
 }
 
-/// Hugging Face's names of optimizers (`OptimizerNames`).
+/// An optimizer by the name that Hugging Face has for it (`OptimizerNames`), or by ours.
 #[derive(Clone, Copy, Deserialize)]
-pub(super) enum OptimizerName {
-    #[serde(rename = "adamw_torch_fused")]
-    AdamwTorchFused,
-    #[serde(rename = "adamw_torch")]
-    AdamwTorch,
-    #[serde(rename = "sgd")]
-    Sgd,
-    #[serde(rename = "adafactor")]
-    Adafactor,
-    #[serde(rename = "adamw_8bit", alias = "adamw_bnb_8bit")]
-    Adamw8bit,
-    #[serde(rename = "paged_adamw_8bit")]
-    PagedAdamw8bit,
-    #[serde(rename = "paged_adamw_32bit")]
-    PagedAdamw32bit,
+#[serde(try_from = "Value")]
+pub(super) struct OptimizerName(OptimizerKind);
+
+impl TryFrom<Value> for OptimizerName {
+    type Error = serde_json::Error;
+
+    fn try_from(name: Value) -> Result<Self, serde_json::Error> {
+        let ours = match words::meaning_of_value(keys::OPTIMIZER, &name) {
+            Some(Meaning::Says([(_, ours)])) => (*ours).into(),
+            _ => name,
+        };
+        serde_json::from_value(ours).map(Self)
+    }
 }
 
 impl OptimizerName {
     pub(super) const fn kind(self) -> OptimizerKind {
-        match self {
-            Self::AdamwTorchFused => OptimizerKind::AdamwFused,
-            Self::AdamwTorch => OptimizerKind::Adamw,
-            Self::Sgd => OptimizerKind::Sgd,
-            Self::Adafactor => OptimizerKind::Adafactor,
-            Self::Adamw8bit => OptimizerKind::Adamw8bit,
-            Self::PagedAdamw8bit => OptimizerKind::PagedAdamw8bit,
-            Self::PagedAdamw32bit => OptimizerKind::PagedAdamw32bit,
-        }
+        self.0
     }
 }
 

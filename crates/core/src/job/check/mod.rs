@@ -7,6 +7,7 @@ pub(super) mod embedding;
 mod flash_attn;
 mod flat_shards;
 pub(super) mod gkd;
+mod in_backward;
 mod kernels;
 mod offload;
 pub(super) mod ppo;
@@ -72,6 +73,7 @@ pub(crate) fn check_possible(job: &JobSpec) -> Result<(), JobError> {
     quantization::check_quantization(job)?;
     adapters::check_adapters(job)?;
     router_loss::check_router_loss(job)?;
+    in_backward::fits_in_backward(job)?;
     vision::check_vision(job)?;
     shared_weights::check_shared_weights(job)?;
     fits_lora(job)

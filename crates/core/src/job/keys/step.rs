@@ -74,6 +74,9 @@ pub(super) const OPTIMIZERS: Kind = Kind::Choice(&[
     ("adamw8bit", "bitsandbytes AdamW8bit"),
     ("paged_adamw_8bit", "bitsandbytes PagedAdamW8bit: moments in managed memory"),
     ("paged_adamw_32bit", "bitsandbytes PagedAdamW32bit: fp32 moments in managed memory"),
+    ("adamw_torch_8bit", "torchao's AdamW8bit, compiled"),
+    ("adamw_torch_4bit", "torchao's AdamW4bit in blocks of 256, as transformers makes it"),
+    ("ao_adamw_4bit", "torchao's AdamW4bit in its own blocks of 128"),
     ("lion", "Lion: one momentum per weight"),
     ("schedule_free_adamw", "schedulefree's AdamWScheduleFree"),
     ("adam_atan2", "AdamATan2, fused (HRM's)"),
@@ -88,7 +91,7 @@ pub(super) const LOSSES: Kind = Kind::Choice(&[
 const MAX_PASSES: u64 = u32::MAX as u64;
 const MAX_STEPS: u64 = u32::MAX as u64;
 
-pub(super) const KEYS: [Key; 38] = [
+pub(super) const KEYS: [Key; 39] = [
     Key {
         name: names::MODEL,
         kind: Kind::Text,
@@ -205,6 +208,13 @@ pub(super) const KEYS: [Key; 38] = [
         default: Default::Rule("the framework's: adamw_fused for trainer and trl, adamw for a loop"),
         doc: "optimizer and its implementation",
         example: "\"adamw_fused\"",
+    },
+    Key {
+        name: names::OPTIMIZER_IN_BACKWARD,
+        kind: Kind::Switch,
+        default: Default::Fixed("false", "the step follows backward"),
+        doc: "an optimizer for each parameter steps in backward and frees its gradient (torchtune's optimizer_in_bwd), in a loop of one's own",
+        example: "true",
     },
     Key {
         name: names::CLIP_GRAD_NORM,

@@ -43,6 +43,8 @@ pub(super) fn resolve_job(choose: &mut Chooser<'_>, model: Model, source: &JobSo
         use_reentrant: false,
         activation_offload: data::activation_offload(choose, trains)?,
         optimizer: choose.take_word(keys::OPTIMIZER)?,
+        optimizer_in_backward: choose.is_said(keys::OPTIMIZER_IN_BACKWARD)
+            && choose.take_switch(keys::OPTIMIZER_IN_BACKWARD),
         clip_grad_norm: Some(choose.take_number(keys::CLIP_GRAD_NORM))
             .filter(|norm| *norm > 0.0)
             .map(|max_norm| ClipSpec { max_norm }),
