@@ -6,7 +6,7 @@ use std::rc::Rc;
 use crate::job::{CheckpointPolicy, JobSpec, LossKernel};
 use crate::model::family::{ForwardCall, Images, ModelOutput};
 use crate::model_type::ModelKind;
-use crate::optimizer::{GradScaler, step_in_backward};
+use crate::optimizer::{GradScaler, Optimizer, step_in_backward};
 use crate::parallel::Wrapper;
 use crate::tensor::{Context, Tensor};
 use crate::trace::PhaseKind;
@@ -39,11 +39,7 @@ pub(super) const STEPS_RUN: u32 = 3;
 /// Trains; what only repeats is left out of a long job.
 pub(super) fn train_loop(job: &JobSpec, context: &Rc<Context>, wrapper: &dyn Wrapper) -> Repetition {
     let mut run = Repetition::begin(job.gradient_accumulation_steps);
-    let mut optimizer = if job.optimizer_in_backward {
-        step_in_backward(job.optimizer, wrapper.parameters())
-    } else {
-        wrapper.optimizer(job)
-    };
+    let mut optimizer = optimizer_of(job, wrapper);
     let mut scaler = job.precision.scales_loss().then(|| GradScaler::new(context));
     let mut variables = Variables::default();
     let mut passes = Passes::new(context, wrapper, job.simulated_offload().is_some() || job.optimizer_in_backward);
@@ -98,6 +94,14 @@ pub(super) fn train_loop(job: &JobSpec, context: &Rc<Context>, wrapper: &dyn Wra
     }
     context.end();
     settled.close(run)
+}
+
+fn optimizer_of(job: &JobSpec, wrapper: &dyn Wrapper) -> Box<dyn Optimizer> {
+    if job.optimizer_in_backward {
+        step_in_backward(job.optimizer, wrapper.parameters())
+    } else {
+        wrapper.optimizer(job)
+    }
 }
 
 fn micro_step(

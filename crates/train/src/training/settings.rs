@@ -206,7 +206,8 @@ fn refuse_job(job: &JobSpec) -> Result<(), TrainError> {
         return refused("Liger's kernels are Triton's, which only Python runs".to_owned(), ELSEWHERE);
     }
     let quantization = job.quantization.map(|_| keys::QUANTIZATION);
-    if let Some(key) = quantization.or_else(|| job.lora.as_ref().and_then(estimated_only)) {
+    let in_backward = job.optimizer_in_backward.then_some(keys::OPTIMIZER_IN_BACKWARD);
+    if let Some(key) = quantization.or(in_backward).or_else(|| job.lora.as_ref().and_then(estimated_only)) {
         return refused(format!("`{key}`: it is estimated, not trained here"), ELSEWHERE);
     }
     if job.activation_offload.is_some() {
@@ -226,9 +227,6 @@ fn refuse_job(job: &JobSpec) -> Result<(), TrainError> {
             ),
             "leave it out, or train with that version under `tonnage run JOB.toml -- python train.py`",
         );
-    }
-    if job.optimizer_in_backward {
-        return refused("`optimizer_in_backward` is estimated, not trained".to_owned(), ELSEWHERE);
     }
     if !job.zero_grad_set_to_none {
         return refused("`zero_grad_set_to_none` = false is not carried".to_owned(), ELSEWHERE);

@@ -26,8 +26,7 @@ pub(super) fn resolve_job(choose: &mut Chooser<'_>, model: Model, source: &JobSo
     let accumulation = ranks::resolve_accumulation(choose, micro_batch_size)?;
     let trains = !matches!(name, TaskName::InferenceForward | TaskName::Generate);
     let (is_in_transformers, facts) = (model.is_in_transformers(), model.facts());
-    let liger_kernels = liger_kernels(choose, name);
-    let fuses = liger_kernels && fuses_loss(name, framework, &model);
+    let [liger_kernels, fuses] = liger_kernels(choose, (name, framework), &model);
     let transformers = if is_in_transformers { choose.take_transformers()? } else { TransformersVersion::DEFAULT };
     let mut job = JobSpec {
         framework,
@@ -45,9 +44,7 @@ pub(super) fn resolve_job(choose: &mut Chooser<'_>, model: Model, source: &JobSo
         optimizer: choose.take_word(keys::OPTIMIZER)?,
         optimizer_in_backward: choose.is_said(keys::OPTIMIZER_IN_BACKWARD)
             && choose.take_switch(keys::OPTIMIZER_IN_BACKWARD),
-        clip_grad_norm: Some(choose.take_number(keys::CLIP_GRAD_NORM))
-            .filter(|norm| *norm > 0.0)
-            .map(|max_norm| ClipSpec { max_norm }),
+        clip_grad_norm: resolve_clip(choose),
         zero_grad_set_to_none: choose.take_switch(keys::ZERO_GRAD_SET_TO_NONE),
         train_mode: choose.switch_or(keys::TRAIN_MODE, trains, "training mode when the task trains"),
         own_labels: data::own_labels(choose, name, framework, source)?,
@@ -76,6 +73,11 @@ pub(super) fn resolve_job(choose: &mut Chooser<'_>, model: Model, source: &JobSo
     };
     resolve_rest(choose, &mut job, name, micro_batch_size)?;
     Ok(job)
+}
+
+fn resolve_clip(choose: &mut Chooser) -> Option<ClipSpec> {
+    let max_norm = choose.take_number(keys::CLIP_GRAD_NORM);
+    (max_norm > 0.0).then_some(ClipSpec { max_norm })
 }
 
 /// Whether a cache of keys and values is returned, as the config says where this version leaves that alone.
@@ -117,10 +119,12 @@ fn fuses_loss(name: TaskName, framework: Framework, model: &ModelSpec) -> bool {
     name == TaskName::CausalLm && framework != Framework::Trl && model.facts().liger.fuses_loss()
 }
 
-/// Whether the trainer applies Liger's kernels; where nothing does, a key that nothing reads is refused.
-fn liger_kernels(choose: &mut Chooser<'_>, task: TaskName) -> bool {
+/// Whether the trainer applies Liger's kernels, and whether they bring their loss; where nothing does, a key that nothing reads is
+/// refused.
+fn liger_kernels(choose: &mut Chooser<'_>, (task, framework): (TaskName, Framework), model: &ModelSpec) -> [bool; 2] {
     let applies = task.has_labels() || (Framework::usual(task) == Framework::Trl && task != TaskName::Reward);
-    applies && choose.is_said(keys::USE_LIGER_KERNEL) && choose.take_switch(keys::USE_LIGER_KERNEL)
+    let applied = applies && choose.is_said(keys::USE_LIGER_KERNEL) && choose.take_switch(keys::USE_LIGER_KERNEL);
+    [applied, applied && fuses_loss(task, framework, model)]
 }
 
 /// Whether layers are recomputed with `use_reentrant=True`, which older transformers take where nothing is said.
