@@ -263,17 +263,12 @@ impl LanguageModel {
                 }
             };
             let output = model.forward(&ForwardCall {
-                input_ids: &input_ids,
                 attention_mask: attention_mask.as_ref(),
                 position_ids: position_ids.as_ref(),
                 labels: labels.as_ref(),
-                num_items_in_batch: None,
                 cache: call.cache.map(Cache::shared),
                 logits_to_keep: call.logits_to_keep,
-                fused_loss: false,
-                images: None,
-                decoder_input_ids: None,
-                token_type_ids: None,
+                ..ForwardCall::new(&input_ids)
             });
             let [loss, logits] = [output.loss, output.logits].map(|tensor| tensor.map(|tensor| tensor.inner().clone()));
             Output { loss, logits }

@@ -15,8 +15,8 @@ const HF_ADAFACTOR: &str =
 const MUON: &str =
     "a trainer's own Muon is simulated as Muon for matrices beside AdamW; the range allows a fifth of the peak";
 
-/// Of `OptimizerNames` (transformers 5.17, training_args.py) and of Axolotl's and LLaMA-Factory's those that core's words do not say, or say
-/// of another implementation.
+/// Words of transformers (5.17, training_args.py, `OptimizerNames`), Axolotl and LLaMA-Factory that core lacks, or has for another
+/// implementation.
 const WORDS: &[Word] = &[
     ("adamw_hf", "adamw", None),
     ("adamw_apex_fused", "adamw_fused", Some((APEX, Allowance::Fifth))),

@@ -88,7 +88,7 @@ pub(crate) fn counted_positions(attention_mask: &Tensor) -> Tensor {
     position_ids
 }
 
-/// `_unmask_unattended`
+/// Rows that would see nothing see all (`_unmask_unattended`).
 fn unmask_unattended(mask: &Tensor) -> Tensor {
     let sees_some = {
         let hides_all = {

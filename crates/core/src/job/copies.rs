@@ -6,15 +6,16 @@ const MIRRORS: [&str; 2] = ["unsloth", "NousResearch"];
 /// Names begin so of what Unsloth publishes as a model of another type (its Phi is a Llama).
 const REWRITTEN: &str = "phi-";
 
-/// Ends of names that tell how weights are stored, the longest first, and the key's word for it.
+/// Ends of names that tell how weights are stored, the longest first, and the key's word for it, if it has one: Unsloth's own 4 bits leave
+/// some layers whole.
 const STORED: [(&str, Option<&str>); 12] = [
-    ("-unsloth-bnb-4bit", Some("nf4")),
+    ("-unsloth-bnb-4bit", None),
     ("-GPTQ-Int4", Some("gptq")),
     ("-GPTQ-Int8", None),
     ("-bnb-4bit", Some("nf4")),
     ("-bnb-8bit", Some("int8")),
     ("-MXFP4", None),
-    ("-4bit", Some("nf4")),
+    ("-4bit", None),
     ("-GPTQ", Some("gptq")),
     ("-GGUF", None),
     ("-AWQ", None),
@@ -58,7 +59,8 @@ mod tests {
     #[test]
     fn ends_tell_how_weights_are_stored() {
         for (name, told) in [
-            ("unsloth/Qwen3-14B-unsloth-bnb-4bit", Some(("Qwen3-14B", Some("nf4")))),
+            ("unsloth/Qwen3-14B-unsloth-bnb-4bit", Some(("Qwen3-14B", None))),
+            ("unsloth/gemma-2-9b-it-bnb-4bit", Some(("gemma-2-9b-it", Some("nf4")))),
             ("Qwen/Qwen2.5-7B-Instruct-GPTQ-Int4", Some(("Qwen2.5-7B-Instruct", Some("gptq")))),
             ("Qwen/Qwen2.5-7B-Instruct-awq", Some(("Qwen2.5-7B-Instruct", None))),
             ("gpt2", None),

@@ -232,7 +232,7 @@ pub(crate) enum Liger {
 pub(crate) enum Foak {
     /// Norms, rotary embeddings, either loss, and adapters' products.
     Whole,
-    /// The cross-entropy alone.
+    /// The cross-entropy alone: there are no rules for its layers.
     CrossEntropy,
     /// Nothing, or what is not simulated.
     Untouched,

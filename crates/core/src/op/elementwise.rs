@@ -126,7 +126,7 @@ impl Tensor {
         self.clamped(&["le.Scalar"])
     }
 
-    /// `self.clamp_min(limit)`
+    /// No element below `_limit`; the gradient is that of elements above it (`clamp_min`).
     pub(crate) fn clamp_min(&self, _limit: f64) -> Tensor {
         self.clamped(&["ge.Scalar"])
     }

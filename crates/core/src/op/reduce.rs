@@ -61,7 +61,7 @@ impl Tensor {
         node.finish(out, move |grad| gradients![grad.unsqueeze(at).expand(&from)])
     }
 
-    /// `self.sum(at, dtype=dtype)`
+    /// The sum along dimension `at`, which goes, in `dtype` without a copy (`sum(at, dtype=dtype)`).
     pub(crate) fn sum_as(&self, at: usize, dtype: DType) -> Tensor {
         let node = NodeBuilder::new("SumBackward1", [self]);
         let out = self.reduce_into("sum.dim_IntList", ReduceKind::Sum, &only(at), self.sizes().removed(at), dtype);

@@ -164,7 +164,7 @@ impl Tensor {
     #[expect(clippy::unused_self, reason = "numbers written in place allocate nothing")]
     pub(crate) fn set_ones_at(&self, _places: &Tensor) {}
 
-    /// `self.any(dim=0)` of booleans
+    /// Which columns of [rows, columns] booleans have one that is true: [columns] (`any(dim=0)`).
     pub(crate) fn any_row(&self) -> Tensor {
         self.reduce_to("any.dim", ReduceKind::Any, &only(0), self.sizes().removed(0))
     }

@@ -4,13 +4,13 @@ use crate::dtype::DType;
 use crate::tensor::{NodeBuilder, Saved, Tensor, gradients};
 
 impl Tensor {
-    /// `normalize(self, p=2, dim=-1)`
+    /// The same directions along the last dimension, of length one (`normalize(self, p=2, dim=-1)`).
     pub(crate) fn unit_length(&self) -> Tensor {
         let denom = self.vector_norm().clamp_min(1e-12);
         self.div(&denom.expand(self.sizes()))
     }
 
-    /// `self.norm(2, dim=-1, keepdim=True)`
+    /// Lengths along the last dimension, which stays as one number (`norm(2, dim=-1, keepdim=True)`).
     pub(crate) fn vector_norm(&self) -> Tensor {
         let node = NodeBuilder::new("LinalgVectorNormBackward0", [self]);
         let saved = node.save(self);

@@ -201,17 +201,12 @@ impl Wrapper for DataParallel {
         let output = self.parallel_apply(
             replica.as_ref(),
             &ForwardCall {
-                input_ids: &input_ids,
                 attention_mask: attention_mask.as_ref(),
-                position_ids: None,
                 labels: labels.as_ref(),
-                num_items_in_batch: None,
                 cache: call.cache.as_ref().map(|_| replica.new_cache()),
                 logits_to_keep: call.logits_to_keep,
                 fused_loss: call.fused_loss,
-                images: None,
-                decoder_input_ids: None,
-                token_type_ids: None,
+                ..ForwardCall::new(&input_ids)
             },
         );
         drop(replica_device);

@@ -280,7 +280,6 @@ impl FineTune<'_> {
         let caches = asks && caches_keys(self.job) && !turns_cache_off(self.job);
         let in_model = self.context.transformers().divides_losses_in_models();
         let outputs = self.model.call(&ForwardCall {
-            input_ids: &inputs.input_ids,
             attention_mask: inputs.attention_mask(),
             position_ids: inputs.position_ids(),
             labels: Some(&inputs.labels),
@@ -290,7 +289,7 @@ impl FineTune<'_> {
             fused_loss: self.job.logits.loss == LossKernel::Liger,
             images: inputs.images.as_ref(),
             decoder_input_ids: inputs.decoder_input_ids.as_ref(),
-            token_type_ids: None,
+            ..ForwardCall::new(&inputs.input_ids)
         })?;
         let loss = match self.job.task {
             // Its own loss is a mean, whatever it is told.

@@ -78,17 +78,10 @@ pub(super) fn fused_forward(model: &Prepared, call: &FusedCall) -> FusedCausalLm
     router.iter().for_each(|router| router.collect());
     // `backbone_outputs` lives to the end.
     let (last_hidden_state, _image_hidden_states) = model.base_outputs(&ForwardCall {
-        input_ids: call.input_ids,
         attention_mask: call.attention_mask,
         position_ids: call.position_ids,
-        labels: None,
-        num_items_in_batch: None,
-        cache: None,
-        logits_to_keep: None,
-        fused_loss: false,
         images: call.images,
-        decoder_input_ids: None,
-        token_type_ids: None,
+        ..ForwardCall::new(call.input_ids)
     });
     let router_logits = router.as_ref().map(|router| router.take_logits());
     let mut hidden_states = last_hidden_state.slice_any(1, tokens);

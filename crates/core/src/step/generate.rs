@@ -145,17 +145,11 @@ fn prefill(model: &dyn Model, state: &Decoding) -> ModelOutput {
 
 fn forward(model: &dyn Model, inputs: &ModelInputs, cache: Option<&Rc<KvCache>>) -> ModelOutput {
     model.forward(&ForwardCall {
-        input_ids: &inputs.input_ids,
         attention_mask: Some(&inputs.attention_mask),
         position_ids: inputs.position_ids.as_ref(),
-        labels: None,
-        num_items_in_batch: None,
         cache: cache.map(Rc::clone),
         logits_to_keep: Some(1),
-        fused_loss: false,
-        images: None,
-        decoder_input_ids: None,
-        token_type_ids: None,
+        ..ForwardCall::new(&inputs.input_ids)
     })
 }
 

@@ -187,19 +187,7 @@ impl Trainer<'_> {
 
     /// The divergence over the last `answer` tokens of the rows; `None` where the wrapper cannot be called (`compute_loss`).
     fn loss(&self, rows: &Rows, answer: u64) -> Option<Tensor> {
-        let call = ForwardCall {
-            input_ids: &rows.input_ids,
-            attention_mask: Some(&rows.attention_mask),
-            position_ids: None,
-            labels: None,
-            num_items_in_batch: None,
-            cache: None,
-            logits_to_keep: None,
-            fused_loss: false,
-            images: None,
-            decoder_input_ids: None,
-            token_type_ids: None,
-        };
+        let call = ForwardCall { attention_mask: Some(&rows.attention_mask), ..ForwardCall::new(&rows.input_ids) };
         let student_outputs = self.wrapped.call(&call)?;
         let teacher_outputs = {
             let _no_grad = self.context.set_grad_enabled(false);

@@ -47,17 +47,11 @@ fn forward(job: &JobSpec, context: &Rc<Context>, model: &dyn Model, batch: &Batc
     let _no_grad = context.set_grad_enabled(false);
     let _autocast = context.autocast(job.precision.autocast_dtype());
     model.forward(&ForwardCall {
-        input_ids: &batch.input_ids,
         attention_mask: batch.attention_mask.as_ref(),
-        position_ids: None,
-        labels: None,
-        num_items_in_batch: None,
         cache: job.use_cache.then(|| model.new_cache()),
         logits_to_keep: job.logits.logits_to_keep,
-        fused_loss: false,
         images: batch.images.as_ref(),
-        decoder_input_ids: None,
-        token_type_ids: None,
+        ..ForwardCall::new(&batch.input_ids)
     })
 }
 

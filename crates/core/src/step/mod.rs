@@ -26,6 +26,7 @@ mod loading;
 mod models;
 mod offload;
 mod pairs;
+mod plain_loop;
 mod ppo;
 mod prepared;
 mod repeat;

@@ -96,19 +96,7 @@ impl Trainer<'_> {
 
     /// `model(input_ids, attention_mask=attention_mask, use_cache=False)`
     fn forward(&self, [input_ids, attention_mask, _]: &[Tensor; 3]) -> Option<ModelOutput> {
-        self.wrapped.call(&ForwardCall {
-            input_ids,
-            attention_mask: Some(attention_mask),
-            position_ids: None,
-            labels: None,
-            num_items_in_batch: None,
-            cache: None,
-            logits_to_keep: None,
-            fused_loss: false,
-            images: None,
-            decoder_input_ids: None,
-            token_type_ids: None,
-        })
+        self.wrapped.call(&ForwardCall { attention_mask: Some(attention_mask), ..ForwardCall::new(input_ids) })
     }
 
     /// `concatenated_forward`

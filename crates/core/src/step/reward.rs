@@ -80,19 +80,8 @@ impl Trainer<'_> {
 
     /// `model(**inputs)`
     fn forward(&self, batch: &Batch) -> Option<ModelOutput> {
-        self.wrapped.call(&ForwardCall {
-            input_ids: &batch.input_ids,
-            attention_mask: Some(&batch.attention_mask),
-            position_ids: None,
-            labels: None,
-            num_items_in_batch: None,
-            cache: None,
-            logits_to_keep: None,
-            fused_loss: false,
-            images: None,
-            decoder_input_ids: None,
-            token_type_ids: None,
-        })
+        self.wrapped
+            .call(&ForwardCall { attention_mask: Some(&batch.attention_mask), ..ForwardCall::new(&batch.input_ids) })
     }
 
     fn loss(&self, batch: &Batch) -> Option<Tensor> {

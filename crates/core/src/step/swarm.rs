@@ -167,17 +167,10 @@ impl Node<'_> {
 
     fn forward_call<'a>(&self, batch: &'a Batch, position_ids: Option<&'a Tensor>) -> ForwardCall<'a> {
         ForwardCall {
-            input_ids: &batch.ids,
             attention_mask: Some(&batch.mask),
             position_ids,
-            labels: None,
-            num_items_in_batch: None,
-            cache: None,
             logits_to_keep: self.swarm.logits_to_keep.then_some(self.swarm.completion_len + 1),
-            fused_loss: false,
-            images: None,
-            decoder_input_ids: None,
-            token_type_ids: None,
+            ..ForwardCall::new(&batch.ids)
         }
     }
 

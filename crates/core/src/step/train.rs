@@ -130,18 +130,14 @@ fn micro_step(
         let autocast = context.autocast(job.precision.autocast_dtype());
         let mut output = running.forward(|| {
             wrapper.forward(&ForwardCall {
-                input_ids: &ids,
                 attention_mask: mask.as_ref(),
-                position_ids: None,
                 labels: Some(&labels),
-                num_items_in_batch: None,
                 cache: uses_cache(job).then(|| wrapper.new_cache()),
                 logits_to_keep: job.logits.logits_to_keep,
                 // Liger leaves the model's own loss in place outside training mode.
                 fused_loss: job.logits.loss == LossKernel::Liger && job.train_mode,
                 images: images.as_ref(),
-                decoder_input_ids: None,
-                token_type_ids: None,
+                ..ForwardCall::new(&ids)
             })
         });
         let mut loss = output.loss.take();

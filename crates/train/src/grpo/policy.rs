@@ -49,17 +49,11 @@ impl<'a> Policy<'a> {
         context.take_rows_as(pass.padded, false);
         let autocast = self.autocast.map(|dtype| or_stop(context.torch.autocast(context.device, Some(dtype))));
         let output = self.parts.model.forward(&ForwardCall {
-            input_ids: pass.input_ids,
             attention_mask: Some(pass.attention_mask),
             position_ids: pass.position_ids,
-            labels: None,
             cache: pass.cache.map(Rc::clone),
             logits_to_keep: Some(pass.logits_to_keep),
-            num_items_in_batch: None,
-            fused_loss: false,
-            images: None,
-            decoder_input_ids: None,
-            token_type_ids: None,
+            ..ForwardCall::new(pass.input_ids)
         });
         drop(autocast);
         let logits = output.logits.unwrap_or_else(|| pass.input_ids.clone());

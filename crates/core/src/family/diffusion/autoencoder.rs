@@ -85,7 +85,7 @@ impl Block {
         }
     }
 
-    /// `UNetMidBlock2D`
+    /// Two residual blocks with attention between them (`UNetMidBlock2D`).
     fn middle(at: &Builder, attention: Attention) -> Self {
         let width = CHANNELS[CHANNELS.len() - 1];
         let module = at.module();
@@ -111,7 +111,7 @@ impl Block {
     }
 }
 
-/// `Encoder` or `Decoder`
+/// What makes latents of images, or images of latents (`Encoder`, `Decoder`).
 struct Coder {
     module: Module,
     conv_in: Conv2d,
@@ -169,7 +169,7 @@ impl Coder {
     }
 }
 
-/// `AutoencoderKL`
+/// The whole VAE, of which the encoder alone is run.
 pub(crate) struct AutoencoderKl {
     module: Module,
     encoder: Coder,
@@ -191,7 +191,7 @@ impl AutoencoderKl {
         }
     }
 
-    /// `encode(pixel_values).latent_dist.sample()`
+    /// Latents that are drawn once, [rows, channels, height / 8, width / 8] (`encode(pixel_values).latent_dist.sample()`).
     pub(crate) fn sample_latents(&self, pixel_values: Tensor) -> Tensor {
         let distribution = Gaussian::new(self.encode(&pixel_values));
         drop(pixel_values);
@@ -208,7 +208,7 @@ impl AutoencoderKl {
     }
 }
 
-/// `DiagonalGaussianDistribution`
+/// What an image is encoded as: a mean and a deviation for each number of its latents.
 struct Gaussian {
     mean: Tensor,
     std: Tensor,

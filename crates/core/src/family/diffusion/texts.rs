@@ -3,7 +3,7 @@
 
 use std::rc::Rc;
 
-use serde_json::{Value, json};
+use serde_json::Value;
 
 use crate::building::{BuildError, Builder};
 use crate::dtype::DType;
@@ -150,16 +150,19 @@ impl TextEncoders {
     }
 }
 
-/// `T5EncoderModel` of `google/t5-v1_1-xxl`.
+/// The encoder of google/t5-v1_1-xxl, by its config.json.
 fn build_t5(at: &Builder, attention: Attention) -> Result<T5Encoder, BuildError> {
-    let config = json!({
-        "vocab_size": 32128, "d_model": T5_WIDTH, "d_kv": 64, "d_ff": 10240, "num_layers": 24, "num_heads": 64,
-        "feed_forward_proj": "gated-gelu", "tie_word_embeddings": false,
-    });
-    let fields = match config {
-        Value::Object(fields) => Fields(fields),
-        _ => Fields::default(),
-    };
+    let config: [(&str, Value); 8] = [
+        ("vocab_size", 32128.into()),
+        ("d_model", T5_WIDTH.into()),
+        ("d_kv", 64.into()),
+        ("d_ff", 10240.into()),
+        ("num_layers", 24.into()),
+        ("num_heads", 64.into()),
+        ("feed_forward_proj", "gated-gelu".into()),
+        ("tie_word_embeddings", false.into()),
+    ];
+    let fields = Fields(config.into_iter().map(|(key, value)| (key.to_owned(), value)).collect());
     let options = RunOptions { attention, mode: at.mode(), frozen_base: false, tower: None };
     Ok(T5Encoder::build(&fields, at, &options)?)
 }

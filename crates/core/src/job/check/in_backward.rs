@@ -27,7 +27,7 @@ pub(super) fn fits_in_backward(job: &JobSpec) -> Result<(), JobError> {
             let problem = format!("`{}` does not go with `{key}` as it is: {why}", keys::OPTIMIZER_IN_BACKWARD);
             Err(JobError::of_kind(JobErrorKind::Unsimulated, problem)
                 .about(&[keys::OPTIMIZER_IN_BACKWARD, key])
-                .hint("leave it out")
+                .hint("leave `optimizer_in_backward` out")
                 .or_rehearse())
         }
         None => Ok(()),

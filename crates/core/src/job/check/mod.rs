@@ -2,6 +2,7 @@
 
 mod adapters;
 mod agi2;
+mod compiled_step;
 pub(crate) mod diffusion;
 pub(super) mod embedding;
 mod flash_attn;
@@ -73,6 +74,7 @@ pub(crate) fn check_possible(job: &JobSpec) -> Result<(), JobError> {
     quantization::check_quantization(job)?;
     adapters::check_adapters(job)?;
     router_loss::check_router_loss(job)?;
+    compiled_step::check_compiled_step(job)?;
     in_backward::fits_in_backward(job)?;
     vision::check_vision(job)?;
     shared_weights::check_shared_weights(job)?;

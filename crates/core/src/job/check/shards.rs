@@ -20,7 +20,7 @@ pub(super) fn fits_shards(job: &JobSpec) -> Result<(), JobError> {
                  your script over either",
             ));
     }
-    if job.optimizer.is_compiled() || matches!(job.optimizer, OptimizerKind::AdamAtan2 | OptimizerKind::Muon) {
+    if matches!(job.optimizer, OptimizerKind::AdamAtan2 | OptimizerKind::Muon) {
         return Err(JobError::new("`optimizer`: this one is not simulated on sharded parameters")
             .about(&[keys::OPTIMIZER])
             .hint("use adamw_fused, lion or sgd")

@@ -1,4 +1,4 @@
-//! Decides the keys of a job one after the other, in the order of the table but for the version of transformers, whose defaults others are.
+//! Decides the keys of a job one after the other, in the order of the table. The version of transformers comes early: defaults depend on it.
 
 use super::chooser::Chooser;
 use super::quantization::resolve_quantization;

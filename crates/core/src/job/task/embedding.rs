@@ -28,9 +28,9 @@ pub struct EmbeddingSpec {
 pub enum Pooling {
     /// The mean of all that are no padding.
     Mean,
-    /// The first token's.
+    /// The state of the first token.
     Cls,
-    /// The last token's.
+    /// The state of the last token that is no padding.
     Lasttoken,
 }
 

@@ -32,10 +32,10 @@ pub struct GkdSpec {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum TeacherDtype {
-    /// `torch.float32`
+    /// 4 bytes a weight (`torch.float32`).
     #[serde(alias = "float32")]
     Fp32,
-    /// `torch.bfloat16`
+    /// 2 bytes a weight (`torch.bfloat16`).
     #[serde(alias = "bfloat16")]
     Bf16,
 }

@@ -32,7 +32,7 @@ pub struct PpoSpec {
     pub reward: ModelSpec,
 }
 
-/// `kl_estimator` of `PPOConfig`.
+/// How the divergence from the reference is estimated (`kl_estimator` of `PPOConfig`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum KlEstimator {

@@ -20,28 +20,29 @@ pub(crate) const FAMILY: Family = Family { model_types: &["gpt2"], build: Gpt2Lm
 
 /// `GPT2Config`
 #[derive(Clone, Copy)]
-struct Config {
-    vocab_size: u64,
-    n_positions: u64,
-    n_embd: u64,
-    n_layer: u64,
-    n_head: u64,
-    n_inner: u64,
-    activation: Activation,
-    resid_pdrop: f64,
-    embd_pdrop: f64,
-    attn_pdrop: f64,
-    tie_word_embeddings: bool,
-    reorder_and_upcast_attn: bool,
-    scale_attn_weights: bool,
-    scale_attn_by_inverse_layer_idx: bool,
-    layer_norm_epsilon: f64,
+pub(super) struct Config {
+    pub(super) vocab_size: u64,
+    pub(super) n_positions: u64,
+    pub(super) n_embd: u64,
+    pub(super) n_layer: u64,
+    pub(super) n_head: u64,
+    pub(super) n_inner: u64,
+    pub(super) activation: Activation,
+    pub(super) resid_pdrop: f64,
+    pub(super) embd_pdrop: f64,
+    pub(super) attn_pdrop: f64,
+    pub(super) tie_word_embeddings: bool,
+    pub(super) reorder_and_upcast_attn: bool,
+    pub(super) scale_attn_weights: bool,
+    pub(super) scale_attn_by_inverse_layer_idx: bool,
+    pub(super) layer_norm_epsilon: f64,
     /// The deviation that weights begin with.
-    initializer_range: f64,
+    pub(super) initializer_range: f64,
 }
 
 impl Config {
-    fn read(fields: &Fields) -> Result<Self, FieldError> {
+    /// With the activation that the class has where a config says nothing.
+    pub(super) fn read(fields: &Fields, activation: &str) -> Result<Self, FieldError> {
         let n_embd = fields.size("n_embd", 768)?;
         let config = Self {
             vocab_size: fields.size("vocab_size", 50257)?,
@@ -50,7 +51,7 @@ impl Config {
             n_layer: fields.layers("n_layer", 12)?,
             n_head: fields.size("n_head", 12)?,
             n_inner: fields.size("n_inner", 4 * n_embd)?,
-            activation: Activation::from_name("activation_function", fields.text("activation_function", "gelu_new")?)?,
+            activation: Activation::from_name("activation_function", fields.text("activation_function", activation)?)?,
             resid_pdrop: fields.probability("resid_pdrop", 0.1)?,
             embd_pdrop: fields.probability("embd_pdrop", 0.1)?,
             attn_pdrop: fields.probability("attn_pdrop", 0.1)?,
@@ -72,13 +73,13 @@ impl Config {
     }
 
     /// What a layer multiplies its scores by.
-    fn scaling(&self, layer: usize) -> f64 {
+    pub(super) fn scaling(&self, layer: usize) -> f64 {
         let scaling = if self.scale_attn_weights { ((self.n_embd / self.n_head) as f64).powf(-0.5) } else { 1.0 };
         if self.scale_attn_by_inverse_layer_idx { scaling / (layer + 1) as f64 } else { scaling }
     }
 
     /// The builder of a projection back to the residual stream: two a block, and what begins smaller the deeper the model.
-    fn residual(&self, at: &Builder) -> Builder {
+    pub(super) fn residual(&self, at: &Builder) -> Builder {
         at.deviating(self.initializer_range / ((2 * self.n_layer) as f64).sqrt())
     }
 }
@@ -342,7 +343,7 @@ struct Gpt2LmHeadModel {
 
 impl Gpt2LmHeadModel {
     fn build(model: &ModelSpec, at: &Builder, options: &RunOptions) -> Result<Box<dyn Model>, BuildError> {
-        let config = Config::read(&model.config)?;
+        let config = Config::read(&model.config, "gelu_new")?;
         let module = at.module();
         let at = &at.deviating(config.initializer_range);
         let transformer = Gpt2Model::new(&at.at("transformer"), config, options);

@@ -86,7 +86,6 @@ impl MixerConfig {
     }
 }
 
-/// `MambaMixer`
 struct MambaMixer {
     module: Module,
     a_log: Tensor,
@@ -143,7 +142,7 @@ impl MambaMixer {
         }
     }
 
-    /// `-torch.exp(self.A_log.float())`
+    /// What a state keeps of itself in a step, as an exponent in fp32: [channels, states] (`-torch.exp(self.A_log.float())`).
     fn decay(&self) -> Tensor {
         let grown = {
             let exponent = self.a_log.float();
@@ -152,7 +151,7 @@ impl MambaMixer {
         grown.neg()
     }
 
-    /// `FalconMambaWeightlessRMSNorm`
+    /// Falcon Mamba's norm of what is selected, in fp32 and without a weight (`FalconMambaWeightlessRMSNorm`); Mamba has none.
     fn normalize(&self, x: Tensor, which: usize) -> Tensor {
         let (Some(eps), Some(norms)) = (self.config.norms, &self.norms) else { return x };
         let _module = norms[which].0.enter();
@@ -183,8 +182,8 @@ impl MambaMixer {
 }
 
 impl MambaMixer {
-    /// Refuses what is not simulated of these hidden states.
-    fn is_refused(&self, hidden_states: &Tensor) -> bool {
+    /// Refuses what is not simulated of these hidden states; whether it did.
+    fn refuse_inputs(&self, hidden_states: &Tensor) -> bool {
         let (context, seq_len) = (hidden_states.context(), hidden_states.size(1));
         let is_long = seq_len.saturating_mul(self.config.layers) > MAX_STEPS;
         let states = u128::from(self.config.intermediate_size) * u128::from(self.config.state_size);
@@ -193,7 +192,8 @@ impl MambaMixer {
         let is_quantized = matches!(self.dt_proj.weight().dtype(), DType::Uint8 | DType::Int8);
         if is_long {
             context.fail_unsimulated(&[keys::SEQ_LEN], || {
-                format!("`seq_len`: a loop over {seq_len} tokens in each layer is longer than is simulated")
+                let most = MAX_STEPS / self.config.layers.max(1);
+                format!("`seq_len`: a loop over {seq_len} tokens in each layer; {most} of this model are simulated")
             });
         }
         if is_large {
@@ -236,7 +236,7 @@ impl MambaMixer {
 impl Mixer for MambaMixer {
     fn forward(&self, hidden_states: &Tensor, mask: Option<&Tensor>, state: Option<LayerState>) -> Tensor {
         let _module = self.module.enter();
-        if self.is_refused(hidden_states) {
+        if self.refuse_inputs(hidden_states) {
             return hidden_states.clone();
         }
         let (seq_len, dtype) = (hidden_states.size(1), hidden_states.dtype());

@@ -218,6 +218,25 @@ pub(crate) struct ForwardCall<'a> {
     pub token_type_ids: Option<&'a Tensor>,
 }
 
+impl<'a> ForwardCall<'a> {
+    /// `model(input_ids)`, to which others add what they hand on.
+    pub(crate) const fn new(input_ids: &'a Tensor) -> Self {
+        Self {
+            input_ids,
+            attention_mask: None,
+            position_ids: None,
+            labels: None,
+            num_items_in_batch: None,
+            cache: None,
+            logits_to_keep: None,
+            fused_loss: false,
+            images: None,
+            decoder_input_ids: None,
+            token_type_ids: None,
+        }
+    }
+}
+
 impl ForwardCall<'_> {
     /// What of it the head reads.
     pub(crate) fn head(&self) -> HeadCall<'_> {

@@ -120,7 +120,7 @@ fn read_decoder(fields: &Fields) -> Result<DecoderConfig, FieldError> {
 /// What its layers are made of.
 struct Config {
     mixer: MixerConfig,
-    /// `num_mem_blocks`
+    /// How many blocks take turns (`num_mem_blocks`).
     blocks: usize,
     /// Layers that have one of them.
     uses: u64,
@@ -246,7 +246,7 @@ impl SharedAttention {
     }
 }
 
-/// `Zamba2MLP`
+/// The MLP of a block, with an adapter of its gate and its other half for each use (`Zamba2MLP`).
 struct SharedMlp {
     module: Module,
     gate_up_proj: Linear,
@@ -281,7 +281,7 @@ impl SharedMlp {
     }
 }
 
-/// `Zamba2AttentionDecoderLayer`
+/// A block: attention over states and embeddings side by side, then an MLP (`Zamba2AttentionDecoderLayer`).
 struct AttentionDecoderLayer {
     module: Module,
     /// The layer that it stands in, and how many others with a block are before that.

@@ -11,13 +11,11 @@ use crate::dtype::DType;
 use crate::family::{Columns, Denoiser, Embedded};
 use crate::job::{DiffusionSpec, JobSpec};
 use crate::op::{UNTOLD, full};
-use crate::optimizer::{self, GradScaler, Optimizer};
 use crate::tensor::{Context, Tensor};
 use crate::trace::{Category, PhaseKind};
 
+use super::plain_loop::{run_backward, run_plain_loop};
 use super::repetition::Repetition;
-use super::settled::{Piece, Settled};
-use super::train::{PASSES_RUN, STEPS_RUN};
 pub(super) use encoders::Encoders;
 use flow::Flow;
 use noise::Noise;
@@ -125,75 +123,12 @@ pub(super) fn train_diffusion(
         Denoiser::UNet(_) => Box::new(Noise::default()),
     };
     script.begin(&run);
-    let mut trainer = Trainer {
-        optimizer: optimizer::build(job.optimizer, parameters),
-        scaler: job.precision.scales_loss().then(|| GradScaler::new(context)),
-        parameters,
-    };
-    let mut repetition = Repetition::begin(job.gradient_accumulation_steps);
-    let mut settled = Settled::new(job, context);
-    for step in 1..=job.steps {
-        if settled.is_enough(Piece::Step, u64::from(job.steps - step + 1)) && step > STEPS_RUN {
-            break;
-        }
-        repetition.steps = step;
-        settled.begin_step();
-        context.begin_step(step);
-        for pass in 1..=job.gradient_accumulation_steps {
-            let left = job.gradient_accumulation_steps - pass;
-            let leaves_out = settled.is_enough(Piece::Pass, left) && pass >= PASSES_RUN;
-            let begun = context.phases();
-            context.phase(PhaseKind::Input);
-            script.load_batch(&run);
-            let Some(loss) = script.compute_loss(&run) else { break };
-            trainer.backward(context, &loss);
-            if leaves_out {
-                repetition.passes = repetition.passes.min(pass);
-                context.count_phases_again(begun..context.phases(), left);
-                break;
-            }
-        }
-        trainer.update_parameters(job, context);
-    }
-    context.end();
-    settled.close(repetition)
-}
-
-/// accelerate's optimizer and scaler.
-struct Trainer<'a> {
-    optimizer: Box<dyn Optimizer>,
-    scaler: Option<GradScaler>,
-    parameters: &'a [Tensor],
-}
-
-impl Trainer<'_> {
-    /// `accelerator.backward(loss)`, which divides it by the number of passes whatever that is.
-    fn backward(&mut self, context: &Rc<Context>, loss: &Tensor) {
+    run_plain_loop(job, context, parameters, &mut |scaler| {
+        script.load_batch(&run);
+        let loss = script.compute_loss(&run)?;
+        // `accelerator.backward(loss)` divides it by the number of passes whatever that is.
         context.phase(PhaseKind::Backward);
-        let loss = loss.div_scalar(UNTOLD);
-        match &mut self.scaler {
-            Some(scaler) => scaler.scale(&loss).backward(),
-            None => loss.backward(),
-        }
-    }
-
-    fn update_parameters(&mut self, job: &JobSpec, context: &Rc<Context>) {
-        if job.clip_grad_norm.is_some() {
-            context.phase(PhaseKind::Clip);
-            if let Some(scaler) = &mut self.scaler {
-                scaler.unscale();
-            }
-            optimizer::clip_grad_norm(self.parameters);
-        }
-        context.phase(PhaseKind::Optimizer);
-        match &mut self.scaler {
-            Some(scaler) => {
-                scaler.step(self.optimizer.as_mut());
-                scaler.update();
-            }
-            None => self.optimizer.step(),
-        }
-        context.phase(PhaseKind::ZeroGrad);
-        self.parameters.iter().for_each(|parameter| parameter.set_grad(None));
-    }
+        run_backward(&loss.div_scalar(UNTOLD), scaler);
+        Some(())
+    })
 }

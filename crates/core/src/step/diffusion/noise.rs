@@ -51,9 +51,6 @@ impl Script for Noise {
         let noisy = self.add_noise(run, &model_input, &noise);
         self.noisy_model_input = Some(noisy.clone());
         let is_sdxl = run.denoiser.columns().pooled.is_some();
-        if !is_sdxl {
-            self.embed(run, &batch)?;
-        }
         if is_sdxl {
             if run.encoders.texts().is_none() {
                 self.pooled = None;
@@ -61,9 +58,8 @@ impl Script for Noise {
             let ids = |_| full(run.context, "_to_copy.default", &[1, TIME_IDS], run.dtype);
             let ids: Vec<Tensor> = (0..rows).map(ids).collect();
             self.add_time_ids = Some(cat(&ids.iter().collect::<Vec<_>>(), 0));
-            drop(ids);
-            self.embed(run, &batch)?;
         }
+        self.embed(run, &batch)?;
         let call = UNetCall {
             sample: &noisy,
             timesteps: &timesteps,

@@ -10,7 +10,7 @@ use crate::tensor::Tensor;
 use super::encode::{Embedder, Features};
 use super::ranking::Scores;
 
-/// `forward_cached`
+/// The loss, whose backward pass embeds all parts once more (`forward_cached`); `size`: rows of a part.
 pub(super) fn cached_loss(embedder: &Rc<Embedder>, columns: &[Features], size: u64) -> Option<Tensor> {
     let reps: Vec<Vec<Tensor>> = columns.iter().map(|features| embed_without_grad(embedder, features, size)).collect();
     let loss = calculate_loss(&reps, size)?.detach().into_parameter();
@@ -19,7 +19,7 @@ pub(super) fn cached_loss(embedder: &Rc<Embedder>, columns: &[Features], size: u
     Some(loss.with_gradient_hook("GradCache", move |grad| replay(&embedder, (&columns, &cache), size, grad)))
 }
 
-/// The parts of a column: where each begins and how many rows it has.
+/// How many rows each part of a column has.
 fn parts(rows: u64, size: u64) -> impl Iterator<Item = u64> {
     (0..rows).step_by(usize::try_from(size.max(1)).unwrap_or(usize::MAX)).map(move |begin| size.min(rows - begin))
 }

@@ -50,7 +50,7 @@ pub(super) struct Embedder {
 }
 
 impl Embedder {
-    /// `model(features)["sentence_embedding"]`
+    /// An embedding of each text: [rows, width], in fp32 under autocast (`model(features)["sentence_embedding"]`).
     pub(super) fn embed(&self, features: &mut Features) -> Tensor {
         let made = {
             let _autocast = self.autocast.map(|dtype| self.context.autocast(Some(dtype)));
@@ -77,22 +77,14 @@ impl Embedder {
 
     fn token_embeddings(&self, features: &Features) -> Tensor {
         let (states, _pooled) = self.model.base_outputs(&ForwardCall {
-            input_ids: &features.input_ids,
             attention_mask: Some(&features.attention_mask),
-            position_ids: None,
-            labels: None,
-            num_items_in_batch: None,
-            cache: None,
-            logits_to_keep: None,
-            fused_loss: false,
-            images: None,
-            decoder_input_ids: None,
             token_type_ids: features.token_type_ids.as_ref(),
+            ..ForwardCall::new(&features.input_ids)
         });
         states
     }
 
-    /// `Pooling` (sentence_transformer/modules/pooling.py)
+    /// One state of each text's tokens: [rows, width] (sentence_transformer/modules/pooling.py).
     fn pool(&self, token_embeddings: &Tensor, attention_mask: &Tensor) -> Tensor {
         match self.spec.pooling {
             Pooling::Mean => pool_mean(token_embeddings, attention_mask),

@@ -23,7 +23,7 @@ use cached::cached_loss;
 use encode::{Embedder, Features};
 use ranking::ranking_loss;
 
-/// Trains the model.
+/// Trains under the trainer, or in a plain loop.
 pub(super) fn train_embedding(
     job: &JobSpec,
     spec: &EmbeddingSpec,
@@ -48,7 +48,8 @@ pub(super) fn train_embedding(
 struct Trainer<'a> {
     losses: Losses<'a>,
     wrapped: Wrapped<'a>,
-    batches: Batches<Columns>,
+    /// The columns of each: anchors, positives, negatives.
+    batches: Batches<Vec<Features>>,
 }
 
 impl Recipe for Trainer<'_> {
@@ -64,7 +65,7 @@ impl Recipe for Trainer<'_> {
         // `collect_features`: what a forward pass leaves in them goes with the features.
         let mut columns = self.batches.read(pass, Clone::clone)?;
         let loss = self.losses.loss(&mut columns);
-        while columns.features.pop().is_some() {}
+        while columns.pop().is_some() {}
         loss
     }
 
@@ -83,18 +84,12 @@ struct Losses<'a> {
     embedder: Rc<Embedder>,
 }
 
-/// The columns of a batch: anchors, positives, negatives.
-#[derive(Clone)]
-struct Columns {
-    features: Vec<Features>,
-}
-
 impl Losses<'_> {
-    fn make_columns(&self) -> Columns {
+    fn make_columns(&self) -> Vec<Features> {
         let _category = self.embedder.context.enter_category(Category::Input);
         let spec = &self.embedder.spec;
         let tokens = [spec.anchor_len].into_iter().chain((0..=spec.negatives).map(|_| self.job.seq_len));
-        Columns { features: tokens.map(|tokens| self.make_features(tokens)).collect() }
+        tokens.map(|tokens| self.make_features(tokens)).collect()
     }
 
     fn make_features(&self, tokens: u64) -> Features {
@@ -105,10 +100,10 @@ impl Losses<'_> {
         Features { input_ids, token_type_ids, attention_mask: ids(), made: None }
     }
 
-    fn loss(&self, columns: &mut Columns) -> Option<Tensor> {
+    fn loss(&self, columns: &mut [Features]) -> Option<Tensor> {
         match self.embedder.spec.mini_batch_size {
-            Some(size) => cached_loss(&self.embedder, &columns.features, size),
-            None => self.in_batch_loss(&mut columns.features),
+            Some(size) => cached_loss(&self.embedder, columns, size),
+            None => self.in_batch_loss(columns),
         }
     }
 

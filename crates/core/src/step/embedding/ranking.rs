@@ -5,7 +5,7 @@ use crate::dtype::DType;
 use crate::op::{UNTOLD, arange, cat};
 use crate::tensor::Tensor;
 
-/// `compute_loss_from_embeddings`
+/// The mean loss over all anchors (`compute_loss_from_embeddings`): `docs` are positives first, as many as anchors.
 pub(super) fn ranking_loss(queries: &Tensor, docs: &[&Tensor]) -> Option<Tensor> {
     let docs_all = cat(docs, 0);
     let local_indices = arange(queries.context(), queries.size(0));

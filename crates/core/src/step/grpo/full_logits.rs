@@ -63,17 +63,10 @@ fn completion_logits(model: &dyn Called, call: &LogpsCall, ids: &Tensor, rows: u
     let attention_mask = call.attention_mask.narrow_any(0, rows);
     let position_ids = call.own_positions.then(|| positions_of(&attention_mask));
     let output = model.call(&ForwardCall {
-        input_ids: ids,
         attention_mask: Some(&attention_mask),
         position_ids: position_ids.as_ref(),
-        labels: None,
-        num_items_in_batch: None,
-        cache: None,
         logits_to_keep: Some(call.logits_to_keep + 1),
-        fused_loss: false,
-        images: None,
-        decoder_input_ids: None,
-        token_type_ids: None,
+        ..ForwardCall::new(ids)
     })?;
     let all_but_last = output.logits?.slice_any(1, call.logits_to_keep);
     Some(all_but_last.slice_any(1, call.logits_to_keep))

@@ -89,17 +89,10 @@ impl Judge {
     /// One forward pass with the cache that a model makes by default; the last position's logits are the score.
     fn score_answers(&self, ids: &Tensor, attention_mask: Tensor) {
         let output = self.model.forward(&ForwardCall {
-            input_ids: ids,
             attention_mask: Some(&attention_mask),
-            position_ids: None,
-            labels: None,
-            num_items_in_batch: None,
             cache: Some(self.model.new_cache()),
             logits_to_keep: Some(1),
-            fused_loss: false,
-            images: None,
-            decoder_input_ids: None,
-            token_type_ids: None,
+            ..ForwardCall::new(ids)
         });
         drop((output, attention_mask));
     }

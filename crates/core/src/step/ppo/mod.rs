@@ -206,17 +206,10 @@ impl Trainer<'_> {
 impl Asked {
     fn call<'a>(&'a self, model: &dyn Model, caches: bool) -> ForwardCall<'a> {
         ForwardCall {
-            input_ids: &self.input_ids,
             attention_mask: Some(&self.attention_mask),
             position_ids: Some(&self.position_ids),
-            labels: None,
-            num_items_in_batch: None,
             cache: caches.then(|| model.new_cache()),
-            logits_to_keep: None,
-            fused_loss: false,
-            images: None,
-            decoder_input_ids: None,
-            token_type_ids: None,
+            ..ForwardCall::new(&self.input_ids)
         }
     }
 

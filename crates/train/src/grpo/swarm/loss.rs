@@ -93,17 +93,10 @@ impl Objective<'_> {
         // Positions that are rows of a table begin at a row's first token, as they did when it was generated.
         let position_ids = self.has_position_table.then(|| positions_of(&batch.mask));
         run(&ForwardCall {
-            input_ids: &batch.ids,
             attention_mask: Some(&batch.mask),
             position_ids: position_ids.as_ref(),
-            labels: None,
-            num_items_in_batch: None,
-            cache: None,
             logits_to_keep: self.swarm.logits_to_keep.then_some(batch.completion_len() + 1),
-            fused_loss: false,
-            images: None,
-            decoder_input_ids: None,
-            token_type_ids: None,
+            ..ForwardCall::new(&batch.ids)
         })
     }
 

@@ -138,7 +138,7 @@ impl T5Stack {
     }
 }
 
-/// `T5EncoderModel`
+/// The encoder without the rest, as pipelines of diffusers have it (`T5EncoderModel`).
 pub(crate) struct T5Encoder {
     shared: Embedding,
     encoder: T5Stack,

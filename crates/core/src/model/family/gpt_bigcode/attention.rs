@@ -9,6 +9,7 @@ use crate::tensor::Tensor;
 
 use super::super::RunOptions;
 use super::super::attention::{eager_attention_forward, join_heads};
+use super::super::gpt2;
 use super::config::Config;
 
 pub(super) struct GptBigCodeAttention {
@@ -23,12 +24,12 @@ pub(super) struct GptBigCodeAttention {
 
 impl GptBigCodeAttention {
     pub(super) fn new(at: &Builder, layer: usize, config: Config, options: &RunOptions) -> Self {
-        let width = config.n_embd;
+        let width = config.base.n_embd;
         Self {
             module: at.module(),
             layer,
             c_attn: Linear::new(&at.at("c_attn"), width, width + 2 * config.kv_dim(), true),
-            c_proj: Linear::new(&config.residual(&at.at("c_proj")), width, width, true),
+            c_proj: Linear::new(&config.base.residual(&at.at("c_proj")), width, width, true),
             dropout: at.at("resid_dropout").module(),
             config,
             options: options.clone(),
@@ -51,12 +52,12 @@ impl GptBigCodeAttention {
         };
         attn_output = self.c_proj.forward(&attn_output);
         let _dropout = self.dropout.enter();
-        (attn_output.dropout(self.config.resid_pdrop, self.options.drops_out()), attn_weights)
+        (attn_output.dropout(self.config.base.resid_pdrop, self.options.drops_out()), attn_weights)
     }
 
     /// Query, key and value, [batch, heads, tokens, head_dim] each.
     fn split_heads(&self, projected: &Tensor) -> [Tensor; 3] {
-        let Config { n_embd, n_head, multi_query, .. } = self.config;
+        let Config { base: gpt2::Config { n_embd, n_head, .. }, multi_query } = self.config;
         let (rows, tokens, head_dim) = (projected.size(0), projected.size(1), self.config.head_dim());
         if multi_query {
             let [query, key, value] = projected.unsqueeze(1).split_widths([n_embd, head_dim, head_dim]);
@@ -67,7 +68,7 @@ impl GptBigCodeAttention {
 
     /// The same of the classes: query, then key and value together, then these two.
     fn split_pair(&self, projected: &Tensor) -> [Tensor; 3] {
-        let Config { n_embd, n_head, multi_query, .. } = self.config;
+        let Config { base: gpt2::Config { n_embd, n_head, .. }, multi_query } = self.config;
         let (rows, tokens, head_dim) = (projected.size(0), projected.size(1), self.config.head_dim());
         if multi_query {
             let [query, key_value] = projected.split_widths([n_embd, 2 * head_dim]);
@@ -84,10 +85,10 @@ impl GptBigCodeAttention {
     fn attention_config(&self) -> AttentionConfig {
         AttentionConfig {
             implementation: self.options.attention,
-            num_key_value_groups: if self.config.multi_query { self.config.n_head } else { 1 },
-            dropout: self.options.active_call(self.config.attn_pdrop),
+            num_key_value_groups: if self.config.multi_query { self.config.base.n_head } else { 1 },
+            dropout: self.options.active_call(self.config.base.attn_pdrop),
             is_causal: true,
-            scale: if self.config.scale_attn_weights { (self.config.head_dim() as f64).powf(-0.5) } else { 1.0 },
+            scale: self.config.base.scaling(self.layer),
         }
     }
 
@@ -111,7 +112,7 @@ impl GptBigCodeAttention {
         if let Some(presents) = presents {
             presents.update(self.layer, &states[1], &states[2]);
         }
-        let (rows, tokens, width) = (projected.size(0), projected.size(1), self.config.n_embd);
+        let (rows, tokens, width) = (projected.size(0), projected.size(1), self.config.base.n_embd);
         if backend == Attention::FlashAttention2 {
             let target = projected.context().autocast_dtype().filter(|_| projected.dtype() == DType::Float32);
             let states = states.map(|states| states.transpose(1, 2));

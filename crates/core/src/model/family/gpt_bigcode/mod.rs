@@ -32,8 +32,8 @@ impl GptBigCodeMlp {
     fn new(at: &Builder, config: Config, options: &RunOptions) -> Self {
         Self {
             module: at.module(),
-            c_fc: Linear::new(&at.at("c_fc"), config.n_embd, config.n_inner, true),
-            c_proj: Linear::new(&config.residual(&at.at("c_proj")), config.n_inner, config.n_embd, true),
+            c_fc: Linear::new(&at.at("c_fc"), config.base.n_embd, config.base.n_inner, true),
+            c_proj: Linear::new(&config.base.residual(&at.at("c_proj")), config.base.n_inner, config.base.n_embd, true),
             act: at.at("act").module(),
             dropout: at.at("dropout").module(),
             config,
@@ -46,11 +46,11 @@ impl GptBigCodeMlp {
         let mut hidden_states = self.c_fc.forward(input);
         hidden_states = {
             let _act = self.act.enter();
-            self.config.activation.forward(&hidden_states)
+            self.config.base.activation.forward(&hidden_states)
         };
         hidden_states = self.c_proj.forward(&hidden_states);
         let _dropout = self.dropout.enter();
-        hidden_states.dropout(self.config.resid_pdrop, self.options.drops_out())
+        hidden_states.dropout(self.config.base.resid_pdrop, self.options.drops_out())
     }
 }
 
@@ -66,9 +66,9 @@ impl GptBigCodeBlock {
     fn new(at: &Builder, layer: usize, config: Config, options: &RunOptions) -> Self {
         Self {
             module: at.module(),
-            ln_1: LayerNorm::new(&at.at("ln_1"), config.n_embd, config.layer_norm_epsilon),
+            ln_1: LayerNorm::new(&at.at("ln_1"), config.base.n_embd, config.base.layer_norm_epsilon),
             attn: GptBigCodeAttention::new(&at.at("attn"), layer, config, options),
-            ln_2: LayerNorm::new(&at.at("ln_2"), config.n_embd, config.layer_norm_epsilon),
+            ln_2: LayerNorm::new(&at.at("ln_2"), config.base.n_embd, config.base.layer_norm_epsilon),
             mlp: GptBigCodeMlp::new(&at.at("mlp"), config, options),
         }
     }
@@ -108,16 +108,16 @@ struct Embedded {
 
 impl GptBigCodeModel {
     fn new(at: &Builder, config: Config, options: &RunOptions) -> Self {
-        let (positions, sizes) = (config.n_positions, [config.vocab_size, config.n_embd]);
+        let (positions, sizes) = (config.base.n_positions, [config.base.vocab_size, config.base.n_embd]);
         let block = |layer: u64| GptBigCodeBlock::new(&at.at("h").element(layer), layer as usize, config, options);
         let lower = || (0..positions).flat_map(|row| (0..positions).map(move |column| f64::from(column <= row)));
         Self {
             module: at.module(),
-            wte: Embedding::of_head(&at.at("wte"), sizes, None, config.tie_word_embeddings),
-            wpe: Embedding::new(&at.at("wpe"), positions, config.n_embd, None),
+            wte: Embedding::of_head(&at.at("wte"), sizes, None, config.base.tie_word_embeddings),
+            wpe: Embedding::new(&at.at("wpe"), positions, config.base.n_embd, None),
             drop: at.at("drop").module(),
-            h: (0..config.n_layer).map(|layer| Rc::new(block(layer))).collect(),
-            ln_f: LayerNorm::new(&at.at("ln_f"), config.n_embd, config.layer_norm_epsilon),
+            h: (0..config.base.n_layer).map(|layer| Rc::new(block(layer))).collect(),
+            ln_f: LayerNorm::new(&at.at("ln_f"), config.base.n_embd, config.base.layer_norm_epsilon),
             bias: at.buffer(&[positions, positions], DType::Bool, || lower().collect()),
             config,
             options: options.clone(),
@@ -131,7 +131,7 @@ impl GptBigCodeModel {
         let Embedded { mut hidden_states, causal_mask, _variables } = embedded;
         hidden_states = {
             let _drop = self.drop.enter();
-            hidden_states.dropout(self.config.embd_pdrop, self.options.drops_out())
+            hidden_states.dropout(self.config.base.embd_pdrop, self.options.drops_out())
         };
         let recomputes = hidden_states.context().transformers().recomputes_gpt_bigcode();
         let is_recomputed = recomputes && self.options.checkpoints_layers();
@@ -201,10 +201,10 @@ impl GptBigCodeForCausalLm {
     fn build(model: &ModelSpec, at: &Builder, options: &RunOptions) -> Result<Box<dyn Model>, BuildError> {
         let config = Config::read(&model.config)?;
         let module = at.module();
-        let at = &at.deviating(config.initializer_range);
+        let at = &at.deviating(config.base.initializer_range);
         let transformer = GptBigCodeModel::new(&at.at("transformer"), config, options);
-        let tied = config.tie_word_embeddings.then_some(&transformer.wte);
-        let lm_head = LmHead::new(&at.at("lm_head"), config.n_embd, config.vocab_size, tied);
+        let tied = config.base.tie_word_embeddings.then_some(&transformer.wte);
+        let lm_head = LmHead::new(&at.at("lm_head"), config.base.n_embd, config.base.vocab_size, tied);
         Ok(Box::new(Self { module, transformer, lm_head: lm_head.of_file(ModelingFile::GptBigCode) }))
     }
 }

@@ -1,0 +1,35 @@
+//! What optimizers whose step is compiled do not go with here.
+
+use crate::job::keys;
+use crate::job::{JobError, JobErrorKind, JobSpec, Strategy};
+
+/// Refuses torchao's states where ranks divide parameters or states: they were measured whole.
+pub(super) fn check_compiled_step(job: &JobSpec) -> Result<(), JobError> {
+    let is_whole = matches!(job.parallel.strategy, Strategy::None | Strategy::Ddp(_));
+    if is_whole || !job.optimizer.is_compiled() || !job.task.trains() {
+        return Ok(());
+    }
+    let problem = "`optimizer`: torchao's is simulated on one GPU and under DDP";
+    Err(JobError::of_kind(JobErrorKind::Unsimulated, problem)
+        .about(&[keys::OPTIMIZER, keys::PARALLEL])
+        .hint("use adamw_fused")
+        .or_rehearse())
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::job::{JobSource, keys};
+
+    #[test]
+    fn torchao_is_not_divided() {
+        let error = |strategy: &str| {
+            let source = JobSource::model("gpt2").set(keys::OPTIMIZER, "adamw_torch_8bit").set(keys::WORLD_SIZE, 2);
+            source.set(keys::PARALLEL, strategy).resolve(&[]).err()
+        };
+        assert!(error("ddp").is_none());
+        for strategy in ["zero1", "fsdp1", "fsdp2", "deepspeed"] {
+            let error = error(strategy).unwrap();
+            assert_eq!(error.key(), Some(keys::OPTIMIZER), "{strategy}: {error}");
+        }
+    }
+}
