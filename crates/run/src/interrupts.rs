@@ -127,13 +127,21 @@ fn running_commands() -> MutexGuard<'static, Running> {
     RUNNING.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
+/// Whether whoever started this process has it outlive its terminal, as `nohup` does.
+fn ignores_hangup() -> bool {
+    let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let mask = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));
+    mask.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok()).is_some_and(|mask| mask & 1 == 1)
+}
+
 /// Gives the signals to a thread of their own, whichever thread they come to. They are caught, not blocked: what a process blocks
 /// is blocked in the commands that it starts, and a thread that unblocks them to start one can be ended by one, and this process with it.
 fn take_signals() {
     static ONCE: Once = Once::new();
     ONCE.call_once(|| {
         // Where they cannot be caught they end this process at once, as without us.
-        if let Ok(mut signals) = Signals::new(TAKEN.map(|signal| signal as i32)) {
+        let taken = TAKEN.into_iter().filter(|signal| *signal != Signal::SIGHUP || !ignores_hangup());
+        if let Ok(mut signals) = Signals::new(taken.map(|signal| signal as i32)) {
             thread::spawn(move || {
                 signals.forever().filter_map(|number| Signal::try_from(number).ok()).for_each(end_by_signal);
             });

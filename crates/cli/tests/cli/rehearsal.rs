@@ -109,9 +109,21 @@ fn signals_are_caught_before_the_command_begins_and_none_is_kept_from_it() {
     let output = shell(&[], "grep SigCgt /proc/$PPID/status; exec grep SigBlk /proc/self/status");
     let said = String::from_utf8_lossy(&output.stdout).into_owned();
     let read = |line: &str| u64::from_str_radix(line.split_whitespace().last().unwrap(), 16).unwrap();
-    let taken = [1, 2, 15].map(|signal| 1_u64 << (signal - 1)).iter().sum::<u64>();
+    // Under `nohup` the terminal's end is not.
+    let own = std::fs::read_to_string("/proc/self/status").unwrap();
+    let ignored = read(own.lines().find(|line| line.starts_with("SigIgn")).unwrap()) & 1;
+    let taken = [1, 2, 15].map(|signal| 1_u64 << (signal - 1)).iter().sum::<u64>() & !ignored;
     let masks: Vec<u64> = said.lines().map(|line| read(line) & taken).collect();
     assert_eq!(masks, [taken, 0], "{said}");
+}
+
+#[test]
+fn what_nohup_started_outlives_its_terminal() {
+    let program = env!("CARGO_BIN_EXE_tonnage");
+    let script = format!("trap '' HUP; exec {program} rehearse -- /bin/sh -c 'kill -HUP $PPID; echo goes on'");
+    let output = std::process::Command::new("/bin/sh").args(["-c", &script]).output().unwrap();
+    let said = String::from_utf8_lossy(&output.stdout).into_owned();
+    assert!(said.contains("goes on") && output.status.code() != Some(129), "{said}: {}", output.status);
 }
 
 #[test]
