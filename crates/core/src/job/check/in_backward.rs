@@ -3,31 +3,55 @@
 use crate::job::keys;
 use crate::job::{Framework, JobError, JobErrorKind, JobSpec, Strategy};
 
+const LEAVE: &str = "leave `optimizer_in_backward` out";
+
 /// Refuses what needs all gradients at once, and loops that make an optimizer of their own.
 pub(super) fn fits_in_backward(job: &JobSpec) -> Result<(), JobError> {
     if !job.optimizer_in_backward {
         return Ok(());
     }
-    let is_loop = job.framework == Framework::Loop && job.task.name().has_labels() && job.model.is_in_transformers();
+    let is_known = job.task.name().has_labels() && job.model.is_in_transformers();
     let is_alone = job.parallel.world_size <= 1 && matches!(job.parallel.strategy, Strategy::None);
     let refused = [
-        (keys::FRAMEWORK, !is_loop, "it is simulated in a training loop of one's own (framework = \"loop\") on labels"),
-        (keys::WORLD_SIZE, !is_alone, "it is simulated on one GPU: a wrapper's own hooks are not told apart"),
-        (keys::CLIP_GRAD_NORM, job.clip_grad_norm.is_some(), "a norm is of all gradients, and they are gone"),
+        (keys::TASK, !is_known, "it is simulated of transformers' models on labels", LEAVE),
+        (
+            keys::FRAMEWORK,
+            job.framework != Framework::Loop,
+            "trainers make an optimizer of their own",
+            "set framework = \"loop\"",
+        ),
+        (keys::WORLD_SIZE, !is_alone, "it is simulated on one GPU: a wrapper's own hooks are not told apart", LEAVE),
+        (
+            keys::CLIP_GRAD_NORM,
+            job.clip_grad_norm.is_some(),
+            "a norm is of all gradients, and they are gone",
+            "set clip_grad_norm = 0",
+        ),
         (
             keys::GRADIENT_ACCUMULATION_STEPS,
             job.gradient_accumulation_steps > 1,
             "each pass steps, nothing accumulates",
+            "set gradient_accumulation_steps = 1",
         ),
-        (keys::ZERO_GRAD_SET_TO_NONE, !job.zero_grad_set_to_none, "the hooks free their gradients"),
-        (keys::PRECISION, job.precision.scales_loss(), "a gradient scaler looks at all gradients first"),
+        (
+            keys::ZERO_GRAD_SET_TO_NONE,
+            !job.zero_grad_set_to_none,
+            "the hooks free their gradients",
+            "set zero_grad_set_to_none = true",
+        ),
+        (
+            keys::PRECISION,
+            job.precision.scales_loss(),
+            "a gradient scaler looks at all gradients first",
+            "set precision = \"amp-bf16\"",
+        ),
     ];
-    match refused.into_iter().find(|(_, is_set, _)| *is_set) {
-        Some((key, _, why)) => {
+    match refused.into_iter().find(|(_, is_set, ..)| *is_set) {
+        Some((key, _, why, hint)) => {
             let problem = format!("`{}` does not go with `{key}` as it is: {why}", keys::OPTIMIZER_IN_BACKWARD);
             Err(JobError::of_kind(JobErrorKind::Unsimulated, problem)
                 .about(&[keys::OPTIMIZER_IN_BACKWARD, key])
-                .hint("leave `optimizer_in_backward` out")
+                .hint(hint)
                 .or_rehearse())
         }
         None => Ok(()),
@@ -44,6 +68,7 @@ mod tests {
             || JobSource::model("gpt2").set("framework", "loop").set("seq_len", 64).set("optimizer_in_backward", true);
         assert!(source().resolve(&[]).is_ok());
         for (key, value) in [
+            (keys::TASK, "generate"),
             (keys::FRAMEWORK, "trainer"),
             (keys::CLIP_GRAD_NORM, "1.0"),
             (keys::GRADIENT_ACCUMULATION_STEPS, "2"),
