@@ -105,8 +105,14 @@ fn value_typed_for(key: &str, text: &str, typed: &[OsString]) -> Option<OsString
         let key_of = words::meaning_of_name(name).filter(|_| name.starts_with("--"));
         name == own || key_of == Some(Meaning::Key(Key::find(key).map_or("", |key| key.name)))
     };
-    let is_said = typed.iter().filter_map(|word| word.to_str()).any(means_it);
-    (!is_said).then(|| format!("{own}={text}").into())
+    if typed.iter().filter_map(|word| word.to_str()).any(means_it) {
+        return None;
+    }
+    Some(match key {
+        // A switch for adapters: a file's rank stays.
+        keys::LORA_R => "--set=use_lora=true".into(),
+        _ => format!("{own}={text}").into(),
+    })
 }
 
 fn is_truth(word: &OsString) -> bool {
@@ -138,7 +144,8 @@ mod tests {
             ("--zero3", "--parallel=deepspeed --deepspeed-stage=3"),
             ("--num-gpus 8", "--world-size 8"),
             ("--gradient_checkpointing", "--gradient-checkpointing"),
-            ("--lora", "--lora-r=8"),
+            ("--lora", "--set=use_lora=true"),
+            ("--qlora", "--quantization=nf4 --set=use_lora=true"),
             ("--use-lora True --lora-rank 16", "--lora-r 16"),
             ("--target-modules q_proj,v_proj", "--lora-targets q_proj,v_proj"),
             ("--model_name_or_path gpt2", "gpt2"),

@@ -141,6 +141,17 @@ fn words_of_other_programs_are_taken_or_answered() {
 }
 
 #[test]
+fn a_switch_for_adapters_keeps_the_rank_of_a_file() {
+    let file = std::path::Path::new(env!("CARGO_TARGET_TMPDIR")).join("rank.toml");
+    for text in ["model = \"gpt2\"\n[lora]\nr = 64\n", "model = \"gpt2\"\nuse_lora = true\n[lora]\nr = 64\n"] {
+        std::fs::write(&file, text).unwrap();
+        let output = tonnage(&["estimate", file.to_str().unwrap(), "--gpu", "h100", "--qlora"]);
+        let said = String::from_utf8_lossy(&output.stdout);
+        assert!(said.contains("LoRA r=64 on nf4"), "{said}{}", String::from_utf8_lossy(&output.stderr));
+    }
+}
+
+#[test]
 fn tight_fails_where_it_shall() {
     let tight = ["estimate", "job.toml", "--gpu", "13600MiB,sm_90,multiprocessors=132", "-q"];
     assert_eq!(tonnage(&tight).status.code(), Some(0));

@@ -232,13 +232,20 @@ impl Settings {
         said.iter().try_for_each(|(name, text)| self.set(name, &words::json_value(text), origin.clone()))
     }
 
+    /// As [`Self::set_all`]; a switch for adapters says that there are some, and not of which rank where that was said.
+    fn switch_on(&mut self, said: &[(&str, &str)], origin: Origin) -> Result<(), JobError> {
+        let has_rank = self.keys.contains_key(keys::LORA_R);
+        let said: Vec<_> = said.iter().copied().filter(|(name, _)| !(has_rank && *name == keys::LORA_R)).collect();
+        self.set_all(&said, origin)
+    }
+
     /// Sets the key called `name`, or what a switch of another program with that name says.
     ///
     /// # Errors
     /// When there is no such key or the value does not suit it.
     pub fn set_named(&mut self, name: &str, value: &Value, origin: Origin) -> Result<(), JobError> {
         match words::meaning_of_name(name).filter(|_| Key::find(name).is_none()) {
-            Some(Meaning::Says(others)) if is_on(value) => self.set_all(others, origin),
+            Some(Meaning::Says(others)) if is_on(value) => self.switch_on(others, origin),
             Some(Meaning::Says(_)) => Ok(()),
             _ => self.set(name, value, origin),
         }
@@ -318,6 +325,21 @@ mod tests {
     use serde_json::json;
 
     use super::*;
+
+    #[test]
+    fn switches_for_adapters_keep_the_rank_that_was_said() {
+        for switch in ["use_lora", "qlora"] {
+            let mut settings = Settings::default();
+            settings.set("lora.r", &json!(64), Origin::Caller).unwrap();
+            settings.set_named(switch, &json!(true), Origin::Caller).unwrap();
+            assert_eq!(settings.get("lora.r").unwrap().value, json!(64), "{switch}");
+            let mut settings = Settings::default();
+            settings.set_named(switch, &json!(true), Origin::Caller).unwrap();
+            assert_eq!(settings.get("lora.r").unwrap().value, json!(8), "{switch}");
+            settings.set("lora.r", &json!(64), Origin::Caller).unwrap();
+            assert_eq!(settings.get("lora.r").unwrap().value, json!(64), "{switch}");
+        }
+    }
 
     #[test]
     fn later_layers_win() {
