@@ -185,6 +185,12 @@ impl Tensor {
         self.reduce(NORM, ReduceKind::Norm, &only(at))
     }
 
+    /// `linalg.vector_norm(self, dim=-1, keepdim=True, dtype=dtype)`, outside autograd.
+    pub(crate) fn norm_of_last(&self, dtype: DType) -> Tensor {
+        let last = self.sizes().len().saturating_sub(1);
+        self.reduce_into(NORM, ReduceKind::Norm, &only(last), self.sizes().with(last, 1), dtype)
+    }
+
     /// `linalg.norm(self, dim=1)` of a matrix, outside autograd.
     pub(crate) fn norm_of_rows(&self) -> Tensor {
         self.reduce_into(NORM, ReduceKind::Norm, &only(1), self.sizes().removed(1), self.dtype())
