@@ -11,7 +11,7 @@ import sys
 
 import torch
 import transformers
-from transformers import (AutoConfig, AutoModelForCausalLM, AutoModelForImageClassification, AutoModelForImageTextToText, AutoModelForMaskedLM,
+from transformers import (AutoConfig, AutoModel, AutoModelForCausalLM, AutoModelForImageClassification, AutoModelForImageTextToText, AutoModelForMaskedLM,
                           AutoModelForSeq2SeqLM, AutoModelForSequenceClassification, AutoModelForSpeechSeq2Seq, AutoModelForTokenClassification)
 
 ODD = dict(vocab_size=1009, hidden_size=144, intermediate_size=331, num_hidden_layers=3, num_attention_heads=6, max_position_embeddings=77)
@@ -177,6 +177,14 @@ TOWERS = {
                  dict(text_config=MROPE, vision_config=dict(depth=2, embed_dim=96, num_heads=2, hidden_size=144, mlp_ratio=3, patch_size=10)),
                  dict(text_config=MROPE, vision_config=dict(depth=3, embed_dim=96, num_heads=4, hidden_size=144, spatial_merge_size=1), tie_word_embeddings=True)],
 }
+#: Images and their texts; what OpenAI's configs have beside a tower's own config holds in its place.
+PAIRS = {
+    "clip": [dict(text_config=ODD, vision_config=CLIP, projection_dim=50), dict(text_config=dict(ODD, hidden_size=96), vision_config=dict(CLIP, num_channels=1, patch_size=11)),
+             dict(text_config=ODD, vision_config=dict(CLIP, num_hidden_layers=1), text_config_dict=dict(ODD, vocab_size=907))],
+    "siglip": [dict(text_config=ODD, vision_config=CLIP),
+               dict(text_config=dict(ODD, hidden_size=96, projection_size=144), vision_config=dict(CLIP, num_channels=1, patch_size=11)),
+               dict(text_config=dict(ODD, max_position_embeddings=5), vision_config=dict(CLIP, num_hidden_layers=1))],
+}
 #: Models of diffusers, by their classes.
 DENOISERS = {
     "FluxTransformer2DModel": [
@@ -218,6 +226,8 @@ def kind(model_type, fields):
         return AutoModelForSeq2SeqLM
     if model_type in IMAGES:
         return AutoModelForImageClassification
+    if model_type in PAIRS:
+        return AutoModel
     if model_type in TOWERS:
         return AutoModelForImageTextToText
     if model_type == "mistral4":  # Stands within a multimodal model alone.
@@ -246,9 +256,9 @@ def rows():
     for model_type, odd in TOWERS.items():
         for fields in [{"text_config": {}, **DEFAULT_TOWERS.get(model_type, {})}, *odd]:
             yield {"model_type": model_type, "config": fields, "parameters": count(model_type, copy.deepcopy(fields))}
-    for model_type, odd in DENOISERS.items():
+    for model_type, odd in [*PAIRS.items(), *DENOISERS.items()]:
         for fields in [{}, *odd]:
-            yield {"model_type": model_type, "config": fields, "parameters": count(model_type, fields)}
+            yield {"model_type": model_type, "config": fields, "parameters": count(model_type, copy.deepcopy(fields))}
 
 
 def main():

@@ -13,13 +13,15 @@ import types
 
 import torch
 import transformers
-from transformers import (AutoConfig, AutoModelForCausalLM, AutoModelForImageClassification, AutoModelForImageTextToText,
+from transformers import (AutoConfig, AutoModel, AutoModelForCausalLM, AutoModelForImageClassification, AutoModelForImageTextToText,
                           AutoModelForMaskedLM, AutoModelForSeq2SeqLM, AutoModelForSequenceClassification, AutoModelForSpeechSeq2Seq)
 
 #: Multimodal models whose towers are simulated.
 TOWERS = {"gemma3", "internvl", "llava", "paligemma", "qwen2_5_vl", "qwen2_vl", "qwen3_vl", "qwen3_vl_moe"}
 ENCODERS = {"bert", "deberta-v2", "distilbert", "electra", "modernbert", "roberta", "xlm-roberta"}
 ENCODER_DECODERS = {"bart", "m2m_100", "marian", "mbart", "mt5", "pegasus", "t5"}
+#: Images and their texts: all of it is the model.
+PAIRS = {"clip", "siglip"}
 PRESETS = pathlib.Path(__file__).resolve().parents[2] / "crates/core/src/job/presets"
 
 
@@ -52,6 +54,8 @@ def with_tower(path):
 def kind(config):
     """What builds it: the class that its config names where that is of classes, else the one with a language-model head."""
     named = (config.architectures or [""])[0]
+    if config.model_type in PAIRS:
+        return AutoModel
     if config.model_type in ENCODER_DECODERS:
         return AutoModelForSeq2SeqLM
     if config.model_type == "whisper":
@@ -78,7 +82,8 @@ def count(path):
         return sum(parameter.numel() for parameter in hrm(fields).parameters())
     if fields["model_type"] in ("glm4v", "qwen2_vl", "qwen2_5_vl", "qwen3_vl", "qwen3_vl_moe"):
         return beside_tower(fields)
-    fields = fields.get("text_config", fields)
+    if fields["model_type"] not in PAIRS:
+        fields = fields.get("text_config", fields)
     # T5's classes tie whatever the config says; from_pretrained leaves apart what a checkpoint has apart, as these have.
     apart = fields["model_type"] in ("mt5", "t5") and fields.get("tie_word_embeddings") is False
     config = AutoConfig.for_model(fields.pop("model_type"), **fields)

@@ -2,7 +2,8 @@
 measure_rl.py measures those of GRPOTrainer, whose harness this imports: put that script's folder on PYTHONPATH.
 
 Fields of a case (kind `trainer`): id, framework (trainer | trl), model, task (causal_lm | masked_lm | seq2seq_lm, whose
-labels are target_len tokens and whose collator is DataCollatorForSeq2Seq | sequence_classification | token_classification | image_classification), precision (fp32 | amp_bf16
+labels are target_len tokens and whose collator is DataCollatorForSeq2Seq | sequence_classification | token_classification | image_classification | contrastive: CLIPModel or SiglipModel with
+return_loss=True on micro_batch pairs, whose collator is that of transformers' examples/pytorch/contrastive-image-text/run_clip.py), precision (fp32 | amp_bf16
 (bf16=True) | amp_fp16 (fp16=True) | bf16 (bf16 weights, no autocast) | bf16_amp | fp16_amp), micro_batch, seq_len, steps, grad_accum,
 gradient_checkpointing, use_reentrant, optimizer (a word of `OptimizerNames`: adamw_torch, sgd, adamw_torch_4bit, of whose compiled steps a second run counts, with
 Inductor's cache kept), lora {r, alpha, dropout,
@@ -34,7 +35,7 @@ PRECISIONS = {"fp32": ("float32", {}), "amp_bf16": ("float32", {"bf16": True}), 
               "bf16": ("bfloat16", {}), "fp16_amp": ("float16", {"fp16": True}), "bf16_amp": ("bfloat16", {"bf16": True})}
 
 # peft's task types, by which it trains a head in full.
-PEFT = {"sequence_classification": "SEQ_CLS", "token_classification": "TOKEN_CLS", "seq2seq_lm": "SEQ_2_SEQ_LM"}
+PEFT = {"contrastive": None, "sequence_classification": "SEQ_CLS", "token_classification": "TOKEN_CLS", "seq2seq_lm": "SEQ_2_SEQ_LM"}
 
 
 def full_case(case):
@@ -107,6 +108,24 @@ def images(case, count):
     return [{"pixel_values": torch.zeros(config.num_channels, *size), "labels": 0}] * count
 
 
+def pairs(case, count):
+    """As many images with their texts as are asked for, all in the same memory."""
+    import torch
+    from transformers import AutoConfig
+    fields = dict(case["model"])
+    vision = AutoConfig.for_model(fields.pop("family"), **fields).vision_config
+    pixels, tokens = torch.zeros(vision.num_channels, vision.image_size, vision.image_size), [10] * case["seq_len"]
+    return [{"pixel_values": pixels, "input_ids": tokens, "attention_mask": [1] * case["seq_len"]}] * count
+
+
+def collate_pairs(examples):
+    """In the order of run_clip.py's."""
+    import torch
+    ids = [torch.tensor([example[name] for example in examples]) for name in ("input_ids", "attention_mask")]
+    pixels = torch.stack([example["pixel_values"] for example in examples])
+    return {"pixel_values": pixels, "input_ids": ids[0], "attention_mask": ids[1], "return_loss": True}
+
+
 def recordings(case, targets, count):
     """As many recordings as the model's config has frames for, all in the same memory."""
     import torch
@@ -123,6 +142,8 @@ def rows(case):
     count = case["micro_batch"] * case["grad_accum"] * case["steps"] * case["world"]
     if case["task"] == "image_classification":
         return images(case, count)
+    if case["task"] == "contrastive":
+        return pairs(case, count)
     targets = (list(range(10, 74)) * (case["target_len"] // 64 + 1))[:case["target_len"]]
     if case["model"]["family"] == "whisper":
         return recordings(case, targets, count)
@@ -247,13 +268,13 @@ def build(case, dtype, stub):
     if case["task"] == "causal_lm":
         return harness.build(case["model"], dtype, real=not stub, attn=case["attn"])[0]
     import torch
-    from transformers import (AutoConfig, AutoModelForImageClassification, AutoModelForMaskedLM, AutoModelForSeq2SeqLM,
+    from transformers import (AutoConfig, AutoModel, AutoModelForImageClassification, AutoModelForMaskedLM, AutoModelForSeq2SeqLM,
                               AutoModelForSequenceClassification, AutoModelForSpeechSeq2Seq, AutoModelForTokenClassification)
     from transformers.initialization import no_init_weights
     fields = dict(case["model"])
     config = AutoConfig.for_model(fields.pop("family"), **fields)
     with no_init_weights(), torch.device("meta"):
-        kind = {"masked_lm": AutoModelForMaskedLM, "seq2seq_lm": AutoModelForSeq2SeqLM, "sequence_classification": AutoModelForSequenceClassification,
+        kind = {"masked_lm": AutoModelForMaskedLM, "contrastive": AutoModel, "seq2seq_lm": AutoModelForSeq2SeqLM, "sequence_classification": AutoModelForSequenceClassification,
                 "token_classification": AutoModelForTokenClassification,
                 "image_classification": AutoModelForImageClassification}[case["task"]]
         if case["model"]["family"] == "whisper":
@@ -294,6 +315,8 @@ def saving(offloading):
 
 def collator(case, model):
     from transformers import DataCollatorForSeq2Seq, default_data_collator
+    if case["task"] == "contrastive":
+        return collate_pairs
     if case["task"] == "seq2seq_lm" and case["model"]["family"] != "whisper":
         return DataCollatorForSeq2Seq(harness.byte_tokenizer(), model=model)
     return default_data_collator
@@ -309,6 +332,8 @@ def made(case, phases, model, folder):
         **PRECISIONS[case["precision"]][1])
     if case.get("fsdp1") is not None:
         options |= dict(fsdp=True, fsdp_config={"version": 1, **case["fsdp1"]})
+    if case["task"] == "contrastive":
+        options["remove_unused_columns"] = False
     if case["optimizer"]:
         options["optim"] = case["optimizer"]
     if case["optimizer"] in ("adamw_torch_8bit", "adamw_torch_4bit"):

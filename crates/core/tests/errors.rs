@@ -62,7 +62,7 @@ fn kinds_tell_texts_keys_and_what_is_not_simulated_apart() {
     let cases = [
         ("model = ", JobErrorKind::Unreadable),
         ("model = \"gpt2\"\nseq_lem = 4", JobErrorKind::UnknownKey),
-        ("model = \"openai/clip-vit-base-patch32\"", JobErrorKind::Unsimulated),
+        ("model = \"sentence-transformers/all-mpnet-base-v2\"", JobErrorKind::Unsimulated),
     ];
     for (file, kind) in cases {
         assert_eq!(error(file).kind, kind, "{file}");

@@ -11,6 +11,7 @@ const MODELS: &[&str] = &[
     "t5-small",
     "mixtral-8x7b",
     "google/vit-base-patch16-224",
+    "openai/clip-vit-base-patch32",
     "openai/whisper-small",
     "qwen2-vl-2b",
 ];
@@ -28,6 +29,7 @@ const TASKS: &[&str] = &[
     "orpo",
     "cpo",
     "reward",
+    "contrastive",
     "embedding",
 ];
 /// Each is set beside a model and a task.

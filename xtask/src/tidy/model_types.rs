@@ -14,6 +14,9 @@ const OWN_PLACES: &[&str] =
     &["crates/core/src/model_type/", "crates/core/src/family/", "crates/core/src/model/family/"];
 /// Literals elsewhere that are one by chance, or mean no row; each with its reason.
 const OTHERS: &[(&str, &str, &str)] = &[
+    ("crates/alloc/src/trace.rs", "clip", "a phase"),
+    ("crates/core/src/rehearsal/against.rs", "clip", "a phase"),
+    ("crates/experiment/src/metric.rs", "clip", "a word of a metric's name"),
     ("crates/core/src/job/builder.rs", "gpt2", "the model of `JobSpec::default`"),
     ("crates/core/src/job/keys/step.rs", "hrm", "a task"),
     ("crates/core/src/job/resolve/job.rs", "hrm", "a task"),

@@ -64,6 +64,7 @@ fn job_texts() -> Vec<(&'static str, String)> {
         ("cpo", with(LLAMA, "task = \"cpo\"\nprompt_len = 8\ncompletion_len = 8")),
         ("rloo", with(LLAMA, "task = \"rloo\"\nprompt_len = 8\ncompletion_len = 8\nmicro_batch_size = 4")),
         ("reward", with(LLAMA, "task = \"reward\"\nseq_len = 64")),
+        ("contrastive", "model = \"clip-vit-base-patch32\"\nmicro_batch_size = 2\n".to_owned()),
         ("embedding", with(BERT, "task = \"embedding\"\nseq_len = 64\nembedding.mini_batch_size = 1")),
         ("classes", with(LLAMA, "task = \"sequence_classification\"\nseq_len = 64")),
         ("swarm", with(LLAMA, "task = \"swarm\"\nprompt_len = 8\ncompletion_len = 8\nnum_generations = 4")),

@@ -103,6 +103,7 @@ fn may_be_padded(job: &JobSpec) -> bool {
         | Task::Seq2SeqLm(_)
         | Task::SequenceClassification
         | Task::TokenClassification
+        | Task::Contrastive
             if job.framework != Framework::Loop =>
         {
             job.micro_batch_size

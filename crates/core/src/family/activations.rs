@@ -1,5 +1,6 @@
 //! What no job may ask for: activations beyond any memory.
 
+use super::contrastive::bound_pairs;
 use super::generic_allowance;
 use crate::building::BuildError;
 use crate::job::{Attention, FieldError, JobError, JobSpec, keys};
@@ -18,6 +19,7 @@ const WIDTHS: [&str; 8] =
 
 /// Refuses a job whose activations are beyond any memory, naming the key that makes them so: of the job, or of the config.
 pub(crate) fn bound_activations(job: &JobSpec) -> Result<(), BuildError> {
+    bound_pairs(job)?;
     let fields = &job.model.config;
     let size = |key| fields.get(key).and_then(serde_json::Value::as_u64);
     let usual = job.model.facts().heads_key;

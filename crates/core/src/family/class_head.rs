@@ -81,13 +81,7 @@ impl Model for ForSequenceClassification {
         let logits = self.score.forward(&hidden_states);
         let (pooled_logits, _places) = self.pool(&logits, call.input_ids);
         let loss = call.labels.map(|labels| masked_lm_loss(&pooled_logits, labels));
-        ModelOutput {
-            loss,
-            logits: Some(pooled_logits),
-            cache: call.cache.clone(),
-            router: None,
-            image_hidden_states: None,
-        }
+        ModelOutput { loss, logits: Some(pooled_logits), cache: call.cache.clone(), router: None, more: Vec::new() }
     }
 
     fn hidden_states(&self, call: &ForwardCall) -> Tensor {
@@ -156,7 +150,7 @@ impl Model for ForTokenClassification {
             let cast = if self.classifier.float_loss { logits.float() } else { logits.clone() };
             masked_lm_loss(&cast, labels)
         });
-        ModelOutput { loss, logits: Some(logits), cache: None, router: None, image_hidden_states: None }
+        ModelOutput { loss, logits: Some(logits), cache: None, router: None, more: Vec::new() }
     }
 
     fn hidden_states(&self, call: &ForwardCall) -> Tensor {

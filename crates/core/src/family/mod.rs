@@ -4,6 +4,7 @@
 
 mod activations;
 mod class_head;
+mod contrastive;
 mod diffusion;
 mod generic;
 mod hrm;
@@ -88,14 +89,14 @@ fn build_agi2(job: &JobSpec, at: &Builder) -> Result<Agi2Model, BuildError> {
     agi2::build(&job.model.config, job.seq_len, at, &options)
 }
 
-/// Language models, encoder-decoders among them, then those with a loop of their own.
+/// Language models, encoder-decoders and models of images and their texts among them, then those with a loop of their own.
 fn families() -> impl Iterator<Item = Family> {
     let language_model = |family: &crate::model::family::Family| Family {
         model_types: family.model_types,
         build: Build::LanguageModel(family.build),
     };
     let own_loops = OWN_LOOPS.iter().copied().chain(diffusion::FAMILIES);
-    own_loops.chain(LANGUAGE_MODELS.iter().chain(seq2seq::FAMILIES).map(language_model))
+    own_loops.chain(LANGUAGE_MODELS.iter().chain(seq2seq::FAMILIES).chain(contrastive::FAMILIES).map(language_model))
 }
 
 /// The family of a `model_type`.

@@ -72,6 +72,7 @@ impl Framework {
             | TaskName::SequenceClassification
             | TaskName::TokenClassification
             | TaskName::ImageClassification
+            | TaskName::Contrastive
             | TaskName::Embedding => Self::Trainer,
         }
     }

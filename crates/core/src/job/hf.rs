@@ -215,7 +215,8 @@ pub(super) fn refuse_other_head(model: &ModelSpec) -> Result<(), JobError> {
     let facts = model.facts();
     let classifies = model.can_have(Head::SequenceClassification) || facts.kind == ModelKind::Image;
     let is_simulated = Head::of_class(class).is_some_and(|head| model.can_have(head));
-    if !model.is_in_transformers() || is_simulated {
+    let is_whole = facts.kind == ModelKind::ImageText && class.ends_with("Model");
+    if !model.is_in_transformers() || is_simulated || is_whole {
         return Ok(());
     }
     let class = clip_text(class);
@@ -376,8 +377,8 @@ mod tests {
             ("phimoe", "a mixture of experts"),
             ("camembert", "an encoder"),
             ("albert", "an encoder"),
-            ("clip", "a pair of towers"),
-            ("siglip", "a pair of towers"),
+            ("altclip", "a pair of towers"),
+            ("siglip2", "a pair of towers"),
             ("blip-2", "a pair of towers"),
             ("jamba", "a hybrid"),
             ("zamba", "a hybrid"),

@@ -20,6 +20,7 @@ pub mod hf;
 mod hrm_training;
 mod hub;
 mod image;
+mod image_text;
 mod job_file;
 mod job_spec;
 mod kernels;
@@ -59,6 +60,7 @@ pub use grpo_training::{AnswerIn, GrpoTraining, LossType, RewardBy, ScaleRewards
 pub use hrm_training::{HrmTraining, PuzzleKind};
 pub use hub::{is_full_name, published_type};
 pub use image::Image;
+pub(crate) use image_text::PairTower;
 pub use job_spec::{
     Attention, Beside, ClipSpec, Counted, Head, JobSpec, LeftOut, LogitsPath, LossKernel, ModelSpec, OptimizerKind,
     Precision,

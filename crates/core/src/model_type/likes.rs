@@ -121,6 +121,18 @@ pub(super) const IMAGES: ModelType = ModelType {
     ..ModelType::DECODER
 };
 
+/// Two towers, of images and of texts, whose configs stand in that of the model; texts' positions are rows of a table.
+pub(super) const IMAGE_TEXT: ModelType = ModelType {
+    kind: ModelKind::ImageText,
+    positions_keys: &["max_position_embeddings"],
+    beyond_positions: BeyondPositions::Stops,
+    divides_heads: false,
+    only_simulated: true,
+    has_begin_token: false,
+    since: Some((5, 17)),
+    ..ModelType::DECODER
+};
+
 /// Denoisers of diffusers, with the targets that its examples adapt.
 pub(super) const DENOISER: ModelType = ModelType {
     kind: ModelKind::Denoiser,

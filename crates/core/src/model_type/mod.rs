@@ -50,6 +50,8 @@ pub(crate) struct ModelType {
     pub padding_positions: bool,
     /// The images that its config class has by default, where its rows are images.
     pub image: Option<ImageSizes>,
+    /// The images that its tower of images has by default, where its rows are images and their texts.
+    pub pair_image: Option<ImageSizes>,
     /// Whether its rows are recordings: frames of so many frequencies.
     pub hears: bool,
     /// Whether its decoder caches whatever a trainer says, as it has a config of its own.
@@ -109,6 +111,8 @@ pub(crate) enum ModelKind {
     EncoderDecoder,
     /// The class of an image.
     Image,
+    /// Which text of a batch is that of an image.
+    ImageText,
     /// The answer of a puzzle.
     Puzzle,
     /// What noise was added to latents.
@@ -125,6 +129,7 @@ impl ModelKind {
             }
             Self::EncoderDecoder => "set task = \"seq2seq_lm\"",
             Self::Image => "set task = \"image_classification\" or \"inference_forward\"",
+            Self::ImageText => "set task = \"contrastive\"",
             Self::Puzzle => "set task = \"hrm\"",
             Self::Denoiser => "set task = \"diffusion\"",
         }
@@ -265,6 +270,7 @@ impl ModelType {
         beyond_positions: BeyondPositions::Runs,
         padding_positions: false,
         image: None,
+        pair_image: None,
         hears: false,
         keeps_cache: false,
         prepares_targets: false,
@@ -315,7 +321,8 @@ pub fn known_model_types() -> Vec<&'static str> {
 
 /// Every `model_type` that a family of language models mirrors.
 pub fn language_model_types() -> Vec<&'static str> {
-    ROWS.iter().filter(|row| row.in_transformers && row.kind != ModelKind::Image).map(|row| row.name).collect()
+    let reads_text = |row: &&ModelType| !matches!(row.kind, ModelKind::Image | ModelKind::ImageText);
+    ROWS.iter().filter(|row| row.in_transformers).filter(reads_text).map(|row| row.name).collect()
 }
 
 /// Whether a model type is simulated alone, and not trained here.

@@ -1,8 +1,8 @@
 //! The model types that families mirror, in the order in which they are listed.
 
 use super::likes::{
-    BART_LIKE, BERT_LIKE, CONVOLVED, DENOISER, EXPERTS, FUSED, GEMMA4, GPT2_LIKE, HYBRID, IMAGES, LINEAR, LLAMA_LIKE,
-    QUERY_VALUE, STATE_SPACE, T5_LIKE, UNFUSED_EXPERTS,
+    BART_LIKE, BERT_LIKE, CONVOLVED, DENOISER, EXPERTS, FUSED, GEMMA4, GPT2_LIKE, HYBRID, IMAGE_TEXT, IMAGES, LINEAR,
+    LLAMA_LIKE, QUERY_VALUE, STATE_SPACE, T5_LIKE, UNFUSED_EXPERTS,
 };
 use super::{
     BeyondPositions, ClassHeads, ConfigWords, Foak, ImageSizes, Liger, ModelKind, ModelType, NEVER, TokenHead,
@@ -24,6 +24,12 @@ pub(super) static ROWS: &[ModelType] = &[
     ModelType { name: "bamba", ..HYBRID },
     ModelType { name: "bart", lora_targets: QUERY_VALUE, ..BART_LIKE },
     ModelType { name: "bert", token_types: true, sdpa_since: Some((4, 41)), layers_since: (4, 38), ..BERT_LIKE },
+    ModelType {
+        name: "clip",
+        pair_image: Some(ImageSizes { image: 224, patch: 32 }),
+        default_positions: Some(77),
+        ..IMAGE_TEXT
+    },
     ModelType { name: "cohere", since: Some((4, 39)), ..ModelType::DECODER },
     ModelType { name: "cohere2", since: Some((4, 48)), ..ModelType::DECODER },
     ModelType {
@@ -290,6 +296,12 @@ pub(super) static ROWS: &[ModelType] = &[
     },
     ModelType { name: "qwen3_next", has_experts: true, ..LINEAR },
     ModelType { name: "roberta", padding_positions: true, ..BERT_LIKE },
+    ModelType {
+        name: "siglip",
+        pair_image: Some(ImageSizes { image: 224, patch: 16 }),
+        default_positions: Some(64),
+        ..IMAGE_TEXT
+    },
     ModelType { name: "smollm3", has_padding_token: true, since: Some((4, 53)), layers_since: (4, 53), ..LLAMA_LIKE },
     ModelType {
         name: "stablelm",

@@ -196,7 +196,7 @@ impl Wrapper for DataParallel {
         let attention_mask = call.attention_mask.map(|mask| self.scatter(mask));
         let labels = call.labels.map(|labels| self.scatter(labels));
         let Some(replica) = self.replicate() else {
-            return ModelOutput { loss: None, logits: None, cache: None, router: None, image_hidden_states: None };
+            return ModelOutput { loss: None, logits: None, cache: None, router: None, more: Vec::new() };
         };
         let output = self.parallel_apply(
             replica.as_ref(),
@@ -212,7 +212,7 @@ impl Wrapper for DataParallel {
         drop(replica_device);
         let loss = output.loss.as_ref().map(|loss| self.gather(loss));
         let logits = output.logits.as_ref().map(|logits| self.gather(logits));
-        ModelOutput { loss, logits, cache: None, router: None, image_hidden_states: None }
+        ModelOutput { loss, logits, cache: None, router: None, more: Vec::new() }
     }
 
     fn new_cache(&self) -> Rc<KvCache> {

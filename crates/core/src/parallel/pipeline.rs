@@ -41,7 +41,7 @@ impl Wrapper for PipelineStage {
             logits: None,
             cache: None,
             router: None,
-            image_hidden_states: None,
+            more: Vec::new(),
         }
     }
 

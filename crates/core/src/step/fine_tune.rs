@@ -124,7 +124,8 @@ struct Batches {
 #[derive(Clone)]
 struct Inputs {
     input_ids: Tensor,
-    labels: Tensor,
+    /// None where the loss is of images and their texts.
+    labels: Option<Tensor>,
     rows: Rows,
     images: Option<Images>,
     /// What `DataCollatorForSeq2Seq` makes of the labels.
@@ -207,8 +208,10 @@ impl Recipe for FineTune<'_> {
 impl FineTune<'_> {
     /// Whether the loss of a batch is divided by the tokens of the whole step (`model_accepts_loss_kwargs`), or by its own.
     fn counts_items(&self) -> bool {
-        // fms-acceleration's forward with Liger's loss takes no `**kwargs`.
-        !self.job.kernels.has(Kernel::FusedCeLiger)
+        // A batch of images and their texts has no labels to count.
+        self.job.task != Task::Contrastive
+            // fms-acceleration's forward with Liger's loss takes no `**kwargs`.
+            && !self.job.kernels.has(Kernel::FusedCeLiger)
             && self.job.model.beside.vision.as_ref().is_none_or(|vision| takes_item_count(&vision.model_type))
     }
 
@@ -229,20 +232,33 @@ impl FineTune<'_> {
             let labels = labels(self.context, &self.job.task, sizes);
             return Inputs {
                 input_ids: pixel_values,
-                labels,
+                labels: Some(labels),
                 rows: Rows::Whole,
                 images: None,
                 decoder_input_ids: None,
             };
         }
+        let mut images = None;
+        if self.job.task == Task::Contrastive {
+            // run_clip.py's collator has them first.
+            renew_images(self.job, self.context, rows, &mut images);
+        }
         let ids = || full(self.context, "_to_copy.default", &sizes, DType::Int64);
         let (input_ids, attention_mask) = (ids(), ids());
-        let mut images = None;
+        if self.job.task == Task::Contrastive {
+            return Inputs {
+                input_ids,
+                labels: None,
+                rows: Rows::Padded { attention_mask },
+                images,
+                decoder_input_ids: None,
+            };
+        }
         renew_images(self.job, self.context, rows, &mut images);
         let targets = || labels(self.context, &self.job.task, sizes);
         let labels = targets();
         let decoder_input_ids = self.job.model.facts().prepares_targets.then(targets);
-        Inputs { input_ids, labels, rows: Rows::Padded { attention_mask }, images, decoder_input_ids }
+        Inputs { input_ids, labels: Some(labels), rows: Rows::Padded { attention_mask }, images, decoder_input_ids }
     }
 
     /// One row a sequence: with more of them the boundaries take a few bytes more.
@@ -255,16 +271,16 @@ impl FineTune<'_> {
         let cu_seq_lens = || moved(&[rows.saturating_add(1)], DType::Int32);
         let (cu_seq_lens_q, cu_seq_lens_k, seq_idx) = (cu_seq_lens(), cu_seq_lens(), moved(&sizes, DType::Int32));
         let rows = Rows::EndToEnd { position_ids, _boundaries: [cu_seq_lens_q, cu_seq_lens_k, seq_idx] };
-        Inputs { input_ids, labels, rows, images: None, decoder_input_ids: None }
+        Inputs { input_ids, labels: Some(labels), rows, images: None, decoder_input_ids: None }
     }
 
     /// `sum(labels[..., 1:].ne(-100).sum() for ...)`, of all labels where none is shifted.
     fn num_items(&self, inputs: &[Inputs]) -> Option<Tensor> {
         let mut sum: Option<Tensor> = None;
-        for batch in inputs {
+        for labels in inputs.iter().filter_map(|batch| batch.labels.as_ref()) {
             let count = match self.job.task {
-                Task::CausalLm => count_labels(&batch.labels),
-                _ => count_all(&batch.labels),
+                Task::CausalLm => count_labels(labels),
+                _ => count_all(labels),
             };
             sum = Some(match &sum {
                 None => count.unary("add.Tensor", DType::Int64),
@@ -282,7 +298,7 @@ impl FineTune<'_> {
         let outputs = self.model.call(&ForwardCall {
             attention_mask: inputs.attention_mask(),
             position_ids: inputs.position_ids(),
-            labels: Some(&inputs.labels),
+            labels: inputs.labels.as_ref(),
             num_items_in_batch: num_items.filter(|_| in_model),
             cache: self.model.wrapper().filter(|_| caches).map(Wrapper::new_cache),
             logits_to_keep: self.job.logits.logits_to_keep,
@@ -315,7 +331,7 @@ impl FineTune<'_> {
             input_ids: &inputs.input_ids,
             attention_mask: inputs.attention_mask(),
             position_ids: inputs.position_ids(),
-            labels: &inputs.labels,
+            labels: inputs.labels.as_ref()?,
             scored: self.job.micro_batch_size * (self.job.seq_len - 1),
             cast_lm_head_to_fp32: false,
             // SFTTrainer overrides what the config says by whether the coefficient is anything.

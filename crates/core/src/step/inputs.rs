@@ -18,7 +18,9 @@ pub(super) fn input_ids(context: &Rc<Context>, rows: u64, tokens: u64) -> Tensor
 /// Numbers of a row of a batch.
 pub(super) fn row_numbers(job: &JobSpec) -> u64 {
     let recording = job.model.recording().ok().flatten().map(|[mels, frames]| mels * frames);
-    recording.unwrap_or_else(|| job.model.image().ok().flatten().map_or(job.seq_len, |image| image.numbers()))
+    let image = job.model.image().ok().flatten().map(|image| image.numbers());
+    let pair = job.model.pair_image().ok().flatten().map(|image| image.numbers().saturating_add(job.seq_len));
+    recording.or(image).or(pair).unwrap_or(job.seq_len)
 }
 
 /// What a batch of the job's model is made of: token ids, or the pixels of images.
@@ -35,10 +37,21 @@ pub(super) fn main_input(job: &JobSpec, context: &Rc<Context>, rows: u64) -> Ten
     full(context, "_to_copy.default", &sizes, DType::Float32)
 }
 
+/// The images of so many pairs, where rows are images and their texts.
+pub(super) fn pair_pixels(job: &JobSpec, context: &Rc<Context>, rows: u64) -> Option<Tensor> {
+    let image = job.model.pair_image().ok().flatten()?;
+    let sizes = [rows, image.channels, image.sides[0], image.sides[1]];
+    Some(full(context, "_to_copy.default", &sizes, DType::Float32))
+}
+
 /// What a processor makes of the images of so many rows, each tensor in the place of the batch's before.
 pub(super) fn renew_images(job: &JobSpec, context: &Rc<Context>, rows: u64, images: &mut Option<Images>) {
-    let Some(vision) = &job.model.beside.vision else { return };
     let _category = context.enter_category(Category::Input);
+    if let Some(pixel_values) = pair_pixels(job, context, rows) {
+        let before = images.get_or_insert_default().pixel_values.replace(pixel_values);
+        drop(before);
+    }
+    let Some(vision) = &job.model.beside.vision else { return };
     for input in vision.inputs(rows, job.seq_len).unwrap_or_default() {
         let moved = full(context, "_to_copy.default", &input.sizes, input.dtype);
         let images = images.get_or_insert_default();

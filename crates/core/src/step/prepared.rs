@@ -27,10 +27,11 @@ pub(super) fn convert_outputs_to_fp32(output: &ModelOutput) -> ModelOutput {
         logits: convert(&output.logits),
         cache: output.cache.clone(),
         router: output.router.as_ref().map(|router| router.map(Tensor::float)),
-        image_hidden_states: output
-            .image_hidden_states
-            .as_ref()
-            .map(|states| if states.dtype().is_floating_point() { states.float() } else { states.clone() }),
+        more: output
+            .more
+            .iter()
+            .map(|tensor| if tensor.dtype().is_floating_point() { tensor.float() } else { tensor.clone() })
+            .collect(),
     }
 }
 

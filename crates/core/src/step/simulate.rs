@@ -189,7 +189,8 @@ fn run_task(
         | Task::Seq2SeqLm(_)
         | Task::SequenceClassification
         | Task::TokenClassification
-        | Task::ImageClassification => {
+        | Task::ImageClassification
+        | Task::Contrastive => {
             apply_liger_kernels(job, &builder.mode());
             let wrapper = parallel::wrap_model(job, context, policy.into_loaded());
             Some(train::train_loop(job, context, wrapper.as_ref()))

@@ -250,7 +250,7 @@ fn convolved(job: &JobSpec) -> Option<[u64; 3]> {
         let (patches, numbers) = (vision.patches_of(job.micro_batch_size)?, vision.patch_numbers()?);
         return Some([patches, numbers, patches.saturating_mul(numbers)]);
     }
-    let image = job.model.image().ok()??;
+    let image = job.model.image().ok()?.or(job.model.pair_image().ok()?)?;
     let rows = job.micro_batch_size;
     let numbers = image.channels * image.patch[0] * image.patch[1];
     Some([rows.saturating_mul(image.patches()), numbers, rows.saturating_mul(image.numbers())])
@@ -258,6 +258,12 @@ fn convolved(job: &JobSpec) -> Option<[u64; 3]> {
 
 /// For which images the answer holds.
 pub(super) fn images_caveat(job: &JobSpec) -> Option<Caveat> {
+    if let Some(image) = job.model.pair_image().ok().flatten() {
+        let [height, width] = image.sides;
+        let text =
+            format!("the figures are of images of {height} by {width} pixels, as the processor resizes all of them");
+        return Some(Caveat::remark("images", text));
+    }
     let vision = job.model.beside.vision.as_ref()?;
     let ([height, width], tokens) = (vision.sides, vision.tokens().ok()?);
     let size =

@@ -210,7 +210,7 @@ impl Model for WhisperForConditionalGeneration {
         let lm_logits = self.proj_out.forward(&decoded);
         let loss = call.labels.map(|labels| masked_lm_loss(&lm_logits, labels));
         let cache = call.cache.clone();
-        ModelOutput { loss, logits: Some(lm_logits), cache, router: None, image_hidden_states: Some(encoded) }
+        ModelOutput { loss, logits: Some(lm_logits), cache, router: None, more: vec![encoded] }
     }
 
     fn hidden_states(&self, call: &ForwardCall) -> Tensor {

@@ -2,78 +2,46 @@
 
 use std::rc::Rc;
 
+use super::clip_layer::{Kind, Layer, LayerCall, LayerConfig};
 use super::places::require_patch_grads;
 use crate::building::{Builder, Init, Module};
 use crate::dtype::DType;
 use crate::job::{FieldError, Fields, Image};
 use crate::model::family::RunOptions;
-use crate::model::family::bounds::{bound_weights, check_divides};
-use crate::model::family::encoder::{EncoderLayer, attend};
-use crate::model::family::image_mlp::ImageMlp;
-use crate::model::nn::{Activation, Conv2d, Embedding, LayerNorm, Linear};
+use crate::model::family::bounds::bound_weights;
+use crate::model::family::encoder::{EncoderLayer, run_layers};
+use crate::model::nn::{Conv2d, Embedding, LayerNorm};
 use crate::op::cat;
 use crate::tensor::{Tensor, checkpoint};
 
-/// Which of the two.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Kind {
-    Clip,
-    Siglip,
-}
-
 /// What `CLIPVisionConfig` and `SiglipVisionConfig` have (transformers 5.17), under their own names.
 #[derive(Debug)]
-pub(super) struct ClipConfig {
-    kind: Kind,
+pub(in crate::family) struct ClipConfig {
     pub image: Image,
-    pub hidden_size: u64,
-    intermediate_size: u64,
-    pub num_hidden_layers: u64,
-    num_attention_heads: u64,
-    activation: Activation,
-    layer_norm_eps: f64,
-    attention_dropout: f64,
+    pub layers: LayerConfig,
 }
 
 impl ClipConfig {
-    pub(super) fn read(fields: &Fields, image: Image, kind: Kind) -> Result<Self, FieldError> {
-        let (activation, eps) = match kind {
-            Kind::Clip => ("quick_gelu", 1e-5),
-            Kind::Siglip => ("gelu_pytorch_tanh", 1e-6),
-        };
-        let config = Self {
-            kind,
-            image,
-            hidden_size: fields.size("hidden_size", 768)?,
-            intermediate_size: fields.size("intermediate_size", 3072)?,
-            num_hidden_layers: fields.layers("num_hidden_layers", 12)?,
-            num_attention_heads: fields.size("num_attention_heads", 12)?,
-            activation: Activation::from_name("hidden_act", fields.text("hidden_act", activation)?)?,
-            layer_norm_eps: fields.number("layer_norm_eps", eps)?,
-            attention_dropout: fields.probability("attention_dropout", 0.0)?,
-        };
-        check_divides("num_attention_heads", config.num_attention_heads, "hidden_size", config.hidden_size)?;
-        let (hidden, layers) = (config.hidden_size, config.num_hidden_layers);
+    pub(in crate::family) fn read(fields: &Fields, image: Image, kind: Kind) -> Result<Self, FieldError> {
+        let config = Self { image, layers: LayerConfig::read(fields, kind, [768, 3072, 12, 12])? };
+        let hidden = config.layers.hidden_size;
+        let [inner, own] = config.layers.weights();
         bound_weights(&[
             ("image_size", [config.positions(), hidden], 1),
             ("patch_size", [image.channels * image.patch[0] * image.patch[1], hidden], 1),
-            ("intermediate_size", [config.intermediate_size, hidden], 2 * layers),
-            ("hidden_size", [hidden, hidden], 4 * layers),
+            inner,
+            own,
         ])?;
         Ok(config)
     }
 
     /// Patches, and where there is one the token for the whole image.
     fn positions(&self) -> u64 {
-        self.image.patches() + u64::from(self.kind == Kind::Clip)
-    }
-
-    pub(super) fn norm(&self, at: &Builder) -> LayerNorm {
-        LayerNorm::new(at, self.hidden_size, self.layer_norm_eps)
+        self.image.patches() + u64::from(self.layers.kind == Kind::Clip)
     }
 }
 
-pub(super) struct Embeddings {
+pub(in crate::family) struct Embeddings {
     module: Module,
     class_embedding: Option<Tensor>,
     patch_embedding: Conv2d,
@@ -83,22 +51,22 @@ pub(super) struct Embeddings {
 }
 
 impl Embeddings {
-    pub(super) fn new(at: &Builder, config: &ClipConfig, options: &RunOptions) -> Self {
-        let (module, slot, width, image) = (at.module(), at.next_slot(), config.hidden_size, config.image);
-        let new_conv = match config.kind {
+    pub(in crate::family) fn new(at: &Builder, config: &ClipConfig, options: &RunOptions) -> Self {
+        let (module, slot, width, image) = (at.module(), at.next_slot(), config.layers.hidden_size, config.image);
+        let new_conv = match config.layers.kind {
             Kind::Clip => Conv2d::without_bias,
             Kind::Siglip => Conv2d::new,
         };
         let patch_embedding = new_conv(&at.at("patch_embedding"), image.channels, width, image.patch);
         let positions = config.positions();
         let position_embedding = Embedding::new(&at.at("position_embedding"), positions, width, None);
-        let class_embedding = (config.kind == Kind::Clip)
+        let class_embedding = (config.layers.kind == Kind::Clip)
             .then(|| at.parameter_listed_at(slot, "class_embedding", &[width], Init::Normal));
         let position_ids = at.buffer(&[1, positions], DType::Int64, Vec::new);
         Self { module, class_embedding, patch_embedding, position_embedding, position_ids, options: options.clone() }
     }
 
-    pub(super) fn forward(&self, pixel_values: &Tensor) -> Tensor {
+    pub(in crate::family) fn forward(&self, pixel_values: &Tensor) -> Tensor {
         let _module = self.module.enter();
         let patch_embeds = {
             let pixel_values = pixel_values.to(self.patch_embedding.weight().dtype());
@@ -114,92 +82,8 @@ impl Embeddings {
     }
 }
 
-struct Attention {
-    module: Module,
-    k_proj: Linear,
-    v_proj: Linear,
-    q_proj: Linear,
-    out_proj: Linear,
-    heads: u64,
-    dropout: f64,
-    options: RunOptions,
-}
-
-impl Attention {
-    fn new(at: &Builder, config: &ClipConfig, options: &RunOptions) -> Self {
-        let linear = |name| Linear::new(&at.at(name), config.hidden_size, config.hidden_size, true);
-        Self {
-            module: at.module(),
-            k_proj: linear("k_proj"),
-            v_proj: linear("v_proj"),
-            q_proj: linear("q_proj"),
-            out_proj: linear("out_proj"),
-            heads: config.num_attention_heads,
-            dropout: config.attention_dropout,
-            options: options.clone(),
-        }
-    }
-
-    fn forward(&self, hidden_states: &Tensor) -> Tensor {
-        let _module = self.module.enter();
-        let [rows, tokens, width] = [0, 1, 2].map(|at| hidden_states.size(at));
-        let projected = [&self.q_proj, &self.k_proj, &self.v_proj].map(|linear| linear.forward(hidden_states));
-        let shape = [rows, tokens, self.heads, width / self.heads];
-        let states = projected.map(|states| states.view(&shape).transpose(1, 2));
-        let dropout = (self.dropout, Some(DType::Float32));
-        let (mut attn_output, _weights) = attend(states.each_ref(), None, dropout, &self.options);
-        attn_output = attn_output.reshape(&[rows, tokens, width]).contiguous();
-        self.out_proj.forward(&attn_output)
-    }
-}
-
-pub(super) struct Layer {
-    module: Module,
-    self_attn: Attention,
-    layer_norm1: LayerNorm,
-    mlp: ImageMlp,
-    layer_norm2: LayerNorm,
-}
-
-impl Layer {
-    pub(super) fn new(at: &Builder, config: &ClipConfig, options: &RunOptions) -> Self {
-        let norm = |name| config.norm(&at.at(name));
-        let new_mlp =
-            || ImageMlp::new(&at.at("mlp"), [config.hidden_size, config.intermediate_size], config.activation);
-        let new_attention = || Attention::new(&at.at("self_attn"), config, options);
-        let module = at.module();
-        if config.kind == Kind::Siglip {
-            let (layer_norm1, self_attn) = (norm("layer_norm1"), new_attention());
-            let (layer_norm2, mlp) = (norm("layer_norm2"), new_mlp());
-            return Self { module, self_attn, layer_norm1, mlp, layer_norm2 };
-        }
-        let (self_attn, layer_norm1) = (new_attention(), norm("layer_norm1"));
-        let (mlp, layer_norm2) = (new_mlp(), norm("layer_norm2"));
-        Self { module, self_attn, layer_norm1, mlp, layer_norm2 }
-    }
-}
-
-impl EncoderLayer for Layer {
-    type Call = ();
-
-    fn module(&self) -> &Module {
-        &self.module
-    }
-
-    fn forward(&self, residual: &Tensor, _call: &()) -> Tensor {
-        let _module = self.module.enter();
-        let mut hidden_states = self.layer_norm1.forward(residual);
-        hidden_states = self.self_attn.forward(&hidden_states);
-        hidden_states = residual + &hidden_states;
-        let residual = hidden_states.clone();
-        hidden_states = self.layer_norm2.forward(&hidden_states);
-        hidden_states = self.mlp.forward(&hidden_states);
-        &residual + &hidden_states
-    }
-}
-
 /// `CLIPVisionModel` with `output_hidden_states=True`.
-pub(super) struct ClipVisionModel {
+pub(in crate::family) struct ClipVisionModel {
     module: Module,
     embeddings: Embeddings,
     pre_layrnorm: LayerNorm,
@@ -210,25 +94,37 @@ pub(super) struct ClipVisionModel {
 }
 
 impl ClipVisionModel {
-    pub(super) fn new(at: &Builder, config: &ClipConfig, options: &RunOptions) -> Self {
+    pub(in crate::family) fn new(at: &Builder, config: &ClipConfig, options: &RunOptions) -> Self {
         let module = at.module();
         let embeddings = Embeddings::new(&at.at("embeddings"), config, options);
-        let pre_layrnorm = config.norm(&at.at("pre_layrnorm"));
+        let pre_layrnorm = config.layers.norm(&at.at("pre_layrnorm"));
         let encoder = at.at("encoder");
-        let layer = |layer| Rc::new(Layer::new(&encoder.at("layers").element(layer), config, options));
         Self {
             module,
             embeddings,
             pre_layrnorm,
             encoder: encoder.module(),
-            layers: (0..config.num_hidden_layers).map(layer).collect(),
-            post_layernorm: config.norm(&at.at("post_layernorm")),
+            layers: config.layers.layers(&encoder, options),
+            post_layernorm: config.layers.norm(&at.at("post_layernorm")),
             options: options.clone(),
         }
     }
 
+    /// Without them: the last layer's states, and what is pooled of them.
+    pub(in crate::family) fn forward_last(&self, pixel_values: &Tensor) -> [Tensor; 2] {
+        let _module = self.module.enter();
+        let mut hidden_states = self.embeddings.forward(pixel_values);
+        hidden_states = self.pre_layrnorm.forward(&hidden_states);
+        let last_hidden_state = {
+            let _encoder = self.encoder.enter();
+            run_layers(&self.layers, &hidden_states, |_| LayerCall::default(), &self.options)
+        };
+        let pooled_output = self.post_layernorm.forward(&last_hidden_state.select(1, 0));
+        [last_hidden_state, pooled_output]
+    }
+
     /// The states before all layers and after each, and what is pooled of the last.
-    pub(super) fn forward(&self, pixel_values: &Tensor) -> (Vec<Tensor>, Tensor) {
+    pub(in crate::family) fn forward(&self, pixel_values: &Tensor) -> (Vec<Tensor>, Tensor) {
         let _module = self.module.enter();
         let mut inputs_embeds = self.embeddings.forward(pixel_values);
         inputs_embeds = self.pre_layrnorm.forward(&inputs_embeds);
@@ -245,9 +141,11 @@ impl ClipVisionModel {
             let hidden_states = &all[all.len() - 1];
             let next = if self.options.checkpoints_layers() {
                 let layer = Rc::clone(layer);
-                checkpoint(hidden_states, move |states| layer.module.call(states, |states| layer.forward(states, &())))
+                checkpoint(hidden_states, move |states| {
+                    layer.module().call(states, |states| layer.forward(states, &LayerCall::default()))
+                })
             } else {
-                layer.module.call(hidden_states, |states| layer.forward(states, &()))
+                layer.module().call(hidden_states, |states| layer.forward(states, &LayerCall::default()))
             };
             all.push(next);
         }

@@ -45,7 +45,7 @@ impl TowerConfig for Config {
         let tower = at.at("vision_tower").frozen(self.vision.freezes_tower);
         let projector = at.at("multi_modal_projector").frozen(self.vision.freezes_projector);
         Box::new(Gemma3Tower {
-            vision_tower: SiglipVisionModel::new(&tower, &self.siglip, options),
+            vision_tower: SiglipVisionModel::new(&tower, &self.siglip.clip, options),
             projector: Projector::new(&projector, width, self),
         })
     }
@@ -61,7 +61,7 @@ struct Projector {
 
 impl Projector {
     fn new(at: &Builder, width: u64, config: &Config) -> Self {
-        let (module, slot, states) = (at.module(), at.next_slot(), config.siglip.clip.hidden_size);
+        let (module, slot, states) = (at.module(), at.next_slot(), config.siglip.clip.layers.hidden_size);
         let mm_soft_emb_norm = GemmaRmsNorm::new(&at.at("mm_soft_emb_norm"), states, config.layer_norm_eps);
         let name = "mm_input_projection_weight";
         Self {

@@ -4,7 +4,8 @@ use std::rc::Rc;
 
 use serde_json::Value;
 
-use super::clip::{ClipConfig, ClipVisionModel, Kind};
+use super::clip::{ClipConfig, ClipVisionModel};
+use super::clip_layer::Kind;
 use super::linear_pair::LinearPair;
 use super::places::placeholder_mask;
 use crate::building::{BuildError, Builder, Module};
@@ -61,7 +62,7 @@ impl TowerConfig for Config {
     fn build_tower(&self, at: &Builder, options: &RunOptions, width: u64) -> Box<dyn Tower> {
         let tower = at.at("vision_tower").frozen(self.vision.freezes_tower);
         let projector = at.at("multi_modal_projector").frozen(self.vision.freezes_projector);
-        let states = self.clip.hidden_size * self.vision_feature_layers.len() as u64;
+        let states = self.clip.layers.hidden_size * self.vision_feature_layers.len() as u64;
         Box::new(LlavaTower {
             vision_tower: ClipVisionModel::new(&tower, &self.clip, options),
             projector: Projector::new(&projector, [states, width], self),

@@ -1,7 +1,8 @@
 //! Towers that see images, in front of the language models of `model::family`; a file a family, which is only simulated.
 
 mod blocks;
-mod clip;
+pub(super) mod clip;
+pub(super) mod clip_layer;
 mod gemma3;
 mod grid_positions;
 mod grids;
@@ -17,7 +18,7 @@ mod places;
 mod qwen2_5_vl;
 mod qwen2_vl;
 mod qwen3_vl;
-mod siglip;
+pub(super) mod siglip;
 
 use std::cell::Cell;
 use std::rc::Rc;

@@ -30,9 +30,9 @@ pub(super) fn read_tower(vision: &Vision) -> Result<Rc<dyn TowerConfig>, BuildEr
 impl TowerConfig for Config {
     fn build_tower(&self, at: &Builder, options: &RunOptions, _width: u64) -> Box<dyn Tower> {
         let tower = at.at("vision_tower").frozen(self.vision.freezes_tower);
-        let vision_tower = SiglipVisionModel::new(&tower, &self.siglip, options);
+        let vision_tower = SiglipVisionModel::new(&tower, &self.siglip.clip, options);
         let projector = at.at("multi_modal_projector").frozen(self.vision.freezes_projector);
-        let states = self.siglip.clip.hidden_size;
+        let states = self.siglip.clip.layers.hidden_size;
         let linear = Linear::new(&projector.at("linear"), states, self.projection_dim, true);
         Box::new(PaliGemmaTower { vision_tower, projector: projector.module(), linear })
     }

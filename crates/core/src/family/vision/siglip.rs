@@ -2,7 +2,8 @@
 
 use std::rc::Rc;
 
-use super::clip::{ClipConfig, Embeddings, Kind, Layer};
+use super::clip::{ClipConfig, Embeddings};
+use super::clip_layer::{Kind, Layer, LayerCall};
 use crate::building::{Builder, Module};
 use crate::job::{FieldError, Fields, Vision};
 use crate::model::family::RunOptions;
@@ -33,7 +34,7 @@ impl SiglipConfig {
     }
 }
 
-pub(super) struct SiglipVisionModel {
+pub(in crate::family) struct SiglipVisionModel {
     module: Module,
     embeddings: Embeddings,
     encoder: Module,
@@ -43,31 +44,39 @@ pub(super) struct SiglipVisionModel {
 }
 
 impl SiglipVisionModel {
-    pub(super) fn new(at: &Builder, config: &SiglipConfig, options: &RunOptions) -> Self {
-        let config = &config.clip;
+    pub(in crate::family) fn new(at: &Builder, config: &ClipConfig, options: &RunOptions) -> Self {
         let module = at.module();
         let embeddings = Embeddings::new(&at.at("embeddings"), config, options);
         let encoder = at.at("encoder");
-        let layer = |layer| Rc::new(Layer::new(&encoder.at("layers").element(layer), config, options));
         Self {
             module,
             embeddings,
             encoder: encoder.module(),
-            layers: (0..config.num_hidden_layers).map(layer).collect(),
-            post_layernorm: config.norm(&at.at("post_layernorm")),
+            layers: config.layers.layers(&encoder, options),
+            post_layernorm: config.layers.norm(&at.at("post_layernorm")),
             options: options.clone(),
         }
     }
 
     /// `last_hidden_state`
     pub(super) fn forward(&self, pixel_values: &Tensor) -> Tensor {
+        self.forward_with(pixel_values, |_| ()).0
+    }
+
+    /// The same with what a head of its own makes of it.
+    pub(in crate::family) fn forward_with<T>(
+        &self,
+        pixel_values: &Tensor,
+        head: impl FnOnce(&Tensor) -> T,
+    ) -> (Tensor, T) {
         let _module = self.module.enter();
         let hidden_states = self.embeddings.forward(pixel_values);
-        let mut last_hidden_state = {
+        let encoded = {
             let _encoder = self.encoder.enter();
-            run_layers(&self.layers, &hidden_states, |_| (), &self.options)
+            run_layers(&self.layers, &hidden_states, |_| LayerCall::default(), &self.options)
         };
-        last_hidden_state = self.post_layernorm.forward(&last_hidden_state);
-        last_hidden_state
+        let last_hidden_state = self.post_layernorm.forward(&encoded);
+        let pooler_output = head(&last_hidden_state);
+        (last_hidden_state, pooler_output)
     }
 }

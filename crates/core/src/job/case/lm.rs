@@ -101,6 +101,7 @@ pub(super) fn job_of_case(case: Case) -> Result<JobSpec, JobError> {
         TaskName::SequenceClassification => Task::SequenceClassification,
         TaskName::TokenClassification => Task::TokenClassification,
         TaskName::ImageClassification => Task::ImageClassification,
+        TaskName::Contrastive => Task::Contrastive,
         TaskName::InferenceForward => Task::InferenceForward,
         TaskName::Generate => Task::Generate,
         _ => return Err(JobError::new(format!("reference case `{}`: its task has a kind of its own", case.id))),

@@ -232,6 +232,7 @@ pub(super) fn job_of_case(case: TrainerCase) -> Result<JobSpec, JobError> {
         TaskName::SequenceClassification => Task::SequenceClassification,
         TaskName::TokenClassification => Task::TokenClassification,
         TaskName::ImageClassification => Task::ImageClassification,
+        TaskName::Contrastive => Task::Contrastive,
         _ => Task::CausalLm,
     };
     let brings_loss = case.use_liger_kernel && case.framework == Framework::Trainer && model.facts().liger.fuses_loss();

@@ -3,6 +3,7 @@
 mod adapters;
 mod agi2;
 mod compiled_step;
+pub(super) mod contrastive;
 pub(crate) mod diffusion;
 pub(super) mod embedding;
 mod flash_attn;
@@ -44,7 +45,7 @@ const MAX_RANK: u64 = 1 << 16;
 /// Positions the model has by its config, or by its config class's default where rows beyond them stop.
 pub(super) fn model_positions(model: &ModelSpec) -> Option<u64> {
     let facts = model.facts();
-    let written = facts.positions_keys.iter().find_map(|key| model.config.get(key)?.as_u64());
+    let written = facts.positions_keys.iter().find_map(|key| model.of_tokens().get(key)?.as_u64());
     let positions = written.filter(|positions| *positions > 0).or(facts.default_positions);
     let padding = model.config.token("pad_token_id", Some(1)).filter(|_| facts.padding_positions);
     positions.map(|positions| positions.saturating_sub(padding.map_or(0, |padding| padding + 1)).max(1))

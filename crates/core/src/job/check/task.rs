@@ -1,5 +1,6 @@
 //! What a task asks of a model and of a job's other keys; the tasks themselves say which of these hold for them.
 
+use super::contrastive::is_no_pair;
 use crate::job::keys;
 use crate::job::{
     Attention, CheckpointPolicy, JobError, JobErrorKind, JobSpec, LogProbs, LossKernel, Precision, Spreading, Strategy,
@@ -17,6 +18,7 @@ pub(super) fn check_task(job: &JobSpec) -> Result<(), JobError> {
             .about(&[keys::TASK])
             .hint(ModelKind::Denoiser.task_hint()));
     }
+    is_no_pair(job)?;
     unread_keys(job)?;
     job.task.facts().check(job)
 }

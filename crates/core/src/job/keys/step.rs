@@ -27,6 +27,7 @@ pub(super) const TASKS: Kind = Kind::Choice(&[
     ("orpo", "TRL's ORPOTrainer: chosen and rejected answers, without a reference"),
     ("cpo", "TRL's CPOTrainer, SimPO's loss among others: chosen and rejected answers, without a reference"),
     ("reward", "TRL's RewardTrainer: a score of chosen and rejected rows"),
+    ("contrastive", "CLIPModel and SiglipModel with return_loss=True: micro_batch_size images and their texts"),
     ("embedding", "sentence-transformers' trainer with in-batch negatives: anchors near to their positives"),
     ("swarm", "a node of a swarm: generates, and trains on its own and others' completions"),
     ("hrm", "one segment of the hierarchical reasoning model"),

@@ -219,6 +219,7 @@ fn resolve_task(
         TaskName::Orpo => preference::resolve_orpo(lengths),
         TaskName::Cpo => preference::resolve_cpo(choose, lengths)?,
         TaskName::Reward => trainer::resolve_reward(choose),
+        TaskName::Contrastive => Task::Contrastive,
         TaskName::Embedding => embedding::resolve_embedding(choose, lengths, kind)?,
         TaskName::Swarm => trainer::resolve_swarm(choose, lengths)?,
     })
@@ -227,6 +228,7 @@ fn resolve_task(
 fn default_task(model: &ModelSpec) -> &'static str {
     match (model.facts().kind, model.beside.head) {
         (ModelKind::Puzzle, _) => "hrm",
+        (ModelKind::ImageText, _) => "contrastive",
         (ModelKind::Denoiser, _) => "diffusion",
         (ModelKind::Image, _) | (_, Head::ImageClassification) => "image_classification",
         (ModelKind::Decoder, Head::LanguageModel) => "causal_lm",

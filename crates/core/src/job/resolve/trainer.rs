@@ -95,6 +95,7 @@ pub(super) fn set_defaults(
         | TaskName::SequenceClassification
         | TaskName::TokenClassification
         | TaskName::ImageClassification
+        | TaskName::Contrastive
         | TaskName::Embedding
         | TaskName::InferenceForward => (Vec::new(), String::new()),
     };

@@ -2,6 +2,7 @@
 
 mod causal_lm;
 mod classification;
+mod contrastive;
 mod diffusion;
 mod dpo;
 mod embedding;
@@ -73,6 +74,8 @@ pub enum Task {
     Ppo(Box<PpoSpec>),
     /// TRL's `RewardTrainer`: a score of chosen and rejected rows.
     Reward(Box<RewardSpec>),
+    /// Which text of a batch belongs to which image.
+    Contrastive,
     /// sentence-transformers' trainer: texts near to one another, and far from the others of a batch.
     Embedding(Box<EmbeddingSpec>),
     /// A node of a swarm: generates, scores and trains on its own and other nodes' completions.
@@ -102,6 +105,7 @@ impl Task {
             Self::Gkd(gkd) => gkd.as_ref(),
             Self::Ppo(ppo) => ppo.as_ref(),
             Self::Reward(reward) => reward.as_ref(),
+            Self::Contrastive => &contrastive::Contrastive,
             Self::Embedding(embedding) => embedding.as_ref(),
             Self::Swarm(swarm) => swarm.as_ref(),
             Self::Hrm => &hrm::Hrm,
@@ -265,6 +269,8 @@ pub enum TaskName {
     Ppo,
     /// `reward`, of [`Task::Reward`].
     Reward,
+    /// `contrastive`, of [`Task::Contrastive`].
+    Contrastive,
     /// `embedding`, of [`Task::Embedding`].
     Embedding,
     /// `swarm`, of [`Task::Swarm`].
@@ -281,8 +287,8 @@ impl TaskName {
         matches!(self, Self::SequenceClassification | Self::TokenClassification | Self::ImageClassification)
     }
 
-    /// Whether it is trained on labels with the model's own loss: what a Trainer does without help.
+    /// Whether it is trained on labels, or on images and their texts, with the model's own loss: what a Trainer does without help.
     pub const fn has_labels(self) -> bool {
-        matches!(self, Self::CausalLm | Self::MaskedLm | Self::Seq2SeqLm) || self.has_classes()
+        matches!(self, Self::CausalLm | Self::MaskedLm | Self::Seq2SeqLm | Self::Contrastive) || self.has_classes()
     }
 }

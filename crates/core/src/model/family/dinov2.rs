@@ -363,7 +363,7 @@ impl Model for Dinov2ForImageClassification {
         };
         let logits = self.classifier.forward(&linear_input);
         let loss = call.labels.map(|labels| fixed_cross_entropy(&logits, labels, call.num_items_in_batch));
-        ModelOutput { loss, logits: Some(logits), cache: None, router: None, image_hidden_states: None }
+        ModelOutput { loss, logits: Some(logits), cache: None, router: None, more: Vec::new() }
     }
 
     fn hidden_states(&self, call: &ForwardCall) -> Tensor {

@@ -320,7 +320,7 @@ impl Model for DistilBertForMaskedLm {
         prediction_logits = self.vocab_layer_norm.forward(&prediction_logits);
         prediction_logits = self.vocab_projector.forward(&prediction_logits);
         let loss = call.labels.map(|labels| masked_lm_loss(&prediction_logits, labels));
-        ModelOutput { loss, logits: Some(prediction_logits), cache: None, router: None, image_hidden_states: None }
+        ModelOutput { loss, logits: Some(prediction_logits), cache: None, router: None, more: Vec::new() }
     }
 
     fn hidden_states(&self, call: &ForwardCall) -> Tensor {

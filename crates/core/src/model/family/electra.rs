@@ -148,7 +148,7 @@ impl Model for ElectraForMaskedLm {
         let mut prediction_scores = self.generator_predictions.forward(&generator_sequence_output);
         prediction_scores = self.generator_lm_head.forward(&prediction_scores);
         let loss = call.labels.map(|labels| masked_lm_loss(&prediction_scores, labels));
-        ModelOutput { loss, logits: Some(prediction_scores), cache: None, router: None, image_hidden_states: None }
+        ModelOutput { loss, logits: Some(prediction_scores), cache: None, router: None, more: Vec::new() }
     }
 
     fn hidden_states(&self, call: &ForwardCall) -> Tensor {

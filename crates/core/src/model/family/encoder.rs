@@ -16,8 +16,18 @@ use super::{ForwardCall, Model, ModelOutput, RunOptions};
 
 /// `ALL_ATTENTION_FUNCTIONS` of an encoder's heads; `softmax` is the dtype that its eager form asks for.
 pub(crate) fn attend(
-    [query, key, value]: [&Tensor; 3],
+    states: [&Tensor; 3],
     mask: Option<&Tensor>,
+    dropout: (f64, Option<DType>),
+    options: &RunOptions,
+) -> AttentionOutput {
+    attend_with(states, (mask, false), dropout, options)
+}
+
+/// The same of heads that may see what stands before them alone.
+pub(crate) fn attend_with(
+    [query, key, value]: [&Tensor; 3],
+    (mask, is_causal): (Option<&Tensor>, bool),
     (dropout, softmax): (f64, Option<DType>),
     options: &RunOptions,
 ) -> AttentionOutput {
@@ -26,13 +36,8 @@ pub(crate) fn attend(
     if options.attention == Attention::Eager {
         return eager_attention_forward([query, key, value], mask, (dropout, softmax), scale);
     }
-    let config = AttentionConfig {
-        implementation: options.attention,
-        num_key_value_groups: 1,
-        dropout,
-        is_causal: false,
-        scale,
-    };
+    let config =
+        AttentionConfig { implementation: options.attention, num_key_value_groups: 1, dropout, is_causal, scale };
     (sdpa_attention_forward(query, key, value, mask, config), None)
 }
 
@@ -183,7 +188,7 @@ impl BaseModel {
 impl Model for BaseModel {
     fn forward(&self, call: &ForwardCall) -> ModelOutput {
         let (states, pooled) = self.base_outputs(call);
-        ModelOutput { loss: None, logits: Some(states), cache: None, router: None, image_hidden_states: pooled }
+        ModelOutput { loss: None, logits: Some(states), cache: None, router: None, more: pooled.into_iter().collect() }
     }
 
     fn hidden_states(&self, call: &ForwardCall) -> Tensor {

@@ -59,7 +59,13 @@ impl Model for GemmaForCausalLm {
             None => logits,
         };
         let HeadOutput { loss, logits } = self.lm_head.forward(&hidden_states, &call.head(), cap_logits);
-        ModelOutput { loss, logits, cache: call.cache.clone(), router: None, image_hidden_states }
+        ModelOutput {
+            loss,
+            logits,
+            cache: call.cache.clone(),
+            router: None,
+            more: image_hidden_states.into_iter().collect(),
+        }
     }
 
     fn hidden_states(&self, call: &ForwardCall) -> Tensor {

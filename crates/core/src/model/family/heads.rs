@@ -65,5 +65,5 @@ impl DroppedClassifier {
 /// The logits with `CrossEntropyLoss` over them, where there are labels.
 pub(crate) fn classified(logits: Tensor, call: &ForwardCall) -> ModelOutput {
     let loss = call.labels.map(|labels| masked_lm_loss(&logits, labels));
-    ModelOutput { loss, logits: Some(logits), cache: None, router: None, image_hidden_states: None }
+    ModelOutput { loss, logits: Some(logits), cache: None, router: None, more: Vec::new() }
 }

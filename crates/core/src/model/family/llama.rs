@@ -320,7 +320,13 @@ impl<L: DecoderLayer, N: Norm> Model for DecoderForCausalLm<L, N> {
             (None, None) => logits,
         };
         let HeadOutput { loss, logits } = self.lm_head.forward(&hidden_states, &call.head(), scaled);
-        let output = ModelOutput { loss, logits, cache: call.cache.clone(), router: None, image_hidden_states };
+        let output = ModelOutput {
+            loss,
+            logits,
+            cache: call.cache.clone(),
+            router: None,
+            more: image_hidden_states.into_iter().collect(),
+        };
         output.with_router_loss(router, call)
     }
 

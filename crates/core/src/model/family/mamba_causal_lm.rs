@@ -178,7 +178,7 @@ impl Model for MambaForCausalLm {
         let head = HeadCall { logits_to_keep: None, ..call.head() };
         let weight = self.lm_head.linear().weight().dtype();
         let HeadOutput { loss, logits } = self.lm_head.forward(&kept.to(weight), &head, |logits| logits.float());
-        ModelOutput { loss, logits, cache: call.cache.clone(), router: None, image_hidden_states: None }
+        ModelOutput { loss, logits, cache: call.cache.clone(), router: None, more: Vec::new() }
     }
 
     fn hidden_states(&self, call: &ForwardCall) -> Tensor {

@@ -290,8 +290,8 @@ pub(crate) struct ModelOutput {
     pub cache: Option<Rc<KvCache>>,
     /// Of a mixture of experts that is asked for it.
     pub router: Option<RouterOutput>,
-    /// What the tower made of the images, or the encoder of the rows.
-    pub image_hidden_states: Option<Tensor>,
+    /// What else: what a tower made of the images, or the encoder of the rows.
+    pub more: Vec<Tensor>,
 }
 
 /// What a mixture of experts returns beside.
@@ -310,7 +310,7 @@ impl ModelOutput {
             logits: self.logits.as_ref().map(&mut *map),
             cache: self.cache.as_ref().map(|cache| Rc::new(cache.map(map))),
             router: self.router.as_ref().map(|router| router.map(&mut *map)),
-            image_hidden_states: self.image_hidden_states.as_ref().map(map),
+            more: self.more.iter().map(map).collect(),
         }
     }
 }
@@ -332,7 +332,7 @@ impl ModelOutput {
     pub(crate) fn tensors(&self) -> Vec<Tensor> {
         let router = self.router.iter().flat_map(|router| [&router.aux_loss].into_iter().chain(&router.logits));
         let own = [&self.loss, &self.logits].into_iter().flatten();
-        own.chain(router).chain(&self.image_hidden_states).cloned().collect()
+        own.chain(router).chain(&self.more).cloned().collect()
     }
 
     /// The same output with these in their place.
@@ -344,7 +344,7 @@ impl ModelOutput {
             logits: self.logits.as_ref().map(&mut next),
             cache: self.cache.clone(),
             router: self.router.as_ref().map(|router| router.map(&mut next)),
-            image_hidden_states: self.image_hidden_states.as_ref().map(&mut next),
+            more: self.more.iter().map(&mut next).collect(),
         }
     }
 }

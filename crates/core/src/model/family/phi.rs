@@ -250,7 +250,7 @@ impl Model for PhiForCausalLm {
         let _module = self.module.enter();
         let hidden_states = self.model.forward(call);
         let HeadOutput { loss, logits } = self.lm_head.forward(&hidden_states, &call.head(), |logits| logits);
-        ModelOutput { loss, logits, cache: call.cache.clone(), router: None, image_hidden_states: None }
+        ModelOutput { loss, logits, cache: call.cache.clone(), router: None, more: Vec::new() }
     }
 
     fn hidden_states(&self, call: &ForwardCall) -> Tensor {

@@ -173,7 +173,7 @@ impl Model for RobertaForMaskedLm {
         let sequence_output = self.roberta.forward(call);
         let prediction_scores = self.lm_head.forward(&sequence_output);
         let loss = call.labels.map(|labels| masked_lm_loss(&prediction_scores, labels));
-        ModelOutput { loss, logits: Some(prediction_scores), cache: None, router: None, image_hidden_states: None }
+        ModelOutput { loss, logits: Some(prediction_scores), cache: None, router: None, more: Vec::new() }
     }
 
     fn hidden_states(&self, call: &ForwardCall) -> Tensor {

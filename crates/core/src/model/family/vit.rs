@@ -239,7 +239,7 @@ impl Model for ViTForImageClassification {
         let pooled_output = sequence_output.select(1, 0);
         let logits = self.classifier.forward(&pooled_output);
         let loss = call.labels.map(|labels| fixed_cross_entropy(&logits, labels, call.num_items_in_batch));
-        ModelOutput { loss, logits: Some(logits), cache: None, router: None, image_hidden_states: None }
+        ModelOutput { loss, logits: Some(logits), cache: None, router: None, more: Vec::new() }
     }
 
     fn hidden_states(&self, call: &ForwardCall) -> Tensor {

@@ -202,7 +202,7 @@ impl Model for BartForConditionalGeneration {
             lm_logits = &lm_logits + final_logits_bias;
         }
         let loss = call.labels.map(|labels| masked_lm_loss(&lm_logits, labels));
-        ModelOutput { loss, logits: Some(lm_logits), cache: None, router: None, image_hidden_states: Some(encoded) }
+        ModelOutput { loss, logits: Some(lm_logits), cache: None, router: None, more: vec![encoded] }
     }
 
     fn hidden_states(&self, call: &ForwardCall) -> Tensor {

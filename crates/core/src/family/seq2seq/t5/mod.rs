@@ -196,13 +196,7 @@ impl Model for T5ForConditionalGeneration {
         let sequence_output = if self.config.scales_outputs { decoded.mul_scalar(1.0) } else { decoded.clone() };
         let lm_logits = self.lm_head.forward(&sequence_output);
         let loss = call.labels.map(|labels| masked_lm_loss(&lm_logits, labels));
-        ModelOutput {
-            loss,
-            logits: Some(lm_logits),
-            cache: call.cache.clone(),
-            router: None,
-            image_hidden_states: Some(encoded),
-        }
+        ModelOutput { loss, logits: Some(lm_logits), cache: call.cache.clone(), router: None, more: vec![encoded] }
     }
 
     fn hidden_states(&self, call: &ForwardCall) -> Tensor {

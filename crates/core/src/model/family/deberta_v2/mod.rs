@@ -64,7 +64,7 @@ impl Model for DebertaV2ForMaskedLm {
             self.predictions.forward(&sequence_output)
         };
         let loss = call.labels.map(|labels| masked_lm_loss(&prediction_scores, labels));
-        ModelOutput { loss, logits: Some(prediction_scores), cache: None, router: None, image_hidden_states: None }
+        ModelOutput { loss, logits: Some(prediction_scores), cache: None, router: None, more: Vec::new() }
     }
 
     fn hidden_states(&self, call: &ForwardCall) -> Tensor {
@@ -146,7 +146,7 @@ impl Model for DebertaV2ForSequenceClassification {
         let labels = labels.gather_rows(&label_index.view(&[rows]));
         let float = labeled_logits.float();
         let loss = fixed_cross_entropy(&float, &labels, None);
-        ModelOutput { loss: Some(loss), logits: Some(logits), cache: None, router: None, image_hidden_states: None }
+        ModelOutput { loss: Some(loss), logits: Some(logits), cache: None, router: None, more: Vec::new() }
     }
 
     fn hidden_states(&self, call: &ForwardCall) -> Tensor {

@@ -96,7 +96,7 @@ impl Model for ModernBertForMaskedLm {
             self.decoder.forward(&predicted)
         };
         let loss = call.labels.map(|labels| float_masked_lm_loss(&logits, labels, call.num_items_in_batch));
-        ModelOutput { loss, logits: Some(logits), cache: None, router: None, image_hidden_states: None }
+        ModelOutput { loss, logits: Some(logits), cache: None, router: None, more: Vec::new() }
     }
 
     fn hidden_states(&self, call: &ForwardCall) -> Tensor {
