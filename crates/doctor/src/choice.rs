@@ -93,8 +93,8 @@ fn is_lived_with(root: &Located<'_>, found: &Located<'_>) -> bool {
     is_write && told >= HABIT && found.finding.line > own.line && has_phrase(&found.finding.text, ": *** JOB ")
 }
 
-/// Whether the only process of a job wrote on after what it raised, or dumped its stacks as it was ended, and somebody
-/// cancelled the job then.
+/// Whether the only process of a job wrote on after what it raised, or what a library said that it did without, or dumped
+/// its stacks as it was ended, and somebody cancelled the job then.
 fn is_cancelled_alive(root: &Located<'_>, found: &Located<'_>) -> bool {
     let (own, other, setting) = (root.finding, found.finding, &root.source.scan.setting);
     let alone = setting.world.is_none_or(|world| world < 2) && root.rank().is_none();
@@ -107,7 +107,10 @@ fn is_cancelled_alive(root: &Located<'_>, found: &Located<'_>) -> bool {
     let head = crate::traceback::cut_text(&own.text, SAYS_WHAT);
     let writes_on = other.line > own.last_line + 1 && last.is_some_and(|line| !has_phrase(line, head));
     let is_of_job = has_phrase(&other.text, ": *** JOB ") && found.class() == Class::Cancelled;
-    alone && is_of_job && root.class() == Class::Raised && (writes_on || root.source.scan.ends_in_dump)
+    // As an exception it had ended the process; said without one it was not what the job died of.
+    let is_only_said = matches!(own.tone, Tone::Said) && raises_exception(root.class());
+    let is_caught = root.class() == Class::Raised || is_only_said;
+    alone && is_of_job && is_caught && (writes_on || root.source.scan.ends_in_dump)
 }
 
 fn follows_a_failure(found: &Located<'_>) -> bool {

@@ -289,6 +289,14 @@ mod tests {
     }
 
     #[test]
+    fn what_keras_says_may_have_been_held_back_behind_what_is_no_traceback() {
+        let keras = "Using TensorFlow backend.\nreading the rows\n";
+        assert_eq!(root(&format!("{RAISED}{keras}")), None);
+        let killed = "Killed\n";
+        assert_eq!(root(&format!("{killed}{keras}")), root(&format!("{killed}reading the rows\n")));
+    }
+
+    #[test]
     fn what_was_held_back_is_of_the_program_that_died() {
         let progress = "We are weighing the rows\n".repeat(4);
         assert_eq!(root(&format!("{progress}{RAISED}{progress}")), Some(Class::Raised));

@@ -43,7 +43,6 @@ pub(crate) fn is_noise(text: &str) -> bool {
         "rwxr-",
         "rw-rw-",
         "_inductor/select_algorithm.py",
-        "IOException: Failed to delete: ",
         "Exception while deleting Spark temp dir",
         // A placeholder that somebody left at the end of a script.
         ": ...: command not found",

@@ -6,7 +6,7 @@ use crate::text::has_phrase;
 pub(crate) fn is_leftover(text: &str) -> bool {
     // Chromium's, in which programs show their windows: `[5048:0419/124642.498:ERROR:backend.cc(984)] text`.
     let is_of_a_window = has_phrase(text, ":ERROR:") && has_phrase(text, ".cc(") && text.starts_with('[');
-    is_of_a_window || is_of_cleaning(text) || is_of_a_node(text)
+    is_of_a_window || is_of_cleaning(text) || is_of_a_node(text) || is_of_a_helper(text)
 }
 
 /// slurmstepd's, of the groups of processes that it takes down when a job has ended.
@@ -22,6 +22,18 @@ fn is_of_cleaning(text: &str) -> bool {
     TOOLS.iter().any(|tool| text.starts_with(tool)) && SAID.iter().any(|words| text.ends_with(words))
 }
 
+/// What a helper could not do for a program that goes on without: Spark's sweeper, the desktop that is to show a picture
+/// (run-mailcap, xdg-open), which a node does not have.
+pub(crate) fn is_of_a_helper(text: &str) -> bool {
+    const HELPERS: &[&str] = &[
+        "IOException: Failed to delete: ",
+        " mailcap rules found for type \"",
+        "\" passed its test case",
+        "xdg-open: no method available for opening ",
+    ];
+    HELPERS.iter().any(|words| has_phrase(text, words))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -32,5 +44,6 @@ mod tests {
         assert!(!is_leftover("slurmstepd: error: Job 7 exceeded memory limit of its cgroup"));
         assert!(is_leftover("rm: cannot remove 'a.ckpt': No such file or directory"));
         assert!(!is_leftover("cp: cannot stat 'a.ckpt': No such file or directory"));
+        assert!(is_leftover("Error: no \"view\" mailcap rules found for type \"image/png\""));
     }
 }

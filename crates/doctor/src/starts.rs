@@ -33,13 +33,18 @@ const BEGINS: &[&str] = &[
     "Lmod is automatically replacing ",
     "Due to MODULEPATH changes, the following have been reloaded",
     "The following have been reloaded with a version change",
+    "Loaded dependency [",
 ];
+/// What Keras 2 writes to its errors as it is imported, which Python before 3.9 holds back, but not behind a traceback.
+const OF_KERAS: &str = "Using TensorFlow backend";
 /// The same, wherever it stands in the line.
 const SAYS: &[&str] = &[
     "Started a local Ray instance",
     "App] Serving notebooks from local directory",
     "Some weights of the model checkpoint at ",
     " were not initialized from the model checkpoint at ",
+    // Environment Modules 4.2 and later.
+    "Loading requirement: ",
 ];
 
 /// What stands between the tracebacks of one process.
@@ -50,7 +55,7 @@ const CHAINS: &[&str] = &["During handling of the above exception", "The above e
 pub struct Starts {
     /// Lines that a program writes when it begins.
     pub(crate) begun: Vec<u64>,
-    /// Heads of tracebacks of a program that had not got past its imports.
+    /// Heads of tracebacks of a program that had not got past its imports, and what Keras says at them.
     pub(crate) importing: Vec<u64>,
     /// Warnings of Python other than those of an end.
     pub(crate) warned: Vec<u64>,
@@ -137,6 +142,9 @@ impl Gatherer {
             || stage_of(text).is_some_and(goes_on)
         {
             keep(&mut seen.begun, number);
+        }
+        if text.starts_with(OF_KERAS) {
+            keep(&mut seen.importing, number);
         }
         if is_warning(text) {
             keep(&mut seen.warned, number);
@@ -318,6 +326,7 @@ mod tests {
         let warned = after("", &["/a/b.py:7: FutureWarning: x", "/a/b.py:7: UserWarning: 3 leaked semaphores"]);
         assert_eq!(warned.warned, [100]);
         assert_eq!(after("i is 1\ni is 2\n", &["i is 3", "j is 3"]).familiar, [100]);
+        assert_eq!(after("", &["Using TensorFlow backend.", "backend"]).importing, [100]);
         // How far a program is begins none.
         assert_eq!(after("i is 1\ni is 2\n", &["i is 3", "i is 4", "i is 5"]).begun_anew, [100]);
     }

@@ -16,6 +16,7 @@ use crate::finding::{Finding, LastError, Tone};
 use crate::history::lines_around;
 use crate::julia;
 use crate::last_words;
+use crate::leftovers;
 use crate::line::Line;
 use crate::progress::{Progress, is_success, is_tests_end};
 use crate::quote::{self, Wrapped};
@@ -146,7 +147,7 @@ impl Scanner {
             // HTCondor's, below the event.
             let is_below = begins(&["Error from slot", "(1) Normal term", "(0) Abnormal term", "via condor_rm "]);
             let is_inside = line.indent > 1 && !is_sure && !is_below && !is_output(closing, at);
-            let is_noise = has_phrase(&line.text, "IOException: Failed to delete: ");
+            let is_noise = leftovers::is_of_a_helper(&line.text);
             if is_inside || is_noise || quote::by_itself(line) || code::is_code(&line.text) {
                 continue;
             }
