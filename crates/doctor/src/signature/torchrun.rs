@@ -43,7 +43,10 @@ pub(super) const EXIT: Signature = Signature {
         let rank = integer_after(text, ": task ").or(local);
         let host = text_after(text, "srun: error: ").and_then(|rest| rest.split(':').next()).map(str::to_owned);
         let is_local = local.is_some();
-        Reading::whole(FailureCause::WorkerFailed(Worker { rank, exit_code, is_local, host, ..Worker::default() }))
+        // DeepSpeed's states the code of the first that it saw end, and then ends the others; SLURM's states each one's.
+        let first = host.is_none();
+        let worker = Worker { rank, exit_code, first, is_local, host, ..Worker::default() };
+        Reading::whole(FailureCause::WorkerFailed(worker))
     },
 };
 
