@@ -257,6 +257,23 @@ fn rows_by_a_mask_allocate_the_same_without_values() {
 
 #[test]
 #[ignore = "needs PyTorch: TONNAGE_TORCH_PYTHON"]
+fn experts_by_a_mask_run_whatever_form_asks_for_its_count() {
+    let peak = |form: &str| {
+        let output = rehearse_words(&["gated.py", form], &["--gpu", "l4"], &[]);
+        assert_eq!(output.status.code(), Some(0), "{form}: {}", String::from_utf8_lossy(&output.stderr));
+        let process = document(&output)["processes"][0].clone();
+        assert!(process["caveats"].to_string().contains("\"branch\""), "{form}: {}", process["caveats"]);
+        process["devices"][0]["peak_allocated_bytes"].as_u64().unwrap()
+    };
+    let any = peak("any");
+    let forms = ["sum", "item", "fractions", "cast", "fraction", "rows", "row", "casted_rows"];
+    for form in forms.into_iter().chain(["list", "host", "host_rows", "host_mask", "most"]) {
+        assert_eq!(peak(form), any, "{form}");
+    }
+}
+
+#[test]
+#[ignore = "needs PyTorch: TONNAGE_TORCH_PYTHON"]
 fn the_longest_rows_first_reach_the_peak_of_the_whole_run() {
     let peak = |options: &[&str]| {
         let output = rehearse("ragged.py", &[&["--gpu", "l4"], options].concat());

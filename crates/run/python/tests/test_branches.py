@@ -3,6 +3,7 @@
 import functools
 import tempfile
 import unittest
+from unittest import mock
 
 from . import needs_torch
 from .unknown import Phantom
@@ -86,6 +87,50 @@ class Unknown(Phantom):
         self.assertEqual([names[name] for name in ("goes", "limit", "rounds", "left", "size")], [True, False, 0, 0, 4])
         self.assertEqual((torch.zeros(number).shape[0], type(number + 1).__name__), (4, "DeviceInt"))
         self.assertIsNone(read(torch.zeros(()), "item", 0))
+
+    def test_what_is_made_of_a_mask_keeps_the_side_on_which_it_is_full(self):
+        torch, certainty = self.torch, self.known.Certainty
+        mask = torch.zeros(4, 3, dtype=torch.bool)
+        self.known.give(mask, self.known.uniform(mask.shape, mask.dtype), certainty.UNKNOWN)
+
+        def called(name, tensor, *args, **kwargs):
+            wrapped = self.follow._following(getattr(torch.Tensor, name), name)
+            wrapped = self.branches._counting(wrapped, name) if name in self.branches.COUNTED else wrapped
+            return (self.branches._casting(wrapped, name) if name in self.branches.TYPES else wrapped)(tensor, *args, **kwargs)
+
+        def full(tensor):
+            return self.known.of(tensor).otherwise
+
+        rows = called("sum", mask, 0)
+        self.assertEqual((full(rows), full(called("unbind", rows)[2]), full(called("max", rows))), (4, 4, 4))
+        fractions = called("sum", called("float", mask))
+        self.assertEqual((full(fractions), type(full(fractions)), self.known.of(fractions).value.item()), (12, float, 0.0))
+        self.assertEqual(full(called("sum", called("long", torch.zeros(5, dtype=torch.bool)))), 5)
+        # A part of a mask is a mask itself; of numbers that nobody knows there is no other side.
+        self.assertIsNone(full(called("select", mask, 0, 0)))
+        self.assertIsNone(self.known.of(called("sum", torch.zeros(4))))
+        numbers = self.branches.counts_of(rows, [0, 0, 0])
+        self.assertEqual(([number > 0 for number in numbers], [int.__pos__(number) for number in numbers]), ([True] * 3, [4] * 3))
+
+    def test_a_count_on_the_host_keeps_the_other_side(self):
+        torch = self.torch
+        from tonnage_rehearse.values import births
+
+        count = self.branches._counting(torch.Tensor.sum, "sum")(torch.zeros(4, dtype=torch.bool))
+        copy = torch.ones((), dtype=torch.long)
+        with mock.patch.object(self.known, "is_plain", lambda tensor: tensor is not copy):
+            births.read_into(copy, count)
+        self.assertEqual((copy.item(), self.known.of(copy).otherwise), (0, 4))
+        self.assertEqual(int.__pos__(self.branches.count_of(copy, "item", 0)), 4)
+
+    def test_a_count_is_as_uncertain_as_a_number_of_the_device(self):
+        from tonnage_rehearse import caveats
+        from tonnage_rehearse.values import arrays, numbers
+
+        count = self.branches.COUNTS[int](4)
+        self.assertEqual(arrays.certainty_of([count]), self.known.Certainty.UNKNOWN)
+        self.assertEqual([type(one) for one in numbers.host_numbers([count])], [int])
+        self.assertIn("size", str(caveats._told))
 
     def test_one_more_than_what_nobody_knows_is_one(self):
         torch, certainty = self.torch, self.known.Certainty

@@ -91,6 +91,10 @@ const SHIM: &[(&str, &str)] = &[
     ("tonnage_rehearse/values/loops.py", include_str!("../../python/rehearse/tonnage_rehearse/values/loops.py")),
     ("tonnage_rehearse/values/names.py", include_str!("../../python/rehearse/tonnage_rehearse/values/names.py")),
     ("tonnage_rehearse/values/numbers.py", include_str!("../../python/rehearse/tonnage_rehearse/values/numbers.py")),
+    (
+        "tonnage_rehearse/values/otherwise.py",
+        include_str!("../../python/rehearse/tonnage_rehearse/values/otherwise.py"),
+    ),
     ("tonnage_rehearse/values/reads.py", include_str!("../../python/rehearse/tonnage_rehearse/values/reads.py")),
     ("tonnage_rehearse/values/rules.py", include_str!("../../python/rehearse/tonnage_rehearse/values/rules.py")),
     ("tonnage_rehearse/values/sizes.py", include_str!("../../python/rehearse/tonnage_rehearse/values/sizes.py")),

@@ -21,7 +21,7 @@ def certainty_of(data):
     """How certain what a tensor is made of is: an array, a table of the host's, a list of numbers that were read."""
     if type(data) in (list, tuple):
         return max(map(certainty_of, data[:LOOKED_AT]), default=Certainty.WRITTEN)
-    if type(data) in (DeviceInt, DeviceFloat):
+    if isinstance(data, (DeviceInt, DeviceFloat)):
         return Certainty.UNKNOWN
     found = getattr(data, "tonnage_certainty", None)
     return known.certainty_on_host(data) if found is None else found
@@ -60,9 +60,9 @@ def _ordinary(data):
     """Numbers that tell nothing, also in lists."""
     if type(data) in (list, tuple):
         return type(data)(_ordinary(one) for one in data)
-    if type(data) is DeviceInt:
+    if isinstance(data, DeviceInt):
         return int.__pos__(data)
-    return float.__pos__(data) if type(data) is DeviceFloat else data
+    return float.__pos__(data) if isinstance(data, DeviceFloat) else data
 
 
 def marked(array, certainty):

@@ -1,7 +1,7 @@
 """Where values begin: what the host copies to a device, and what it asks a device to be filled with."""
 
 from .. import imports
-from . import arrays, choices, known
+from . import arrays, choices, known, otherwise
 from .follow import Computing, Spent, _compiling, change, follow, replace
 from .known import Certainty
 from .numbers import host_numbers, is_printed
@@ -136,6 +136,8 @@ def _moved(original, name):
                 written(out, self)
             elif id(self) in known.Values.by_id:
                 follow(lambda value: value.to(out.dtype), "to", out, (self,), {})
+            else:
+                otherwise.begin(out, self)
         elif self.is_cuda and out.device.type == "cpu":
             read_into(out, self)
             told_of_table(self)
@@ -148,7 +150,7 @@ def _same(original, name):
     def same(self, *args):
         out = original(self, *args)
         if not _compiling() and out is not self and id(self) in known.Values.by_id:
-            follow(lambda value, *_: value, "", out, (self,), {})
+            follow(lambda value, *_: value, "to", out, (self,), {})
         return out
 
     return same
@@ -158,7 +160,7 @@ def _turned(original):
     def get(self):
         out = original.__get__(self)
         if not _compiling() and not Spent.depth and id(self) in known.Values.by_id:
-            follow(original.__get__, "", out, (self,), {})
+            follow(original.__get__, "t", out, (self,), {})
         return out
 
     return property(get)
@@ -197,6 +199,7 @@ def read_into(out, source):
         elif known.Values.is_on and 0 < out.numel() * out.element_size() <= SMALL:
             out.data.zero_()
         known.host(out, Certainty.UNKNOWN if found is None else found.certainty)
+    otherwise.carry("cpu", (out,), (source,))
 
 
 def told_of_table(source):

@@ -7,13 +7,14 @@ import operator
 import sys
 
 from .. import places
-from . import known
+from . import known, otherwise
 from .follow import Computing, Spent, _compiling, after, replace
 from .known import Certainty
 from .loops import _scopes
-from .numbers import COMPARED, DeviceInt, told
+from .names import TYPES
+from .numbers import COMPARED, DeviceFloat, DeviceInt, told
 
-COUNTED = ("any", "sum", "count_nonzero")
+COUNTED = ("any", "sum", "count_nonzero", "max", "amax")
 ASKED = ("gt", "ge", "lt", "le", "eq", "ne", "__gt__", "__ge__", "__lt__", "__le__", "__eq__", "__ne__")
 LEAVES = (ast.Raise, ast.Return, ast.Break, ast.Continue)
 
@@ -22,28 +23,27 @@ def install(torch):
     """Wraps what counts a mask, and what compares the count."""
     for name in COUNTED:
         replace(torch, (torch, torch.Tensor), name, _counting)
+    for name in TYPES:
+        replace(torch, (torch.Tensor,), name, _casting)
     for name in ASKED:
         replace(torch, (torch, torch.Tensor), name, _asking)
 
 
 @after
 def _counting(original, name, out, args, kwargs):
-    if len(args) == 1 and not kwargs and _is_unknown_mask(args[0]) and known.is_plain(out):
-        known.give(out, known.uniform(out.shape, out.dtype), Certainty.UNKNOWN)
-        _note(out, True if name == "any" else args[0].numel())
+    # Asked of every sum.
+    element = otherwise.of(args[0]) if args and not (Spent.depth or _compiling()) else None
+    if element is None or not known.is_plain_kind(type(out)) or not out.numel():
+        return
+    known.give(out, known.uniform(out.shape, out.dtype), Certainty.UNKNOWN)
+    adds = name in ("sum", "count_nonzero")
+    if out.dtype is not known._torch().bool or not out.dim():
+        otherwise.note(out, element * (args[0].numel() // out.numel()) if adds else element)
 
 
-def _is_unknown_mask(mask):
-    if str(getattr(mask, "dtype", "")) != "torch.bool" or not mask.dim() or _compiling() or Spent.depth or not known.is_plain(mask):
-        return False
-    found = known.of(mask)
-    return found is None or (found.certainty is Certainty.UNKNOWN and not found.value.any())
-
-
-def _note(out, otherwise):
-    found = known.of(out)
-    if found is not None:
-        found.otherwise = otherwise
+@after
+def _casting(original, name, out, args, kwargs):
+    otherwise.begin(out, args[0])
 
 
 @after
@@ -52,8 +52,8 @@ def _asking(original, name, out, args, kwargs):
     before = known.Values.by_id.get(id(args[0])) if args else None
     if before is not None and before.otherwise is not None and len(args) == 2 and type(args[1]) in (int, float) and not _compiling():
         with Computing():
-            otherwise = bool(original(known.uniform((), args[0].dtype, before.otherwise), args[1]))
-        _note(out, otherwise)
+            full = bool(original(known.uniform((), args[0].dtype, before.otherwise), args[1]))
+        otherwise.note(out, full)
 
 
 def answer_of(tensor, value):
@@ -68,28 +68,47 @@ def _by_text(value, otherwise):
 
 
 def count_of(tensor, name, number):
-    """The whole number that the host reads of a mask's count: as an index such a mask is full, and so it is here; None of other tensors. By
+    """The number that the host reads of a mask's count: as an index such a mask is full, and so it is here; None of other tensors. By
     `int` it asks no more how the text goes on, so that none is left where `while` may ask."""
-    found = known.of(tensor)
-    if found is None or type(found.otherwise) is not int or type(number) not in (int, float):
+    full = _full(tensor)
+    if full is None or type(number) not in (int, float):
         return None
     if name == "item":
-        return Count(found.otherwise)
+        return COUNTS[type(full)](full)
     frame = places.frame_of_caller(sys._getframe(1))
-    return number if _is_in_while(frame.f_code.co_filename, frame.f_lineno) else type(number)(found.otherwise)
+    return number if _is_in_while(frame.f_code.co_filename, frame.f_lineno) else type(number)(full)
 
 
-def _deciding(name):
+def counts_of(tensor, numbers):
+    """The list that the host reads of masks' counts; None of other tensors."""
+    full = _full(tensor)
+    return None if full is None else _each(numbers, COUNTS[type(full)](full))
+
+
+def _full(tensor):
+    found = known.of(tensor)
+    return None if found is None or type(found.otherwise) not in COUNTS else found.otherwise
+
+
+def _each(numbers, count):
+    return [_each(one, count) for one in numbers] if isinstance(numbers, list) else count
+
+
+def _deciding(name, plain):
     compare = getattr(operator, name.strip("_"), operator.truth)
 
     def deciding(self, *other):
         told(name.strip("_"))
-        return _by_text(compare(0, *other), compare(int.__pos__(self), *other))
+        return _by_text(compare(0, *other), compare(plain.__pos__(self), *other))
 
     return deciding
 
 
-Count = type("Count", (DeviceInt,), {name: _deciding(name) for name in COMPARED} | {"__hash__": int.__hash__, "__slots__": ()})
+def _count(kind, plain):
+    return type("Count", (kind,), {name: _deciding(name, plain) for name in COMPARED} | {"__hash__": plain.__hash__, "__slots__": ()})
+
+
+COUNTS = {int: _count(DeviceInt, int), float: _count(DeviceFloat, float)}
 """How many elements a mask has that nobody knows: all; a branch by it goes as the script's text says."""
 
 

@@ -4,7 +4,7 @@ import functools
 import time
 
 from .. import caveats
-from . import known
+from . import known, otherwise
 from .known import Certainty
 from .names import COMPARED, ELEMENTWISE, FOLLOWED, FUNCTIONAL, IN_PLACE, REDUCED
 
@@ -207,6 +207,7 @@ def follow(original, name, out, args, kwargs, unknown_is_zero=False):
     first = next(tensors_in((out,)), None)
     if first is None or not known.is_plain(first):
         _host_all(out, args, kwargs)
+        otherwise.carry(name, tensors_in((out,)), args)
         return
     try:
         with Computing():
@@ -217,6 +218,7 @@ def follow(original, name, out, args, kwargs, unknown_is_zero=False):
                 named["device"] = "cpu"
             values = _computed(original, name, out, mapped, named)
             _give_all(out, values, certainty, args)
+            otherwise.carry(name, tensors_in((out,)), args)
     except Exception:
         # Whatever cannot be computed is not known; the script's own call has been made.
         return

@@ -7,7 +7,9 @@ sqrt exp log log2 floor ceil round trunc reciprocal clamp clip clamp_min clamp_m
 bitwise_and bitwise_or bitwise_xor bitwise_not bitwise_left_shift bitwise_right_shift where masked_fill nan_to_num
 __add__ __radd__ __sub__ __rsub__ __mul__ __rmul__ __truediv__ __rtruediv__ __floordiv__ __rfloordiv__ __mod__ __rmod__ __pow__
 __rpow__ __neg__ __abs__ __and__ __rand__ __or__ __ror__ __xor__ __rxor__ __invert__ __lshift__ __rshift__
-long int short half float double bool byte
+"""
+_TYPES = """
+long int short half float double bfloat16 bool byte
 """
 _SHAPES = """
 view reshape flatten unflatten ravel permute transpose swapaxes swapdims movedim moveaxis t squeeze unsqueeze expand expand_as
@@ -19,10 +21,14 @@ _LISTS = """
 cumsum cumprod cummax cummin diff searchsorted bucketize scatter scatter_add index_add index_fill index_copy
 histc kthvalue msort isin outer index_put scatter_reduce rot90
 """
-ELEMENTWISE = frozenset(_ARITHMETIC.split())
+ELEMENTWISE = frozenset((_ARITHMETIC + _TYPES).split())
 """Every element follows from those at its place."""
-FOLLOWED = frozenset((_ARITHMETIC + _SHAPES + _LISTS).split())
+FOLLOWED = frozenset((_ARITHMETIC + _TYPES + _SHAPES + _LISTS).split())
 """Computed where every tensor is known."""
+TYPES = frozenset(_TYPES.split())
+"""Give the same numbers as another type."""
+CARRIED = TYPES | frozenset((_SHAPES + "to cpu __getitem__").split())
+"""Only give what is known another form."""
 
 FUNCTIONAL = frozenset(["pad"])
 """The same, of `torch.nn.functional`."""

@@ -109,7 +109,7 @@ def host_numbers(args):
 
 
 def _host_number(value):
-    if type(value) is DeviceInt:
+    if isinstance(value, DeviceInt):
         size_told()
         return int.__pos__(value)
     if type(value) in (list, tuple):

@@ -99,9 +99,10 @@ def _list(original, name):
             made = original(value)
         if certainty < Certainty.CHOSEN:
             return made
-        if value.dtype.is_floating_point:
-            return _numbers(made) if value.numel() <= FEW else made
-        return _in_model(_numbers(made), certainty)
+        if value.dtype.is_floating_point and value.numel() > FEW:
+            return made
+        numbers = branches.counts_of(self, made) or _numbers(made)
+        return numbers if value.dtype.is_floating_point else _in_model(numbers, certainty)
 
     return tolist
 

@@ -267,14 +267,14 @@ def _indexed(original, name):
         if _compiling() or _mapping() or Spent.depth or type(index) is int:
             if type(index) is int and not Spent.depth and id(self) in known.Values.by_id and not _compiling():
                 out = original(self, index)
-                follow(original, "", out, (self, index), {})
+                follow(original, name, out, (self, index), {})
                 return out
             return original(self, index)
         index = hosted.masks(_host_index(index))
         masks = [one for one in (index if isinstance(index, tuple) else (index,)) if _is_mask(one)]
         out = _by_mask(original, self, index, masks) if masks and self.is_cuda else original(self, index)
         if id(self) in known.Values.by_id:
-            follow(original, "", out, (self, index), {})
+            follow(original, name, out, (self, index), {})
         return out
 
     return getitem
