@@ -123,6 +123,14 @@ class Unknown(Phantom):
         self.assertEqual((copy.item(), self.known.of(copy).otherwise), (0, 4))
         self.assertEqual(int.__pos__(self.branches.count_of(copy, "item", 0)), 4)
 
+    def test_whether_a_mask_on_the_host_is_empty_is_no_question_of_the_script(self):
+        from tonnage_rehearse.values import otherwise
+
+        mask = self.torch.zeros(4, dtype=self.torch.bool)
+        self.known.host(mask, self.known.Certainty.UNKNOWN)
+        with mock.patch.object(self.known, "is_plain", lambda tensor: False), mock.patch.object(self.torch.Tensor, "__bool__", side_effect=AssertionError):
+            self.assertIs(otherwise.of(mask), True)
+
     def test_a_count_is_as_uncertain_as_a_number_of_the_device(self):
         from tonnage_rehearse import caveats
         from tonnage_rehearse.values import arrays, numbers

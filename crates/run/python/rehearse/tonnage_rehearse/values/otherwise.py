@@ -16,8 +16,14 @@ def of(tensor):
         return found.otherwise if found.otherwise or not is_mask else None
     if not is_mask:
         return None
-    is_unknown = known.is_plain(tensor) if found is None else found.certainty is Certainty.UNKNOWN and not found.value.any()
+    is_unknown = known.is_plain(tensor) if found is None else found.certainty is Certainty.UNKNOWN and _is_empty(found.value)
     return True if is_unknown else None
+
+
+def _is_empty(mask):
+    """By PyTorch's own functions: ours would tell that a value was asked for."""
+    own = known._torch()._C.TensorBase
+    return not own.item(own.any(mask))
 
 
 def note(tensor, element):
