@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
 """Measure what clipping, the gradient scaler and optimizer steps allocate, and write steps.json beside this file.
 
-Needs torch 2.11, bitsandbytes 0.50, lion-pytorch 0.2, schedulefree 1.4, torchao 0.18 and a CUDA device, or a stand-in for its driver libraries whose
+Needs torch 2.11, bitsandbytes 0.50, lion-pytorch 0.2, schedulefree 1.4, torchao 0.18, galore-torch 1.0,
+apollo-torch 1.0.3 and a CUDA device, or a stand-in for its driver libraries whose
 kernels do nothing: only the order and size of allocations are recorded, never values. A case is an optimizer over
 parameters ([sizes, dtype, has a gradient]) that is stepped twice; its events are, in order, the bytes of an allocation,
 or minus the number (from 1) of the allocation that is freed.
@@ -15,6 +16,7 @@ import torch
 
 # Steps that `torch.compile` compiles: a case is run twice, and the second run's events are recorded, for which nothing is compiled.
 COMPILED = {"adamw_torch_8bit": ("AdamW8bit", {}), "adamw_torch_4bit": ("AdamW4bit", {"block_size": 256}), "ao_adamw_4bit": ("AdamW4bit", {})}
+LOW_RANK = ["galore_adamw", "apollo_adamw"]
 DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
 ODD = [[1], [7], [3, 5], [4095], [4096], [4097], [64, 64], [65, 63], [1, 300], [300, 1]]
 MATRICES = [[300, 700], [700, 300], [2000, 33], [33, 2000], [512, 512], [512], [5000, 4096], [4096]]
@@ -33,7 +35,7 @@ def mixed(*dtypes):
 
 def cases():
     names = ["adamw", "adam", "adamw_fused", "adamw_forloop", "sgd", "sgd_momentum", "adafactor", "adamw8bit", "lion",
-             "paged_adamw_8bit", "paged_adamw_32bit", "schedule_free_adamw", "muon", "adam_atan2", *COMPILED]
+             "paged_adamw_8bit", "paged_adamw_32bit", "schedule_free_adamw", "muon", "adam_atan2", *COMPILED, *LOW_RANK]
     for name in names:
         for dtype in ("fp32", "bf16"):
             yield dict(optimizer=name, parameters=parameters(ODD + MATRICES, dtype))
@@ -59,6 +61,9 @@ def cases():
         yield dict(optimizer=name, parameters=parameters([[4096, 3], [256, 48], [384, 65], [16, 2, 256], [151, 896], [5120]], "bf16"))
         for _ in range(2):
             yield dict(optimizer=name, parameters=drawn(generator), clip=True)
+    for name in LOW_RANK:
+        for arguments in ("rank=16", "rank=9,update_proj_gap=1", "rank=4096", "rank=64,scale_type=tensor,update_proj_gap=1"):
+            yield dict(optimizer=name, parameters=drawn(generator), optim_args=arguments, clip=True)
 
 
 def drawn(generator):
@@ -84,6 +89,33 @@ class AdamATan2(torch.optim.Optimizer):
                 self.state[p]["exp_avg_sq"] = torch.zeros_like(p)
 
 
+def let_svd_succeed():
+    """A stand-in's kernels do not clear the word that says whether cuSOLVER came to its end: what is free in the small pool is cleared."""
+    import ctypes
+    found = torch.linalg.svd
+    def svd(matrix, **options):
+        for segment in torch.cuda.memory_snapshot():
+            if segment["segment_type"] == "small":
+                for block in segment["blocks"]:
+                    if block["state"] == "inactive": ctypes.memset(block["address"], 0, block["size"])
+        return found(matrix, **options)
+    torch.linalg.svd = svd
+
+
+def low_rank(name, others, projected, arguments=""):
+    """GaLore's or APOLLO's AdamW in the groups that transformers makes of `optim_args` (trainer_optimizer.py, `_setup_low_rank_optimizer`)."""
+    said = dict(part.split("=") for part in arguments.replace(" ", "").split(",") if part)
+    group = dict(rank=int(said.get("rank", 128)), update_proj_gap=int(said.get("update_proj_gap", 200)), proj_type="std")
+    if name == "galore_adamw":
+        import galore_torch
+        if "Phantom" in torch.cuda.get_device_name() and torch.linalg.svd.__name__ != "svd": let_svd_succeed()
+        groups = [{"params": others}, {"params": projected, "scale": float(said.get("scale", 0.25)), **group}]
+        return galore_torch.GaLoreAdamW(groups, no_deprecation_warning=True)
+    import apollo_torch
+    scales = {"proj": "random", "scale": float(said.get("scale", 1)), "scale_type": said.get("scale_type", "channel")}
+    return apollo_torch.APOLLOAdamW([{"params": others}, {"params": projected, **scales, **group}])
+
+
 def leave_kernels_out():
     """Inductor's wrappers run, its Triton kernels are neither compiled nor timed: they allocate nothing themselves."""
     from torch._inductor.async_compile import AsyncCompile
@@ -93,7 +125,7 @@ def leave_kernels_out():
     AsyncCompile.triton = lambda self, name, source, device_str="cuda": Kernel()
 
 
-def build(name, tensors):
+def build(name, tensors, arguments=""):
     if name == "adamw": return [torch.optim.AdamW(tensors)]
     if name == "adam": return [torch.optim.Adam(tensors)]
     if name == "adamw_fused": return [torch.optim.AdamW(tensors, fused=True)]
@@ -120,6 +152,7 @@ def build(name, tensors):
         import torchao.optim
         kind, options = COMPILED[name]
         return [getattr(torchao.optim, kind)(tensors, **options)]
+    if name in LOW_RANK: return [low_rank(name, [t for t in tensors if t.dim() != 2], [t for t in tensors if t.dim() == 2], arguments)]
     if name == "adam_atan2": return [AdamATan2(tensors)]
     if name == "muon":
         matrices = [t for t in tensors if t.dim() == 2]
@@ -132,7 +165,7 @@ def run(case):
     tensors = [torch.nn.Parameter(torch.empty(s, dtype=DTYPES[d], device="cuda")) for s, d, _ in case["parameters"]]
     for tensor, (_, _, has_gradient) in zip(tensors, case["parameters"]):
         if has_gradient: tensor.grad = torch.empty_like(tensor)
-    optimizers = build(case["optimizer"], tensors)
+    optimizers = build(case["optimizer"], tensors, case.get("optim_args", ""))
     scaler = torch.amp.GradScaler("cuda") if case.get("scaler") else None
     loss = torch.zeros((), device="cuda")
     torch._C._cuda_clearCublasWorkspaces()

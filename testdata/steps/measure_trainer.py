@@ -28,7 +28,7 @@ from measure_dpo import lora_config, run_steps
 
 DEFAULTS = dict(
     id="case", kind="trainer", framework="trainer", model={"family": "qwen2"}, task="causal_lm", precision="fp32", micro_batch=4,
-    seq_len=128, steps=3, grad_accum=1, gradient_checkpointing=False, use_reentrant=False, optimizer=None, lora=None, clip_grad_norm=1.0,
+    seq_len=128, steps=3, grad_accum=1, gradient_checkpointing=False, use_reentrant=False, optimizer=None, optim_args="", optim_target_modules=[], lora=None, clip_grad_norm=1.0,
     attn="sdpa", use_liger_kernel=False, loss="full", keep_outputs=False, use_cache=False, world=1,
     quantization=None, padded=False, padding_free=False, activation_offloading=None, fsdp1=None, kernels=[], target_len=128, freeze_encoder=False)
 PRECISIONS = {"fp32": ("float32", {}), "amp_bf16": ("float32", {"bf16": True}), "amp_fp16": ("float32", {"fp16": True}),
@@ -322,7 +322,16 @@ def collator(case, model):
     return default_data_collator
 
 
-def made(case, phases, model, folder):
+def of_optimizers():
+    """testdata/optimizers/measure.py"""
+    import pathlib
+    import sys
+    sys.path.insert(0, str(pathlib.Path(__file__).parents[1] / "optimizers"))
+    import measure
+    return measure
+
+
+def made(case, phases, model, folder, stub):
     """The trainer, which notes where its loss is computed."""
     options = dict(
         output_dir=folder, per_device_train_batch_size=case["micro_batch"], max_steps=case["steps"],
@@ -336,12 +345,12 @@ def made(case, phases, model, folder):
         options["remove_unused_columns"] = False
     if case["optimizer"]:
         options["optim"] = case["optimizer"]
+    if case["optimizer"] == "galore_adamw" and stub:
+        of_optimizers().let_svd_succeed()
+    if case["optimizer"] in ("galore_adamw", "apollo_adamw"):
+        options |= dict(optim_args=case["optim_args"], optim_target_modules=case["optim_target_modules"] or "all-linear")
     if case["optimizer"] in ("adamw_torch_8bit", "adamw_torch_4bit"):
-        import pathlib
-        import sys
-        sys.path.insert(0, str(pathlib.Path(__file__).parents[1] / "optimizers"))
-        from measure import leave_kernels_out
-        leave_kernels_out()
+        of_optimizers().leave_kernels_out()
     kept = []
 
     def noted(base):
@@ -410,7 +419,7 @@ def run_trainer(case, phases, stub):
     if case["kernels"]:
         import foak
         foak.put_in(model, case["kernels"], noted)
-    trainer = made(case, phases, model, folder)
+    trainer = made(case, phases, model, folder, stub)
     if "fused_lora" in case["kernels"] and case["fsdp1"] is not None:
         foak.replicate_adapters(trainer)
     info["optim"] = str(trainer.args.optim)
@@ -418,7 +427,7 @@ def run_trainer(case, phases, stub):
 
 
 def warm(cases):
-    if any(case["quantization"] for case in cases):
+    if any(case["quantization"] or case["optimizer"] in ("galore_adamw", "apollo_adamw") for case in cases):
         # bitsandbytes, which peft imports, asks for the GPU at once: no child could use it then.
         return
     import datasets, peft, trl.trainer.sft_trainer, transformers.trainer  # noqa: shared by the children

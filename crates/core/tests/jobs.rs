@@ -6,7 +6,7 @@ use tonnage_core::estimate::{Estimate, EstimateError, SimulatedJob, estimate};
 use tonnage_core::gpu::Gpu;
 use tonnage_core::job::{
     Attention, CheckpointPolicy, ClipSpec, Fields, Framework, JobSpec, Kernels, LogitsPath, LoraSpec, LossKernel,
-    ModelSpec, OptimizerKind, Precision, Task,
+    LowRankSpec, ModelSpec, OptimizerKind, Precision, Task,
 };
 use tonnage_core::model_type::language_model_types;
 use tonnage_core::step::simulate;
@@ -122,6 +122,7 @@ fn jobs() -> impl Strategy<Value = JobSpec> {
             gradient_checkpointing: if on[2] { CheckpointPolicy::EveryLayer } else { CheckpointPolicy::Off },
             optimizer,
             clip_grad_norm: on[3].then_some(ClipSpec { max_norm: 1.0 }),
+            low_rank: LowRankSpec::default(),
             optimizer_in_backward: false,
             zero_grad_set_to_none: on[4],
             train_mode: trains && on[5],

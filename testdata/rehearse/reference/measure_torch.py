@@ -42,6 +42,7 @@ DEFAULTS = dict(
     gradient_checkpointing=False,  # HF layer checkpointing, use_reentrant=False
     optimizer="adamw",             # adamw (foreach) | adamw_fused | adamw_forloop | sgd | sgd_momentum | adafactor | those of one object in
                                    # testdata/optimizers/measure.py; of compiled ones the second run counts, with Inductor's cache kept
+    optim_args="", optim_target_modules=[],   # transformers', for galore_adamw and apollo_adamw; [] is all linear layers
     optimizer_in_backward=False,   # an optimizer for each parameter steps when its gradient is there (register_post_accumulate_grad_hook)
     grad_accum=1,
     zero_grad_set_to_none=True,
@@ -332,7 +333,7 @@ def init_on_device(model):
             else: p.fill_(1.0)
 
 
-def make_optimizer(case, params, fake):
+def make_optimizer(case, params, fake, model=None):
     import torch
     o = case["optimizer"]
     fe = True if fake else None      # FakeTensor's type defeats the default; foreach is what a GPU run gets
@@ -343,7 +344,13 @@ def make_optimizer(case, params, fake):
     if o == "sgd_momentum": return torch.optim.SGD(params, lr=1e-5, momentum=0.9, foreach=fe)
     if o == "adafactor": return torch.optim.Adafactor(params, lr=1e-5)
     sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..", "optimizers"))
-    from measure import build as build_optimizer
+    from measure import LOW_RANK, build as build_optimizer, low_rank
+    if o in LOW_RANK:
+        from transformers.trainer_utils import check_target_module_exists
+        names = {n for n, m in model.named_modules() if isinstance(m, torch.nn.Linear)
+                 and (not case["optim_target_modules"] or check_target_module_exists(case["optim_target_modules"], n))}
+        names = {id(p) for n, p in model.named_parameters() if n.removesuffix(".weight") in names and n.endswith(".weight")}
+        return low_rank(o, [p for p in params if id(p) not in names], [p for p in params if id(p) in names], case["optim_args"])
     return build_optimizer(o, params)[0]
 
 
@@ -412,13 +419,13 @@ def run_case(case, hooks, fake, reset_gen=lambda: None, on_model=None, want_init
 
     params = [p for p in model.parameters() if p.requires_grad]
     if case["optimizer_in_backward"]:
-        optimizers = {p: make_optimizer(case, [p], fake) for p in params}
+        optimizers = {p: make_optimizer(case, [p], fake, model) for p in params}
         def step(p):
             optimizers[p].step()
             optimizers[p].zero_grad()
         for p in params: p.register_post_accumulate_grad_hook(step)
         opt = torch.optim.SGD([torch.zeros(1)])
-    else: opt = make_optimizer(case, params, fake)
+    else: opt = make_optimizer(case, params, fake, model)
     scaler = torch.amp.GradScaler("cuda", init_scale=256.0) if case["precision"] == "amp_fp16" else None
     # (a low scale, so that on a real GPU no step is skipped for overflow: a skipped step makes no optimizer state)
     G = case["grad_accum"]

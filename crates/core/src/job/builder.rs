@@ -5,7 +5,7 @@ use serde::Serialize;
 use super::key_names as keys;
 use super::{
     Attention, CheckpointPolicy, ClipSpec, Fields, Framework, JobError, JobSource, JobSpec, Kernels, LogitsPath,
-    LossKernel, ModelSpec, OptimizerKind, Parallel, Precision, RunSpec, Task, TransformersVersion,
+    LossKernel, LowRankSpec, ModelSpec, OptimizerKind, Parallel, Precision, RunSpec, Task, TransformersVersion,
 };
 use crate::alloc::AllocatorConfig;
 use crate::gpu::Gpu;
@@ -119,6 +119,7 @@ impl Default for JobSpec {
             use_reentrant: false,
             activation_offload: None,
             optimizer: OptimizerKind::Adamw,
+            low_rank: LowRankSpec::default(),
             optimizer_in_backward: false,
             clip_grad_norm: None::<ClipSpec>,
             zero_grad_set_to_none: true,

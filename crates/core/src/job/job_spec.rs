@@ -3,6 +3,7 @@
 use serde::{Deserialize, Serialize};
 
 use super::lora_spec::LoraSpec;
+use super::low_rank::LowRankSpec;
 use super::{
     ActivationOffload, CheckpointPolicy, FieldError, Fields, Framework, Image, Kernels, LeftOpen, Parallel,
     QuantizationSpec, RowGrowth, RunSpec, Task, TransformersVersion, Vision,
@@ -122,9 +123,18 @@ pub enum OptimizerKind {
     AdamAtan2,
     /// `torch.optim.Muon` for matrices, AdamW for the rest.
     Muon,
+    /// GaLore's AdamW (galore-torch), on gradients projected by their singular vectors.
+    GaloreAdamw,
+    /// APOLLO's AdamW (apollo-torch), on gradients projected at random.
+    ApolloAdamw,
 }
 
 impl OptimizerKind {
+    /// Whether it projects the gradients of linear layers into a low rank.
+    pub const fn is_low_rank(self) -> bool {
+        matches!(self, Self::GaloreAdamw | Self::ApolloAdamw)
+    }
+
     /// Whether `torch.compile` compiles its step (torchao's).
     pub const fn is_compiled(self) -> bool {
         matches!(self, Self::AdamwTorch8bit | Self::AdamwTorch4bit | Self::AoAdamw4bit)
@@ -342,6 +352,8 @@ pub struct JobSpec {
     pub activation_offload: Option<ActivationOffload>,
     /// Not used where the task trains nothing.
     pub optimizer: OptimizerKind,
+    /// What one in a low rank is told.
+    pub low_rank: LowRankSpec,
     /// Whether each parameter has one of its own, which steps in backward and frees the gradient.
     pub optimizer_in_backward: bool,
     /// Gradient clipping, `None` for none.

@@ -21,7 +21,7 @@ pub enum Meaning {
 use Meaning::{Key, Says, Sentence};
 use sentences::{
     ACCELERATE, BF16, CLIENTS, COMPILE, CONFIG, DEEPSPEED, EMPTY_CACHE, EVALUATORS, FLASH_PACKAGE, FOUR_BIT, FP16,
-    FSDP, LARGEST, LIGHTNING, MEGATRON, MEMORY, OFFLOAD, PACKING, REENTRANT, REHEARSE,
+    FSDP, LARGEST, LIGHTNING, LOW_RANK, MEGATRON, MEMORY, OFFLOAD, PACKING, REENTRANT, REHEARSE,
 };
 
 /// Names of keys, as in job files; flags have `-` for `_`.
@@ -118,7 +118,14 @@ const NAMES: &[(&str, Meaning)] = &[
     ("gradient_clipping", Key(keys::CLIP_GRAD_NORM)),
     ("gradient_clip_val", Key(keys::CLIP_GRAD_NORM)),
     ("grad_clip", Key(keys::CLIP_GRAD_NORM)),
-    ("use_galore", Sentence(REHEARSE)),
+    ("use_galore", Says(&[(keys::OPTIMIZER, "galore_adamw")])),
+    ("galore_rank", Sentence(LOW_RANK)),
+    ("galore_target", Key(keys::OPTIM_TARGET_MODULES)),
+    ("galore_update_interval", Sentence(LOW_RANK)),
+    ("update_proj_gap", Sentence(LOW_RANK)),
+    ("use_apollo", Says(&[(keys::OPTIMIZER, "apollo_adamw")])),
+    ("apollo_rank", Sentence(LOW_RANK)),
+    ("apollo_target", Key(keys::OPTIM_TARGET_MODULES)),
     ("lr", Key(keys::LEARNING_RATE)),
     ("beta1", Key(keys::ADAM_BETA1)),
     ("beta2", Key(keys::ADAM_BETA2)),

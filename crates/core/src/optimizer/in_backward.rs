@@ -3,7 +3,7 @@
 
 use std::cell::RefCell;
 
-use crate::job::OptimizerKind;
+use crate::job::JobSpec;
 use crate::tensor::Tensor;
 
 use super::{Optimizer, Traffic};
@@ -14,9 +14,9 @@ struct SteppedInBackward {
 }
 
 /// Registers the hooks; the optimizer that the loop then calls.
-pub(crate) fn step_in_backward(kind: OptimizerKind, parameters: &[Tensor]) -> Box<dyn Optimizer> {
+pub(crate) fn step_in_backward(job: &JobSpec, parameters: &[Tensor]) -> Box<dyn Optimizer> {
     for parameter in parameters {
-        let optimizer = RefCell::new(super::build(kind, std::slice::from_ref(parameter)));
+        let optimizer = RefCell::new(super::build(job, std::slice::from_ref(parameter)));
         let stepped = parameter.clone();
         parameter.register_post_accumulate_grad_hook(move || {
             optimizer.borrow_mut().step();

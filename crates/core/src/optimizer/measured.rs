@@ -4,9 +4,9 @@ use std::rc::Rc;
 
 use serde::Deserialize;
 
-use super::{GradScaler, build, clip_grad_norm};
+use super::{GradScaler, build_kind, clip_grad_norm};
 use crate::dtype::DType;
-use crate::job::{Key, Kind, OptimizerKind, keys};
+use crate::job::{Key, Kind, LowRankSpec, OptimizerKind, keys};
 use crate::op::full;
 use crate::op::scratch::Device;
 use crate::tensor::{Context, Shape, Tensor};
@@ -17,6 +17,8 @@ struct Case {
     optimizer: OptimizerKind,
     /// Sizes, dtype, whether it has a gradient.
     parameters: Vec<(Vec<u64>, String, bool)>,
+    #[serde(default)]
+    optim_args: String,
     #[serde(default)]
     clip: bool,
     #[serde(default)]
@@ -58,7 +60,10 @@ fn run_case(case: &Case) -> (Trace, usize) {
     let parameters = parameters(&context, case);
     let loss = full(&context, "zeros.default", &[], DType::Float32);
     let before = 2 + case.parameters.iter().filter(|(_, _, has_gradient)| *has_gradient).count() + parameters.len();
-    let mut optimizer = build(case.optimizer, &parameters);
+    // Every matrix is a linear layer's weight.
+    context.note_linear(0);
+    let low_rank = LowRankSpec::default().with_arguments(&case.optim_args).unwrap();
+    let mut optimizer = build_kind((case.optimizer, &low_rank), &parameters);
     let mut scaler = case.scaler.then(|| GradScaler::new(&context));
     for _ in 0..2 {
         if let Some(scaler) = &mut scaler {
@@ -167,13 +172,17 @@ fn state_per_parameter() {
         (OptimizerKind::ScheduleFreeAdamw, 4_000_000),
         (OptimizerKind::AdamAtan2, 4_000_004),
         (OptimizerKind::Muon, 2_000_000),
+        // 128 x 1000 of the projection and of each moment, in bf16; APOLLO's norm, anew in each of two steps.
+        (OptimizerKind::GaloreAdamw, 3 * 128 * 1000 * 2),
+        (OptimizerKind::ApolloAdamw, 3 * 128 * 1000 * 2 + 2 * 2),
     ];
     for kind in all_kinds() {
         assert!(golden.iter().any(|(known, _)| *known == kind), "{kind:?} has no bytes of state here");
     }
     for (optimizer, bytes) in golden {
         let parameters = vec![(vec![1000, 1000], "bf16".to_owned(), true)];
-        let case = Case { optimizer, parameters, clip: false, scaler: false, events: Vec::new() };
+        let case =
+            Case { optimizer, parameters, optim_args: String::new(), clip: false, scaler: false, events: Vec::new() };
         let (trace, _) = run_case(&case);
         let state = trace.allocations.iter().filter(|allocation| allocation.category == Category::OptimizerState);
         assert_eq!(state.map(|allocation| allocation.bytes).sum::<u64>(), bytes, "{optimizer:?}");

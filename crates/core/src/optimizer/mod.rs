@@ -5,10 +5,13 @@
 mod adafactor;
 mod adam;
 mod adam_atan2;
+mod apollo;
 mod bitsandbytes;
 mod clip;
+mod galore;
 mod in_backward;
 mod lion;
+mod low_rank;
 #[cfg(test)]
 mod measured;
 mod muon;
@@ -25,11 +28,14 @@ pub(crate) use in_backward::step_in_backward;
 pub(crate) use scaler::GradScaler;
 pub(crate) use sparse_sign_sgd::SparseSignSgd;
 
-use crate::job::OptimizerKind;
+use crate::job::{JobSpec, LowRankSpec, OptimizerKind};
 use crate::tensor::Tensor;
 
 use adam::{Adam, Implementation};
+use apollo::Apollo;
 use bitsandbytes::{BitsandbytesAdamW, Storage};
+use galore::Galore;
+use low_rank::LowRankAdamW;
 use torchao::{Codes, TorchaoAdamW};
 use traffic::Counted;
 pub(crate) use traffic::Traffic;
@@ -54,10 +60,14 @@ pub(crate) fn decays(parameter: &Tensor) -> bool {
     parameter.sizes().len() >= 2
 }
 
-/// The optimizer of a kind.
-pub(crate) fn build(kind: OptimizerKind, parameters: &[Tensor]) -> Box<dyn Optimizer> {
+/// The optimizer of a job over some of its parameters.
+pub(crate) fn build(job: &JobSpec, parameters: &[Tensor]) -> Box<dyn Optimizer> {
+    build_kind((job.optimizer, &job.low_rank), parameters)
+}
+
+fn build_kind((kind, low_rank): (OptimizerKind, &LowRankSpec), parameters: &[Tensor]) -> Box<dyn Optimizer> {
     let parameters = parameters.to_vec();
-    let optimizer = build_uncounted(kind, parameters.clone());
+    let optimizer = build_uncounted(kind, low_rank, parameters.clone());
     Box::new(Counted::new(optimizer, parameters))
 }
 
@@ -69,7 +79,7 @@ fn torchao(codes: Codes, parameters: Vec<Tensor>) -> Box<dyn Optimizer> {
     Box::new(TorchaoAdamW::new(parameters, codes))
 }
 
-fn build_uncounted(kind: OptimizerKind, parameters: Vec<Tensor>) -> Box<dyn Optimizer> {
+fn build_uncounted(kind: OptimizerKind, low_rank: &LowRankSpec, parameters: Vec<Tensor>) -> Box<dyn Optimizer> {
     match kind {
         OptimizerKind::Adamw | OptimizerKind::Adam => Box::new(Adam::new(parameters, Implementation::Foreach)),
         OptimizerKind::AdamwFused => Box::new(Adam::new(parameters, Implementation::Fused)),
@@ -86,6 +96,10 @@ fn build_uncounted(kind: OptimizerKind, parameters: Vec<Tensor>) -> Box<dyn Opti
         OptimizerKind::Lion => Box::new(lion::Lion::new(parameters)),
         OptimizerKind::AdamAtan2 => Box::new(adam_atan2::AdamAtan2::new(parameters)),
         OptimizerKind::ScheduleFreeAdamw => Box::new(schedule_free::AdamWScheduleFree::new(parameters)),
+        OptimizerKind::GaloreAdamw => Box::new(LowRankAdamW::new(parameters, low_rank, Galore)),
+        OptimizerKind::ApolloAdamw => {
+            Box::new(LowRankAdamW::new(parameters, low_rank, Apollo::new(low_rank.scales_whole)))
+        }
         OptimizerKind::Muon => Box::new(muon::Muon::new(parameters)),
     }
 }

@@ -143,7 +143,7 @@ pub(crate) trait Wrapper {
 
     /// The optimizer over its parameters.
     fn optimizer(&self, job: &JobSpec) -> Box<dyn Optimizer> {
-        optimizer::build(job.optimizer, self.parameters())
+        optimizer::build(job, self.parameters())
     }
 
     /// The optimizer as the Trainer makes it, a group after the other.

@@ -47,7 +47,7 @@ impl Wrapper for Zero1 {
     fn optimizer(&self, job: &JobSpec) -> Box<dyn Optimizer> {
         let shares = partition_parameters(self.parameters(), job.parallel.world_size);
         let local = shares.get(job.parallel.rank as usize).map_or(&[][..], Vec::as_slice);
-        let optim = optimizer::build(job.optimizer, local);
+        let optim = optimizer::build(job, local);
         let as_views = matches!(job.parallel.strategy, Strategy::Zero1 { parameters_as_bucket_view: true, .. });
         let buckets = if as_views { build_param_buckets(&self.context, &shares) } else { Vec::new() };
         Box::new(ZeroRedundancyOptimizer { optim, _buckets: buckets })

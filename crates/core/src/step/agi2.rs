@@ -67,7 +67,7 @@ pub(super) fn train_agi2(
 ) -> Repetition {
     let model = Wrapped::new(job, context, model, builder);
     let mut run = Repetition::begin(job.gradient_accumulation_steps);
-    let mut optimizer = optimizer::build(job.optimizer, parameters);
+    let mut optimizer = optimizer::build(job, parameters);
     let mut scaler = job.precision.scales_loss().then(|| GradScaler::new(context));
     let mut variables = Variables::default();
     let growing = job.row_growth.map(|growth| growth.rehearsed()).unwrap_or_default();

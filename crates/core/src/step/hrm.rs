@@ -24,7 +24,7 @@ pub(super) fn train_hrm(
 ) -> Repetition {
     let mut optimizers = Optimizers {
         emb_optimizer: model.puzzle_emb().map(|table| SparseSignSgd::new(table, job.parallel.world_size)),
-        optimizer: optimizer::build(job.optimizer, parameters),
+        optimizer: optimizer::build(job, parameters),
     };
     // What lives from one step to the next, until the next forward pass has returned.
     let mut carry: Option<Carry> = None;

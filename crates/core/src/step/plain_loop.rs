@@ -20,7 +20,7 @@ pub(super) fn run_plain_loop(
     parameters: &[Tensor],
     run_pass: &mut dyn FnMut(Option<&mut GradScaler>) -> Option<()>,
 ) -> Repetition {
-    let mut optimizer = optimizer::build(job.optimizer, parameters);
+    let mut optimizer = optimizer::build(job, parameters);
     let mut scaler = job.precision.scales_loss().then(|| GradScaler::new(context));
     let mut run = Repetition::begin(job.gradient_accumulation_steps);
     let mut settled = Settled::new(job, context);

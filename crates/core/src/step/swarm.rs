@@ -60,7 +60,7 @@ impl Node<'_> {
             // Prompts are of different lengths there, and completions end.
             self.context.pad_rows();
         }
-        let mut optimizer = optimizer::build(self.job.optimizer, self.parameters);
+        let mut optimizer = optimizer::build(self.job, self.parameters);
         let mut calls = Calls::default();
         let mut settled = Settled::new(self.job, self.context);
         for step in 1..=self.job.steps {

@@ -97,11 +97,7 @@ pub(super) fn train_loop(job: &JobSpec, context: &Rc<Context>, wrapper: &dyn Wra
 }
 
 fn optimizer_of(job: &JobSpec, wrapper: &dyn Wrapper) -> Box<dyn Optimizer> {
-    if job.optimizer_in_backward {
-        step_in_backward(job.optimizer, wrapper.parameters())
-    } else {
-        wrapper.optimizer(job)
-    }
+    if job.optimizer_in_backward { step_in_backward(job, wrapper.parameters()) } else { wrapper.optimizer(job) }
 }
 
 fn micro_step(

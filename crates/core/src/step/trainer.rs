@@ -176,8 +176,12 @@ pub(super) fn create_optimizers(
     if let Some(wrapper) = wrapper.filter(|wrapper| wrapper.divides_optimizer()) {
         return wrapper.optimizers(job);
     }
+    if job.optimizer.is_low_rank() {
+        // Its groups are what is projected and what is not.
+        return vec![optimizer::build(job, parameters)];
+    }
     let (decaying, rest): (Vec<Tensor>, Vec<Tensor>) = parameters.iter().cloned().partition(optimizer::decays);
-    [decaying, rest].iter().map(|group| optimizer::build(job.optimizer, group)).collect()
+    [decaying, rest].iter().map(|group| optimizer::build(job, group)).collect()
 }
 
 /// Learning rates that are tensors, as torchao's: accelerate moves them to the device with the optimizer's state, and the scheduler has

@@ -45,6 +45,8 @@ pub struct Context {
     pub(super) running_node: RefCell<Option<Rc<dyn Any>>>,
     pub(super) node_hooks: RefCell<Vec<Callback>>,
     linear_is_replaced: Cell<bool>,
+    /// Modules that are an `nn.Linear`.
+    linear_modules: RefCell<Vec<u32>>,
     /// What runs when the gradient of a module's output is there, of outputs that no op has made differentiable.
     pub(super) output_hook: RefCell<Option<OutputHook>>,
     callbacks: RefCell<Vec<Callback>>,
@@ -91,6 +93,7 @@ impl Context {
             running_node: RefCell::default(),
             node_hooks: RefCell::default(),
             linear_is_replaced: Cell::new(false),
+            linear_modules: RefCell::default(),
             output_hook: RefCell::default(),
             callbacks: RefCell::default(),
             thread: Cell::new(Thread::Main),
@@ -237,6 +240,15 @@ impl Context {
     /// Whether a backward pass runs.
     pub(crate) fn runs_backward(&self) -> bool {
         self.thread.get() == Thread::Autograd
+    }
+
+    /// Notes that a module is an `nn.Linear`.
+    pub(crate) fn note_linear(&self, module: u32) {
+        self.linear_modules.borrow_mut().push(module);
+    }
+
+    pub(crate) fn is_linear(&self, module: u32) -> bool {
+        self.linear_modules.borrow().contains(&module)
     }
 
     /// `torch.nn.functional.linear` is DeepSpeed's from now on.

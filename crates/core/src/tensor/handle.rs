@@ -279,7 +279,7 @@ impl Tensor {
         self.context().module_of(self.allocation())
     }
 
-    pub(super) fn set_category(&self, category: Category) {
+    pub(crate) fn set_category(&self, category: Category) {
         if let Some(id) = self.allocation() {
             self.context().set_category(id, category);
         }

@@ -56,6 +56,8 @@ fn optim_name(value: &str) -> Option<&'static str> {
         "adamw8bit" | "adamw_8bit" => Some("adamw_bnb_8bit"),
         "adamw_torch_8bit" => Some("adamw_torch_8bit"),
         "adamw_torch_4bit" => Some("adamw_torch_4bit"),
+        "galore_adamw" => Some("galore_adamw"),
+        "apollo_adamw" => Some("apollo_adamw"),
         "adafactor" => Some("adafactor"),
         "schedule_free_adamw" => Some("schedule_free_adamw"),
         "paged_adamw_8bit" => Some("paged_adamw_8bit"),

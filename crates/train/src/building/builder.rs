@@ -160,6 +160,11 @@ impl Builder {
         Module::new(&self.context, id)
     }
 
+    /// The same of an `nn.Linear`, which core notes for optimizers that look for them.
+    pub(crate) fn linear_module(&self) -> Module {
+        self.module()
+    }
+
     /// A weight in the model's dtype; frozen when adapters are trained instead.
     pub(crate) fn parameter(&self, name: &str, sizes: &[u64], init: Init) -> Tensor {
         let tensor = empty(&self.context, sizes, self.dtype);

@@ -9,7 +9,7 @@ use crate::op::UNTOLD;
 use crate::tensor::{Shape, Tensor};
 use crate::trace::Category;
 
-use super::super::module::Part;
+use super::super::module::{Module, Part};
 use super::{Builder, Init, Quantization};
 
 impl Builder {
@@ -40,6 +40,12 @@ impl Builder {
         built.saved.push(self.path.clone());
         drop(built);
         (original, copy)
+    }
+
+    /// This module, which is an `nn.Linear`.
+    pub(crate) fn linear_module(&self) -> Module {
+        self.context.note_linear(self.module_id());
+        self.module()
     }
 
     /// The adapter of this linear layer, if LoRA targets it.

@@ -21,8 +21,8 @@ use of_model::{
 pub(super) use of_setup::paged_states;
 use of_setup::{
     compiled_step, dora_segments, engine_caveat, experts_caveats, flash_attn_package, left_open, nccl_caveat,
-    other_kernels, quantized_base, quantized_judge, repeats_caveat, replayed_tokens, silicon_caveat, split_caveat,
-    transformers_caveat,
+    other_kernels, quantized_base, quantized_judge, repeats_caveat, replayed_tokens, silicon_caveat, singular_values,
+    split_caveat, transformers_caveat,
 };
 use of_streams::late_frees;
 
@@ -126,6 +126,7 @@ pub(super) fn all_caveats(
         other_kernels(job, reserved),
         dora_segments(job, reserved),
         compiled_step(job),
+        singular_values(trace),
         quantized_judge(job, trace),
         engine_caveat(job),
         replayed_tokens(trace, reserved),

@@ -7,6 +7,7 @@ use crate::job::{
     Allowance, Attention, CheckpointPolicy, DeepSpeed, Framework, JobSpec, JudgeWeights, LossKernel, QuantizedWeights,
     Rollout, Strategy, Task, TransformersVersion,
 };
+use crate::op::SVD;
 use crate::step::{Repetition, TrainingLoop, WANDERING_ALLOWANCE, training_loop};
 use crate::trace::{Category, Stride, Trace};
 use crate::units::{Bytes, MIB};
@@ -278,6 +279,16 @@ pub(super) fn compiled_step(job: &JobSpec) -> Option<Caveat> {
                     beside a buffer of the GPU's L2 cache: the range allows 192 MiB";
         Caveat::adding("compiled_step", text, COMPILING_ALLOWANCE)
     })
+}
+
+/// What a step of GaLore's may need beyond what is simulated: its workspace is what cuSOLVER answers without a GPU, and another method follows
+/// where the first does not come to its end, with a copy of the vectors more (BatchLinearAlgebraLib.cpp, torch 2.11).
+pub(super) fn singular_values(trace: &Trace) -> Option<Caveat> {
+    let of_svd = trace.allocations.iter().filter(|allocation| trace.origin(allocation).op == SVD);
+    let largest = of_svd.map(|allocation| allocation.bytes).max()?;
+    let text = "GaLore's singular values take a workspace of cuSOLVER, which is as the library answers without a GPU; where its method does \
+                not come to its end PyTorch takes one that needs more: the range allows as much again";
+    Some(Caveat::adding("singular_values", text, largest))
 }
 
 /// States of a paged optimizer, which no allocator of PyTorch's has.

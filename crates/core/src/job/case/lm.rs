@@ -4,7 +4,7 @@ use serde::Deserialize;
 use serde_json::{Map, Value};
 
 use super::images::CaseImages;
-use super::{CaseLora, CasePrecision, checkpoint_policy, clip_spec, default_model, plain_job};
+use super::{CaseLora, CasePrecision, checkpoint_policy, clip_spec, default_model, low_rank_of_case, plain_job};
 use crate::job::{
     Attention, JobError, JobSpec, LogitsPath, LossKernel, OptimizerKind, Seq2SeqSpec, Task, TaskName,
     TransformersVersion,
@@ -25,6 +25,8 @@ pub(super) struct Case {
     gradient_checkpointing: bool,
     optimizer: OptimizerKind,
     optimizer_in_backward: bool,
+    optim_args: String,
+    optim_target_modules: Vec<String>,
     grad_accum: u64,
     zero_grad_set_to_none: bool,
     clip_grad_norm: Option<f64>,
@@ -65,6 +67,8 @@ impl Default for Case {
             gradient_checkpointing: false,
             optimizer: OptimizerKind::Adamw,
             optimizer_in_backward: false,
+            optim_args: String::new(),
+            optim_target_modules: Vec::new(),
             grad_accum: 1,
             zero_grad_set_to_none: true,
             clip_grad_norm: None,
@@ -126,6 +130,7 @@ pub(super) fn job_of_case(case: Case) -> Result<JobSpec, JobError> {
         gradient_checkpointing: checkpoint_policy(case.gradient_checkpointing),
         use_reentrant: case.reentrant,
         optimizer: case.optimizer,
+        low_rank: low_rank_of_case(&case.optim_args, case.optim_target_modules)?,
         optimizer_in_backward: case.optimizer_in_backward,
         clip_grad_norm: clip_spec(case.clip_grad_norm),
         zero_grad_set_to_none: case.zero_grad_set_to_none,

@@ -25,7 +25,7 @@ use serde_json::{Map, Value};
 use super::hf;
 use super::{
     Attention, Beside, CheckpointPolicy, ClipSpec, Fields, Framework, JobError, JobSpec, Kernels, LogitsPath, LoraSpec,
-    LossKernel, ModelSpec, OptimizerKind, Parallel, Precision, RunSpec, Task, TransformersVersion,
+    LossKernel, LowRankSpec, ModelSpec, OptimizerKind, Parallel, Precision, RunSpec, Task, TransformersVersion,
 };
 use crate::alloc::AllocatorConfig;
 use crate::gpu::Gpu;
@@ -144,6 +144,13 @@ impl Default for CaseTargets {
     }
 }
 
+/// transformers' `optim_args` and `optim_target_modules` of a case.
+fn low_rank_of_case(arguments: &str, targets: Vec<String>) -> Result<LowRankSpec, JobError> {
+    let spec = LowRankSpec::default();
+    let targets = if targets.is_empty() { spec.targets.clone() } else { targets };
+    LowRankSpec { targets, ..spec }.with_arguments(arguments)
+}
+
 impl From<CaseLora> for LoraSpec {
     fn from(lora: CaseLora) -> Self {
         let targets = match lora.targets {
@@ -212,6 +219,7 @@ fn plain_job(mut model: ModelSpec, task: Task) -> JobSpec {
         use_reentrant: false,
         activation_offload: None,
         optimizer: OptimizerKind::Adamw,
+        low_rank: LowRankSpec::default(),
         optimizer_in_backward: false,
         clip_grad_norm: None,
         zero_grad_set_to_none: true,

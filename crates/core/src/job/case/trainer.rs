@@ -5,7 +5,7 @@ use serde_json::{Map, Value};
 
 use super::images::CaseImages;
 use super::rl::OptimizerName;
-use super::{CaseLora, CasePrecision, checkpoint_policy, clip_spec, plain_job};
+use super::{CaseLora, CasePrecision, checkpoint_policy, clip_spec, low_rank_of_case, plain_job};
 use crate::host::HostKind;
 use crate::job::{
     ActivationOffload, Attention, BackwardPrefetch, ComputeDtype, Ddp, FlatInit, Framework, Fsdp1, JobError, JobSpec,
@@ -34,6 +34,8 @@ pub(super) struct TrainerCase {
     gradient_checkpointing: bool,
     use_reentrant: bool,
     optimizer: Option<OptimizerName>,
+    optim_args: String,
+    optim_target_modules: Vec<String>,
     lora: Option<CaseLora>,
     clip_grad_norm: Option<f64>,
     attn: Attention,
@@ -187,6 +189,8 @@ impl Default for TrainerCase {
             gradient_checkpointing: false,
             use_reentrant: false,
             optimizer: None,
+            optim_args: String::new(),
+            optim_target_modules: Vec::new(),
             lora: None,
             clip_grad_norm: Some(1.0),
             attn: Attention::Sdpa,
@@ -257,6 +261,7 @@ pub(super) fn job_of_case(case: TrainerCase) -> Result<JobSpec, JobError> {
         gradient_checkpointing: checkpoint_policy(case.gradient_checkpointing),
         use_reentrant: case.use_reentrant,
         optimizer: case.optimizer.map_or(OptimizerKind::AdamwFused, OptimizerName::kind),
+        low_rank: low_rank_of_case(&case.optim_args, case.optim_target_modules)?,
         clip_grad_norm: clip_spec(case.clip_grad_norm),
         lora: case.lora.map(Into::into),
         liger_kernels: case.use_liger_kernel,

@@ -11,6 +11,7 @@ mod flat_shards;
 pub(super) mod gkd;
 mod in_backward;
 mod kernels;
+mod low_rank;
 mod offload;
 pub(super) mod ppo;
 pub(super) mod preference;
@@ -77,6 +78,7 @@ pub(crate) fn check_possible(job: &JobSpec) -> Result<(), JobError> {
     router_loss::check_router_loss(job)?;
     compiled_step::check_compiled_step(job)?;
     in_backward::fits_in_backward(job)?;
+    low_rank::fits_low_rank(job)?;
     vision::check_vision(job)?;
     shared_weights::check_shared_weights(job)?;
     fits_lora(job)

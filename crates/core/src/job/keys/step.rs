@@ -82,6 +82,8 @@ pub(super) const OPTIMIZERS: Kind = Kind::Choice(&[
     ("schedule_free_adamw", "schedulefree's AdamWScheduleFree"),
     ("adam_atan2", "AdamATan2, fused (HRM's)"),
     ("muon", "torch.optim.Muon for matrices, AdamW for the rest"),
+    ("galore_adamw", "GaLore's AdamW (galore-torch): moments in a low rank, by singular vectors"),
+    ("apollo_adamw", "APOLLO's AdamW (apollo-torch): moments in a low rank, at random"),
 ]);
 pub(super) const LOSSES: Kind = Kind::Choice(&[
     ("full", "full logits, then cross_entropy (Hugging Face's)"),
@@ -92,7 +94,7 @@ pub(super) const LOSSES: Kind = Kind::Choice(&[
 const MAX_PASSES: u64 = u32::MAX as u64;
 const MAX_STEPS: u64 = u32::MAX as u64;
 
-pub(super) const KEYS: [Key; 39] = [
+pub(super) const KEYS: [Key; 41] = [
     Key {
         name: names::MODEL,
         kind: Kind::Text,
@@ -216,6 +218,20 @@ pub(super) const KEYS: [Key; 39] = [
         default: Default::Fixed("false", "the step follows backward"),
         doc: "an optimizer for each parameter steps in backward and frees its gradient (torchtune's optimizer_in_bwd), in a loop of one's own",
         example: "true",
+    },
+    Key {
+        name: names::OPTIM_ARGS,
+        kind: Kind::Text,
+        default: Default::Rule("rank=128, update_proj_gap=200, transformers' for GaLore and APOLLO"),
+        doc: "arguments of an optimizer in a low rank, as transformers reads them: rank, update_proj_gap, scale, scale_type",
+        example: "\"rank=64, update_proj_gap=100\"",
+    },
+    Key {
+        name: names::OPTIM_TARGET_MODULES,
+        kind: Kind::Texts,
+        default: Default::Rule("all-linear"),
+        doc: "linear layers whose gradients GaLore and APOLLO project: names, parts of names or patterns, or \"all-linear\"",
+        example: "[\"attn\", \"mlp\"]",
     },
     Key {
         name: names::CLIP_GRAD_NORM,

@@ -9,7 +9,8 @@ use crate::gpu::{DEFAULT_GPU, Gpu};
 use crate::job::keys::{self, Key};
 use crate::job::settings::{Origin, Provenance, Settings};
 use crate::job::{
-    JobError, JobSource, LoraSpec, ModelSpec, RunLength, RunSpec, TransformersError, TransformersVersion, allocator,
+    JobError, JobSource, LoraSpec, LowRankSpec, ModelSpec, OptimizerKind, RunLength, RunSpec, TransformersError,
+    TransformersVersion, allocator,
 };
 use crate::model_type;
 
@@ -100,6 +101,11 @@ impl<'a> Chooser<'a> {
     pub fn word_or<T: DeserializeOwned>(&mut self, name: &str, default: &str, why: &str) -> Result<T, JobError> {
         let word = self.take_value(name, default.into(), why);
         parse_variant(name, word)
+    }
+
+    /// A switch that is off, and no choice, where nobody says it.
+    pub fn switch_if_said(&mut self, name: &str) -> bool {
+        self.is_said(name) && self.take_switch(name)
     }
 
     /// A word, if one was said.
@@ -196,6 +202,34 @@ impl<'a> Chooser<'a> {
             use_dora,
             modules_to_save: texts(&modules_to_save),
         }))
+    }
+
+    /// What an optimizer in a low rank is told. A run goes on beyond the steps that are simulated: its projections are made anew in the
+    /// third of them, beside all moments and the old projections.
+    pub fn take_low_rank(&mut self) -> Result<LowRankSpec, JobError> {
+        let mut spec = LowRankSpec::default();
+        let said = self.settings.get(keys::OPTIMIZER).map(|setting| setting.value.clone());
+        let is_low_rank = said
+            .and_then(|word| serde_json::from_value::<OptimizerKind>(word).ok())
+            .is_some_and(OptimizerKind::is_low_rank);
+        if !is_low_rank {
+            let unread = [keys::OPTIM_ARGS, keys::OPTIM_TARGET_MODULES].into_iter().filter(|key| self.is_said(key));
+            let notes: Vec<String> = unread.map(|key| format!("`{key}` is read of GaLore and APOLLO alone")).collect();
+            self.notes.extend(notes);
+            return Ok(spec);
+        }
+        let targets = self.take_value(keys::OPTIM_TARGET_MODULES, json!(spec.targets), "all linear layers");
+        spec.targets = targets.as_array().into_iter().flatten().filter_map(Value::as_str).map(str::to_owned).collect();
+        if self.is_said(keys::OPTIM_ARGS) {
+            let arguments = self.take_value(keys::OPTIM_ARGS, Value::Null, "");
+            let read = spec.with_arguments(arguments.as_str().unwrap_or_default());
+            spec = read.map_err(|error| self.about_key(keys::OPTIM_ARGS, error))?;
+        }
+        if self.said_size(keys::STEPS).is_none_or(|steps| steps > spec.update_proj_gap) {
+            spec.update_proj_gap = spec.update_proj_gap.min(2);
+            self.trainer.push((keys::STEPS, "3".to_owned(), "projections are made anew in step 3".to_owned()));
+        }
+        Ok(spec)
     }
 
     /// What was said about length, time and price; of several lengths only one can hold.

@@ -42,8 +42,8 @@ pub(super) fn resolve_job(choose: &mut Chooser<'_>, model: Model, source: &JobSo
         use_reentrant: false,
         activation_offload: data::activation_offload(choose, trains)?,
         optimizer: choose.take_word(keys::OPTIMIZER)?,
-        optimizer_in_backward: choose.is_said(keys::OPTIMIZER_IN_BACKWARD)
-            && choose.take_switch(keys::OPTIMIZER_IN_BACKWARD),
+        low_rank: choose.take_low_rank()?,
+        optimizer_in_backward: choose.switch_if_said(keys::OPTIMIZER_IN_BACKWARD),
         clip_grad_norm: resolve_clip(choose),
         zero_grad_set_to_none: choose.take_switch(keys::ZERO_GRAD_SET_TO_NONE),
         train_mode: choose.switch_or(keys::TRAIN_MODE, trains, "training mode when the task trains"),

@@ -27,7 +27,7 @@ pub(super) enum Weight {
 
 impl Linear {
     pub(crate) fn new(at: &Builder, inputs: u64, outputs: u64, bias: bool) -> Self {
-        let module = at.module();
+        let module = at.linear_module();
         let weight = Weight::new(at, [outputs, inputs], false);
         let bias = bias.then(|| at.parameter("bias", &[outputs], Init::Zeros));
         let adapter = Adapter::new(at, at.adapter(), inputs, outputs);
@@ -36,7 +36,7 @@ impl Linear {
 
     /// One of a class that is derived from `nn.Linear`, which bitsandbytes leaves whole; without a bias.
     pub(crate) fn whole(at: &Builder, inputs: u64, outputs: u64) -> Self {
-        let module = at.module();
+        let module = at.linear_module();
         let weight = Weight::Plain(at.parameter("weight", &[outputs, inputs], Init::Normal));
         let adapter = Adapter::new(at, at.adapter(), inputs, outputs);
         Self { module, weight, bias: None, adapter }
@@ -44,7 +44,7 @@ impl Linear {
 
     /// An output head with a weight of its own.
     pub(crate) fn head(at: &Builder, inputs: u64, outputs: u64, bias: bool) -> Self {
-        let module = at.module();
+        let module = at.linear_module();
         let weight = Weight::Plain(at.head_parameter("weight", &[outputs, inputs], Init::Normal));
         let bias = bias.then(|| at.parameter("bias", &[outputs], Init::Zeros));
         let adapter = Adapter::new(at, at.head_adapter(), inputs, outputs);

@@ -167,7 +167,7 @@ impl Wrapper for ZeroStage12 {
 
     fn optimizer(&self, job: &JobSpec) -> Box<dyn Optimizer> {
         let group = |master: Tensor| {
-            let optimizer = optimizer::build(job.optimizer, std::slice::from_ref(&master));
+            let optimizer = optimizer::build(job, std::slice::from_ref(&master));
             Group { optimizer, master }
         };
         let groups = self.masters.take().into_iter().map(group).collect();

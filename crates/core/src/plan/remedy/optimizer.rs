@@ -29,6 +29,7 @@ pub(super) const EIGHT_BIT: Remedy = Remedy {
         (OptimizerKind::Adamw8bit | OptimizerKind::PagedAdamw8bit, _) => {
             already_done("the moments are in 8 bits already")
         }
+        (optimizer, _) if optimizer.is_low_rank() => already_done("the moments are in a low rank already"),
         (optimizer, _) if optimizer.is_compiled() => already_done("the moments are in 8 bits or fewer already"),
         (
             OptimizerKind::Adamw | OptimizerKind::Adam | OptimizerKind::AdamwFused | OptimizerKind::AdamwForloop,

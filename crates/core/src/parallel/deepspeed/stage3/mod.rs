@@ -365,7 +365,7 @@ impl Wrapper for ZeroStage3 {
 
     fn optimizer(&self, job: &JobSpec) -> Box<dyn Optimizer> {
         let group = |(members, master): (Vec<usize>, Tensor)| {
-            let optimizer = optimizer::build(job.optimizer, std::slice::from_ref(&master));
+            let optimizer = optimizer::build(job, std::slice::from_ref(&master));
             Group { members, master, optimizer }
         };
         Box::new(PartOptimizer {
