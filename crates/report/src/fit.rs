@@ -74,6 +74,7 @@ struct LargestView {
     gradient_accumulation_steps: u64,
     total_bytes: u64,
     safe_bytes: u64,
+    more_may_fit: bool,
 }
 
 impl<'a> FitView<'a> {
@@ -86,6 +87,7 @@ impl<'a> FitView<'a> {
                 gradient_accumulation_steps: largest.batch.gradient_accumulation_steps,
                 total_bytes: largest.verdict.total_bytes,
                 safe_bytes: largest.verdict.safe_bytes,
+                more_may_fit: largest.more_may_fit,
             })
         };
         Self {

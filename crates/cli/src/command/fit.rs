@@ -9,7 +9,7 @@ use tonnage_core::gpu::Gpu;
 use tonnage_core::job::keys::{GPU, MODEL};
 use tonnage_core::job::{Origin, Override};
 use tonnage_core::plan::fit::GpuVerdict;
-use tonnage_core::plan::largest::largest_that_fits;
+use tonnage_core::plan::largest::{Largest, Searches, Wanted};
 use tonnage_core::plan::table::{Row, Variant, answer_part, pruned_parts, table_parts, table_rows};
 use tonnage_core::plan::verdict_table::VerdictTable;
 use tonnage_report::{FitAnswer, FitView, fit_csv, text};
@@ -120,12 +120,7 @@ impl FitArgs {
             if self.prune { pruned_parts(&known, &variants) } else { table_parts(&known, &variants, thread_count()) };
         let answers = sweep_items(&parts, terminal, |part| answer_part(&known, &variants, part, &source));
         let rows = table_rows(&known, &variants, answers.into_iter().flatten().collect());
-        let largest = if self.no_largest || !axes.is_empty() {
-            Vec::new()
-        } else {
-            let places: Vec<usize> = (0..gpus.len()).collect();
-            sweep_items(&places, terminal, |at| largest_that_fits(&known, *at))
-        };
+        let largest = if self.no_largest || !axes.is_empty() { Vec::new() } else { search_largest(&known, terminal) };
         // Of a job whose rows are not to choose, nothing is the largest.
         let largest = if largest.iter().all(Option::is_none) && self.rows.is_empty() { Vec::new() } else { largest };
         let answer = FitAnswer { job: base.job, gpus, rows, largest };
@@ -159,6 +154,15 @@ impl FitArgs {
         let fits = answer.rows.iter().flat_map(|row| &row.cells).flatten().any(passes);
         Ok(if fits { Exit::Done } else { Exit::No })
     }
+}
+
+/// The largest batch for each GPU, as many estimates at once as there are cores.
+fn search_largest(known: &VerdictTable<'_>, terminal: &Terminal) -> Vec<Option<Largest>> {
+    let mut searches = Searches::new(known);
+    while let wanted @ [_, ..] = &searches.next_round()[..] {
+        sweep_items(wanted, terminal, Wanted::learn);
+    }
+    searches.into_found()
 }
 
 /// The models as values of a key.

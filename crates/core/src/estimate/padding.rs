@@ -23,6 +23,8 @@ pub(super) struct Padding {
 }
 
 struct PaddedJob {
+    /// How long its trace is.
+    events: usize,
     /// `None` where it is more than any GPU has.
     reserved: Option<u64>,
     /// For other devices, if there are any.
@@ -48,6 +50,11 @@ impl Padding {
         Self { others: Vec::new(), padded, ..self }
     }
 
+    /// How long its trace is; 0 where there is none yet.
+    pub(super) fn events(&self) -> usize {
+        self.padded.get().and_then(Option::as_ref).map_or(0, |padded| padded.events)
+    }
+
     /// What the range allows for padded rows of a job that was simulated without, and reserves `reserved` bytes.
     pub(super) fn caveat(&self, job: &JobSpec, reserved: u64) -> Option<Caveat> {
         if !may_be_padded(job) {
@@ -65,14 +72,15 @@ impl PaddedJob {
         let other_devices = OtherDevices::new(&simulation.trace, simulation.other_sizes);
         simulation.trace.bound_replay(replays);
         let reserved = reserved_of(&simulation.trace, job);
-        Some(Self { reserved, trace: (!others.is_empty()).then_some((simulation.trace, other_devices)) })
+        let events = simulation.trace.events.len();
+        Some(Self { events, reserved, trace: (!others.is_empty()).then_some((simulation.trace, other_devices)) })
     }
 
-    fn moved(self, at: usize, job: &JobSpec) -> Option<Self> {
-        let (mut trace, mut other_devices) = self.trace.filter(|(_, others)| others.runs_on(at))?;
+    fn moved(mut self, at: usize, job: &JobSpec) -> Option<Self> {
+        let (mut trace, mut other_devices) = self.trace.take().filter(|(_, others)| others.runs_on(at))?;
         let is_same = other_devices.resize_trace(&mut trace, at);
         let reserved = if is_same { self.reserved } else { reserved_of(&trace, job) };
-        Some(Self { reserved, trace: Some((trace, other_devices)) })
+        Some(Self { reserved, trace: Some((trace, other_devices)), ..self })
     }
 }
 

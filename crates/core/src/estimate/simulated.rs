@@ -177,6 +177,11 @@ impl<'a> SimulatedJob<'a> {
         *self.lasting.get_or_init(|| self.trace.lasting_bytes())
     }
 
+    /// How many events were simulated, those of padded rows among them where they were asked for.
+    pub(crate) fn events(&self) -> u64 {
+        (self.trace.events.len() + self.padding.events()) as u64
+    }
+
     /// What it computes and moves.
     pub const fn work(&self) -> &Work {
         &self.work

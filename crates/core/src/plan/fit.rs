@@ -27,6 +27,8 @@ pub struct GpuVerdict {
     pub peak_phase: Phase,
     /// Of one process: weights and optimizer states, which no other batch makes less.
     pub lasting_bytes: u64,
+    /// How many events were simulated for it.
+    pub events: u64,
     /// How many processes a GPU could hold, where they share it.
     pub room: Vec<Room>,
 }
@@ -128,10 +130,10 @@ fn job_on(job: &JobSpec, gpu: &Gpu) -> JobSpec {
 pub(super) fn simulated_verdict(simulated: &SimulatedJob<'_>, gpu: &Gpu) -> Result<GpuVerdict, EstimateError> {
     let estimate = simulated.brief_on(gpu)?;
     let deployment = Deployment::new(simulated, estimate.clone())?;
-    Ok(verdict_of(deployment, &estimate, simulated.lasting_bytes()))
+    Ok(verdict_of(deployment, &estimate, simulated))
 }
 
-fn verdict_of(deployment: Deployment, estimate: &Estimate, lasting_bytes: u64) -> GpuVerdict {
+fn verdict_of(deployment: Deployment, estimate: &Estimate, simulated: &SimulatedJob<'_>) -> GpuVerdict {
     let fullest = deployment.fullest();
     GpuVerdict {
         fit: deployment.fit(),
@@ -141,7 +143,8 @@ fn verdict_of(deployment: Deployment, estimate: &Estimate, lasting_bytes: u64) -
         peak_allocated_bytes: estimate.peak_allocated_bytes,
         peak_reserved_bytes: estimate.peak_reserved_bytes,
         peak_phase: estimate.peak_phase,
-        lasting_bytes,
+        lasting_bytes: simulated.lasting_bytes(),
+        events: simulated.events(),
         room: deployment.room,
     }
 }

@@ -1,8 +1,8 @@
 //! [`fits_from`]: the GPUs of the catalog that carry a job which names none, each asked for itself.
 
-use super::fit::{GpuVerdict, simulated_verdict, verdicts_on};
+use super::fit::{GpuVerdict, simulated_verdict, verdicts_of_replays};
 use crate::estimate::{Estimate, SimulatedJob};
-use crate::gpu::{CatalogGpu, Gpu, catalog};
+use crate::gpu::{CatalogGpu, Device, Gpu, catalog};
 use crate::small_sort::SmallSort;
 use crate::trace::Category;
 
@@ -16,6 +16,9 @@ pub struct Carrier {
     pub verdict: GpuVerdict,
 }
 
+/// So many times as many replays share the time for a very long generation: the estimate itself has taken its own.
+const REPLAYS: u64 = 4;
+
 /// What is as large on every kind of GPU, and alive at the same moment of the same step.
 const ON_EVERY_GPU: [Category; 3] = [Category::Parameter, Category::Gradient, Category::OptimizerState];
 
@@ -27,8 +30,17 @@ pub fn fits_from(simulated: &SimulatedJob<'_>, estimate: &Estimate) -> Vec<Carri
     let own = simulated.job().gpu.device();
     let (same, others): (Vec<_>, Vec<_>) = large_enough.partition(|row| row.gpu().device() == own);
     let of_others: Vec<Gpu> = others.iter().map(|row| row.gpu()).collect();
+    let mut devices: Vec<Device> = Vec::new();
+    for device in of_others.iter().map(Gpu::device) {
+        if !devices.contains(&device) {
+            devices.push(device);
+        }
+    }
+    // The estimate took its share of the time that a very long generation is given.
+    let shares = if simulated.trace().is_long() { REPLAYS } else { 1 };
+    let replays = shares * devices.len() as u64;
     let on_same = same.iter().map(|row| simulated_verdict(simulated, &row.gpu()));
-    let on_others = verdicts_on(simulated.job(), &of_others);
+    let on_others = verdicts_of_replays(replays, simulated.job(), &of_others);
     let all = same.iter().zip(on_same).chain(others.iter().zip(on_others));
     let carrier = |(gpu, answer): (&&'static CatalogGpu, Result<GpuVerdict, _>)| {
         let verdict = answer.ok().filter(GpuVerdict::fits)?;

@@ -1,17 +1,24 @@
 //! The largest micro-batch that fits: every size that is stated was estimated.
 //!
 //! Passes of other sizes are compared only where the accumulation is the same: two passes of four rows keep gradients while
-//! they run, and can need more than one of eight.
+//! they run, and can need more than one of eight. All GPUs are searched in rounds: what several ask for in one is simulated once, and
+//! between rounds what was simulated is counted, so that a search ends however large its jobs are.
 
-use super::batch::{Batch, passes_of_rank};
+mod bracket;
+mod search;
+
+use std::cell::OnceCell;
+
+use super::batch::Batch;
 use super::fit::GpuVerdict;
 use super::verdict_table::VerdictTable;
-use crate::estimate::Fit;
 use crate::gpu::Device;
-use crate::job::Passes;
+use search::Search;
 
-/// The most rows that are asked for.
-const MOST_ROWS: u64 = 1 << 20;
+/// So many events of traces are simulated for a table and its searches: seconds. A replay for another device counts half.
+const MOST_EVENTS: u64 = 1 << 23;
+/// So many are simulated for the searches, whatever the table took.
+const SEARCHED: u64 = MOST_EVENTS / 8;
 
 /// The largest size that was estimated to fit.
 #[derive(Clone, Debug, PartialEq)]
@@ -21,190 +28,115 @@ pub struct Largest {
     pub batch: Batch,
     /// What it needs.
     pub verdict: GpuVerdict,
+    /// Whether the search ended before a larger one was seen not to fit.
+    pub more_may_fit: bool,
 }
 
-/// The largest micro-batch that fits with room to spare on the GPU at `index`: of those that make no accumulation needed by
-/// bisection, else of those that leave the effective batch what it is, the largest first. `None` when not even one row
-/// fits, or rows are not the job's to choose. Sizes that cannot be (past a model's positions, say) do not fit.
-pub fn largest_that_fits(known: &VerdictTable<'_>, index: usize) -> Option<Largest> {
-    // What does not fit in the first steps does not fit in all.
-    let bound = known.of_first_steps().and_then(|first| search_largest(first, index));
-    let whole = Search { known, index, together: Vec::new() };
-    let found = bound.and_then(|bound| whole.fits_with(bound.batch.micro_batch_size));
-    found.or_else(|| search_largest(known, index))
+impl Largest {
+    fn or_more(self) -> Self {
+        Self { more_may_fit: true, ..self }
+    }
 }
 
-fn search_largest(known: &VerdictTable<'_>, index: usize) -> Option<Largest> {
-    let (job, usable) = (known.job(), known.gpus()[index].usable_bytes);
-    let passes = passes_of_rank(job);
-    let (grain, whole) = match passes {
-        Passes::WholeGroups { group, .. } => (group.max(1), Batch::of(job).effective()),
-        // Rows are the effective batch: the search begins at one.
-        Passes::One(_) => (1, 1),
-        Passes::Accumulated | Passes::Counted(_) => (1, Batch::of(job).effective()),
-    };
-    let search = Search { known, index, together: Vec::new() };
-    let first = whole.max(1).next_multiple_of(grain);
-    match search.fits_with(first) {
-        Some(found) => Some(search.search_above(Bracket::new(found, grain, usable))),
-        None if search.verdict_with(first).is_some_and(|verdict| !verdict.leaves_room()) => None,
-        None => {
-            let search = Search { together: known.devices_not_fit_for(Batch::with_rows(job, first)?), ..search };
-            let divisors: Vec<u64> = match passes {
-                Passes::One(_) => Vec::new(),
-                _ => (1..first.min(MOST_ROWS + 1)).rev().filter(|rows| first.is_multiple_of(*rows)).collect(),
-            };
-            divisors[search.first_that_may_fit(&divisors)..].iter().find_map(|rows| search.fits_with(*rows))
+/// A batch that must be estimated before searches can go on.
+pub struct Wanted<'t, 'a> {
+    table: &'t VerdictTable<'a>,
+    batch: Batch,
+    devices: Vec<Device>,
+}
+
+impl<'t, 'a> Wanted<'t, 'a> {
+    fn new(table: &'t VerdictTable<'a>, batch: Batch, index: usize) -> Self {
+        Self { table, batch, devices: vec![table.gpus()[index].device()] }
+    }
+
+    /// Estimates it on all devices that ask for it, which share what they can.
+    pub fn learn(&self) {
+        self.table.learn_all(self.batch, &self.devices);
+    }
+
+    /// Adds what another search wants, if that is the same batch of the same job.
+    fn join(&mut self, other: &Self) -> bool {
+        let is_same = std::ptr::eq(self.table, other.table) && self.batch == other.batch;
+        if is_same {
+            let new = other.devices.iter().filter(|device| !self.devices.contains(*device)).copied();
+            let new: Vec<Device> = new.collect();
+            self.devices.extend(new);
         }
+        is_same
     }
 }
 
-/// Rows, and the bytes they need if they can be at all.
-type Point = (u64, Option<u64>);
-
-/// The rows at which a line through two points reaches `usable` bytes, if it rises to there from the first.
-fn on_line(from: Point, other: Point, usable: u64) -> Option<u64> {
-    let (rows, needed) = (from.0.abs_diff(other.0), from.1?.abs_diff(other.1?));
-    let is_rising = (other.0 > from.0) == (other.1? > from.1?);
-    let room = u128::from(usable.checked_sub(from.1?)?);
-    let more = (room * u128::from(rows)).checked_div(u128::from(needed)).filter(|_| is_rising)?;
-    u64::try_from(more).ok()?.checked_add(from.0)
-}
-
-fn peak_point(largest: &Largest) -> Point {
-    (largest.batch.micro_batch_size, Some(largest.verdict.safe_bytes))
-}
-
-/// The largest size that is known to fit, and what lies around it.
-struct Bracket {
-    best: Largest,
-    /// The size that fitted before it.
-    below: Option<Point>,
-    /// The smallest that does not fit, which may be no job at all.
-    above: Option<Point>,
-    /// Whether the next size is guessed, not halfway.
-    guesses: bool,
-    /// Sizes are multiples of this.
-    grain: u64,
-    /// The bytes that there are.
-    usable: u64,
-}
-
-impl Bracket {
-    const fn new(best: Largest, grain: u64, usable: u64) -> Self {
-        Self { best, below: None, above: None, guesses: true, grain, usable }
-    }
-
-    /// A larger size fits.
-    fn rise_to(&mut self, best: Largest) {
-        let before = peak_point(&self.best);
-        // Through neighbours no line is straight: needs rise in steps.
-        if best.batch.micro_batch_size - before.0 > self.grain || self.below.is_none() {
-            self.below = Some(before);
-        }
-        self.best = best;
-    }
-
-    /// How many rows more may fit still.
-    fn room_between(&self) -> u64 {
-        let most = self.above.map_or(MOST_ROWS / self.grain * self.grain, |(rows, _)| rows - self.grain);
-        most.saturating_sub(self.best.batch.micro_batch_size)
-    }
-
-    /// The size to try next, and whether it is a guess: what is known already by doubling, then by straight lines, and
-    /// halving every other time between a size that fits and one that does not.
-    fn next(&mut self, is_known: impl Fn(u64) -> bool) -> Option<(u64, bool)> {
-        let (low, room, grain) = (peak_point(&self.best), self.room_between(), self.grain);
-        let other = self.above.or(self.below).filter(|_| self.guesses);
-        let line = other.and_then(|other| on_line(low, other, self.usable));
-        let doubles = self.above.is_none() && (line.is_none() || is_known(low.0 * 2));
-        let more = match line {
-            _ if doubles => low.0,
-            Some(rows) => rows - low.0,
-            None => (room + grain) / 2,
-        };
-        self.guesses = self.above.is_none() || !self.guesses;
-        let more = (more / grain * grain).clamp(grain, room.max(grain));
-        (room >= grain).then_some((low.0 + more, line.is_some() && !doubles))
-    }
-}
-
-struct Search<'t, 'a> {
+/// The searches for the largest micro-batch that fits with room to spare on each GPU of a table: of those that make no accumulation
+/// needed by bisection, else of those that leave the effective batch what it is, the largest first. Sizes that cannot be (past a
+/// model's positions, say) do not fit.
+pub struct Searches<'t, 'a> {
     known: &'t VerdictTable<'a>,
-    index: usize,
-    /// Devices for which the same will be asked: they share simulations.
-    together: Vec<Device>,
+    /// By the GPU's place; `None` of a search that goes on.
+    found: Vec<Option<Option<Largest>>>,
+    most_events: u64,
+    divisors: OnceCell<Vec<u64>>,
 }
 
-impl Search<'_, '_> {
-    /// The batch of `rows`, if it fits.
-    fn fits_with(&self, rows: u64) -> Option<Largest> {
-        let verdict = self.verdict_with(rows)?;
-        let batch = Batch::with_rows(self.known.job(), rows)?;
-        (verdict.fit == Fit::Fits).then_some(Largest { batch, verdict })
+impl<'t, 'a> Searches<'t, 'a> {
+    /// Of every GPU of `known`.
+    pub fn new(known: &'t VerdictTable<'a>) -> Self {
+        let most_events = MOST_EVENTS.max(known.spent().saturating_add(SEARCHED));
+        Self { known, found: vec![None; known.gpus().len()], most_events, divisors: OnceCell::new() }
     }
 
-    fn verdict_with(&self, rows: u64) -> Option<GpuVerdict> {
-        let batch = Batch::with_rows(self.known.job(), rows)?;
-        self.known.learn_all(batch, &self.together);
-        self.known.verdict_on(batch, self.index).ok()
-    }
-
-    /// The place of the first of `divisors`, which fall, that fits in as few passes as can be: where those do not fit, more
-    /// passes of as many rows, which keep gradients while they run and complete no smaller batch, do not either.
-    fn first_that_may_fit(&self, divisors: &[u64]) -> usize {
-        match self.fewest_passes_fit(1) {
-            // There may be no such job of so few passes.
-            Err(_) => 0,
-            Ok(_) => divisors.partition_point(|rows| !self.fewest_passes_fit(*rows).unwrap_or(false)),
-        }
-    }
-
-    fn fewest_passes_fit(&self, rows: u64) -> Result<bool, String> {
-        let job = self.known.job();
-        let few = Batch::in_fewest_passes(job, rows).ok_or_else(|| "passes are not accumulated".to_owned())?;
-        self.known.learn_all(few, &self.together);
-        self.known.verdict_on(few, self.index).map(|verdict| verdict.fit == Fit::Fits)
-    }
-
-    /// From a size that fits upwards.
-    fn search_above(&self, mut bracket: Bracket) -> Largest {
-        while let Some((rows, is_guess)) = bracket.next(|rows| self.is_known(rows)) {
-            // A guess that fits is often the last size that does.
-            if self.narrow_at(&mut bracket, rows) && is_guess && bracket.room_between() > 0 {
-                let next = rows + bracket.grain;
-                self.narrow_at(&mut bracket, next);
+    /// What is to be estimated before the next round, in any order; nothing when all searches have ended.
+    pub fn next_round(&mut self) -> Vec<Wanted<'t, 'a>> {
+        let (known, divisors) = (self.known, &self.divisors);
+        let going_on = known.gpus().iter().zip(&self.found).filter(|(_, found)| found.is_none());
+        let mut devices: Vec<Device> = Vec::new();
+        for device in going_on.map(|(gpu, _)| gpu.device()) {
+            if !devices.contains(&device) {
+                devices.push(device);
             }
         }
-        bracket.best
-    }
-
-    /// Whether so many rows fit.
-    fn narrow_at(&self, bracket: &mut Bracket, rows: u64) -> bool {
-        let batch = Batch::with_rows(self.known.job(), rows);
-        match (self.verdict_with(rows), batch) {
-            (Some(verdict), Some(batch)) if verdict.fit == Fit::Fits => {
-                bracket.rise_to(Largest { batch, verdict });
-                true
-            }
-            (verdict, _) => {
-                bracket.above = Some((rows, verdict.map(|verdict| verdict.safe_bytes)));
-                false
+        let left = self.most_events.saturating_sub(known.spent()) / (devices.len() as u64).max(1);
+        let mut wanted: Vec<Wanted<'t, 'a>> = Vec::new();
+        for (index, found) in self.found.iter_mut().enumerate().filter(|(_, found)| found.is_none()) {
+            match (Search { known, index, left, divisors }).run() {
+                Ok(largest) => *found = Some(largest),
+                Err(want) => {
+                    if !wanted.iter_mut().any(|other| other.join(&want)) {
+                        wanted.push(want);
+                    }
+                }
             }
         }
+        wanted
     }
 
-    fn is_known(&self, rows: u64) -> bool {
-        let batch = Batch::with_rows(self.known.job(), rows);
-        batch.is_some_and(|batch| self.known.is_known(batch, self.index))
+    /// The largest by the GPU's place; `None` where not even one row fits, or rows are not the job's to choose.
+    pub fn into_found(self) -> Vec<Option<Largest>> {
+        self.found.into_iter().map(Option::flatten).collect()
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::estimate::Fit;
     use crate::gpu::Gpu;
     use crate::job::JobSource;
+
+    fn search(known: &VerdictTable<'_>) -> Vec<Option<Largest>> {
+        let mut searches = Searches { most_events: u64::MAX, ..Searches::new(known) };
+        while let wanted @ [_, ..] = &searches.next_round()[..] {
+            wanted.iter().for_each(Wanted::learn);
+        }
+        searches.into_found()
+    }
+
+    /// The batch of so many rows, if it fits.
+    fn fits_with(known: &VerdictTable<'_>, index: usize, rows: u64) -> Option<Largest> {
+        let batch = Batch::with_rows(known.job(), rows)?;
+        let verdict = known.verdict_on(batch, index).ok()?;
+        (verdict.fit == Fit::Fits).then_some(Largest { batch, verdict, more_may_fit: false })
+    }
 
     #[test]
     fn the_next_larger_size_does_not_fit() {
@@ -214,8 +146,8 @@ mod tests {
         let job = source.resolve(&[]).unwrap().job;
         let known = VerdictTable::new(&job, &gpus, &source);
         let mut sizes = Vec::new();
-        for index in 0..gpus.len() {
-            let Some(found) = largest_that_fits(&known, index) else { continue };
+        for (index, found) in search(&known).into_iter().enumerate() {
+            let Some(found) = found else { continue };
             let rows = found.batch.micro_batch_size;
             sizes.push(rows);
             let next = known.verdict_on(Batch::with_rows(&job, rows + 1).unwrap(), index).unwrap();
@@ -235,11 +167,9 @@ mod tests {
                 let source = small.clone().set("gradient_accumulation_steps", passes).set(key, value);
                 let job = source.resolve(&[]).unwrap().job;
                 let known = VerdictTable::new(&job, &gpus, &source);
-                for index in 0..gpus.len() {
-                    let search = Search { known: &known, index, together: Vec::new() };
+                for (index, found) in search(&known).into_iter().enumerate() {
                     let tried = (1..=60 * passes).rev().filter(|rows| (60 * passes).is_multiple_of(*rows));
-                    let largest = tried.into_iter().find_map(|rows| search.fits_with(rows));
-                    let found = largest_that_fits(&known, index);
+                    let largest = tried.into_iter().find_map(|rows| fits_with(&known, index, rows));
                     if largest.as_ref().is_none_or(|largest| largest.batch.gradient_accumulation_steps > 1) {
                         assert_eq!(found, largest, "{key} = {value}, {passes} passes on {index}");
                     }
@@ -256,12 +186,10 @@ mod tests {
         let job = source.resolve(&[]).unwrap().job;
         let known = VerdictTable::new(&job, &gpus, &source);
         let mut passes = Vec::new();
-        for index in 0..gpus.len() {
-            let found = largest_that_fits(&known, index);
+        for (index, found) in search(&known).into_iter().enumerate() {
             let all = VerdictTable::new(&job, &gpus, &source);
-            let search = Search { known: &all, index, together: Vec::new() };
             let tried = (1..=80).rev().filter(|rows| 80_u64.is_multiple_of(*rows));
-            let largest = tried.into_iter().find_map(|rows| search.fits_with(rows));
+            let largest = tried.into_iter().find_map(|rows| fits_with(&all, index, rows));
             passes.push(largest.as_ref().map(|largest| largest.batch.gradient_accumulation_steps));
             if passes[index] != Some(1) {
                 assert_eq!(found, largest, "on {index}");
@@ -279,9 +207,11 @@ mod tests {
         let known = VerdictTable::new(&job, &gpus, &source);
         assert!(known.of_first_steps().is_some());
         let mut sizes = Vec::new();
-        for index in 0..gpus.len() {
-            let found = largest_that_fits(&known, index);
-            assert_eq!(found, search_largest(&VerdictTable::new(&job, &gpus, &source), index), "on {index}");
+        for (index, found) in search(&known).into_iter().enumerate() {
+            let rows = found.as_ref().map_or(1, |found| found.batch.micro_batch_size);
+            let next = known.verdict_on(Batch::with_rows(&job, rows + 1).unwrap(), index).unwrap();
+            assert_ne!(next.fit, Fit::Fits, "on {index}");
+            assert_eq!(found, fits_with(&known, index, rows), "on {index}");
             sizes.extend(found.map(|found| found.batch.micro_batch_size));
         }
         assert!(sizes.len() >= 2 && sizes.iter().any(|rows| *rows > 2), "{sizes:?}");
@@ -293,8 +223,35 @@ mod tests {
         let source = source.set("micro_batch_size", 1).set("gradient_accumulation_steps", u32::MAX);
         let gpus = [Gpu::parse("4GiB,sm_90").unwrap()];
         let job = source.resolve(&[]).unwrap().job;
-        let found = largest_that_fits(&VerdictTable::new(&job, &gpus, &source), 0).unwrap();
+        let found = search(&VerdictTable::new(&job, &gpus, &source)).remove(0).unwrap();
         assert_eq!(found.batch.effective(), u64::from(u32::MAX));
         assert!(found.batch.micro_batch_size > 1);
+    }
+
+    /// PPO's rows are simulated one by one: the search ends with what it was given, at a size that fits.
+    #[test]
+    fn a_search_ends_when_its_events_are_spent() {
+        let source = JobSource::model("gpt2").set("model.n_layer", 2).set("model.n_embd", 64).set("model.n_head", 2);
+        let source = source.set("task", "ppo").set("ppo.reward_model", "distilgpt2").set("prompt_len", 8);
+        let source = source.set("completion_len", 8);
+        let gpus = ["4GiB,sm_90", "6GiB,sm_80", "8GiB,sm_90"].map(|gpu| Gpu::parse(gpu).unwrap());
+        let job = source.resolve(&[]).unwrap().job;
+        let most_events = 1 << 18;
+        let known = VerdictTable::new(&job, &gpus, &source);
+        let mut searches = Searches { most_events, ..Searches::new(&known) };
+        let mut events = known.spent();
+        while let wanted @ [_, ..] = &searches.next_round()[..] {
+            wanted.iter().for_each(Wanted::learn);
+            events = known.spent();
+        }
+        // One round may take twice what was foreseen.
+        assert!(events < 2 * most_events, "{events} events");
+        let found = searches.into_found();
+        assert!(found.iter().flatten().any(|found| found.more_may_fit), "all were searched to the end");
+        for (index, found) in found.into_iter().enumerate() {
+            let found = found.unwrap();
+            let alone = fits_with(&known, index, found.batch.micro_batch_size).unwrap();
+            assert_eq!(found.verdict, alone.verdict, "on {index}");
+        }
     }
 }

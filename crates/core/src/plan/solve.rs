@@ -170,6 +170,7 @@ mod tests {
             peak_reserved_bytes: needed,
             peak_phase: Phase { step: 1, kind: PhaseKind::Forward },
             lasting_bytes: 0,
+            events: 1,
             room: Vec::new(),
         }
     }

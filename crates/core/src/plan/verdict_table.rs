@@ -2,11 +2,12 @@
 
 use std::borrow::Cow;
 use std::collections::HashMap;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use super::batch::Batch;
 use super::fit::{GpuVerdict, verdicts_of_replays};
-use crate::estimate::{EstimateError, Fit};
+use crate::estimate::EstimateError;
 use crate::gpu::{Device, Gpu};
 use crate::job::keys::STEPS;
 use crate::job::{JobError, JobSource, JobSpec, Origin, Override};
@@ -16,6 +17,8 @@ use crate::job::{JobError, JobSource, JobSpec, Origin, Override};
 const FIRST_STEPS: u32 = 3;
 /// A search for the largest batch asks for about so many.
 const SEARCHED: u64 = 4;
+/// A simulation takes as long as so many replays.
+const SIMULATION: u64 = 2;
 
 /// What is known of a job by batch, and by device: workspaces and kernels' scratch go by compute capability and
 /// multiprocessors.
@@ -28,6 +31,7 @@ pub struct VerdictTable<'a> {
     lists: u64,
     known: Mutex<HashMap<(Batch, Device), Arc<Answers>>>,
     first_steps: OnceLock<Option<Box<Self>>>,
+    spent: AtomicU64,
 }
 
 /// An answer for every GPU of a device, in their order; why there is no such job is the same for all.
@@ -46,7 +50,8 @@ impl<'a> VerdictTable<'a> {
                 devices.push(gpu.device());
             }
         }
-        Self { job, gpus, source, devices, lists: 1 + SEARCHED, known: Mutex::default(), first_steps: OnceLock::new() }
+        let (known, first_steps, spent) = Default::default();
+        Self { job, gpus, source, devices, lists: 1 + SEARCHED, known, first_steps, spent }
     }
 
     /// For a table of so many variants: of very long generations each is replayed with less.
@@ -108,6 +113,9 @@ impl<'a> VerdictTable<'a> {
         let of = |gpu: &&Gpu| unknown.contains(&gpu.device());
         let gpus: Vec<Gpu> = self.gpus.iter().filter(of).cloned().collect();
         let answers = self.estimate_batch(batch, &gpus);
+        let events = answers.iter().flatten().flatten().map(|verdict| verdict.events).max().unwrap_or(0);
+        let passes = (SIMULATION + unknown.len() as u64) / (SIMULATION + 1);
+        self.spent.fetch_add(events.saturating_mul(passes), Ordering::Relaxed);
         let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
         for device in unknown {
             let own = |found: &Vec<_>| -> Vec<_> {
@@ -146,21 +154,16 @@ impl<'a> VerdictTable<'a> {
         }
     }
 
-    /// The devices of which it is known that `batch` fits none of their GPUs, but another may.
-    pub(super) fn devices_not_fit_for(&self, batch: Batch) -> Vec<Device> {
-        let known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
-        let fits = |answer: &Result<GpuVerdict, String>| answer.as_ref().is_ok_and(|found| found.fit == Fit::Fits);
-        let not_fit = |device: &&Device| match known.get(&(batch, **device)).map(Arc::as_ref) {
-            Some(Ok(answers)) => !answers.iter().any(fits) && answers.iter().flatten().any(GpuVerdict::leaves_room),
-            _ => false,
-        };
-        self.devices.iter().filter(not_fit).copied().collect()
-    }
-
     /// Whether `batch` was estimated on the GPU at `index` before.
     pub fn is_known(&self, batch: Batch, index: usize) -> bool {
         let known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
         known.contains_key(&(batch, self.gpus[index].device()))
+    }
+
+    /// Events that were simulated, those of its first steps among them; a replay for another device counts half.
+    pub(super) fn spent(&self) -> u64 {
+        let of_first_steps = self.first_steps.get().and_then(Option::as_deref).map_or(0, Self::spent);
+        self.spent.load(Ordering::Relaxed).saturating_add(of_first_steps)
     }
 
     /// How many distinct jobs were estimated.

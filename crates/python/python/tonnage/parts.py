@@ -216,6 +216,7 @@ class Largest(Record):
     gradient_accumulation_steps: int
     total_bytes: int
     safe_bytes: int | None
+    more_may_fit: bool
 
 
 class Way(Record):

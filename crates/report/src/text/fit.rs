@@ -58,7 +58,7 @@ fn verdict_table(answer: &FitAnswer, shown: std::ops::Range<usize>, look: &Look)
         table.row(names.chain(cells).collect());
     }
     if !answer.largest.is_empty() {
-        let largest = answer.largest[shown].iter().map(|largest| most_rows(largest.as_ref()));
+        let largest = answer.largest[shown].iter().map(|largest| most_rows(largest.as_ref(), look));
         table.row([vec!["".into(), "largest".into()], blank(), largest.collect()].concat());
     }
     table.render(look)
@@ -166,7 +166,7 @@ fn below_each_other(answer: &FitAnswer, look: &Look) -> String {
     for (at, (gpu, verdict)) in answer.gpus.iter().zip(&row.cells).enumerate() {
         let mut cells =
             vec![gpu.id.as_str().into(), styled_cell(gib_text(gpu.usable_bytes), DIM), verdict_cell(verdict, look)];
-        cells.extend(answer.largest.get(at).map(|largest| most_rows(largest.as_ref())));
+        cells.extend(answer.largest.get(at).map(|largest| most_rows(largest.as_ref(), look)));
         if shares {
             let room = verdict.as_ref().map_or(&[][..], |verdict| &verdict.room);
             cells.extend([None, Some(1), Some(2), Some(4)].map(|lease| node_cell(room, lease)));
@@ -177,8 +177,11 @@ fn below_each_other(answer: &FitAnswer, look: &Look) -> String {
     format!("  {}\n{}", paint_text(DIM, what.trim()), table.render(look))
 }
 
-fn most_rows(largest: Option<&Largest>) -> Cell {
+fn most_rows(largest: Option<&Largest>, look: &Look) -> Cell {
     match largest {
+        Some(largest) if largest.more_may_fit => {
+            styled_cell(format!("{} {}", look.pick("≥", ">="), largest.batch.micro_batch_size), BOLD)
+        }
         Some(largest) => styled_cell(largest.batch.micro_batch_size.to_string(), BOLD),
         None => styled_cell("none", DIM),
     }
@@ -200,6 +203,9 @@ fn table_legend(answer: &FitAnswer, look: &Look) -> String {
         true => "Largest: rows of a pass that fit; where a whole step's rows fit in one, the most that do.",
         false => "",
     };
-    let lines = [signs.as_str(), figures, largest].into_iter().filter(|line| !line.is_empty());
+    let ends =
+        format!("{}: so many fit, and more may: beyond, the search would have taken too long.", look.pick("≥", ">="));
+    let more = if answer.largest.iter().flatten().any(|largest| largest.more_may_fit) { ends.as_str() } else { "" };
+    let lines = [signs.as_str(), figures, largest, more].into_iter().filter(|line| !line.is_empty());
     lines.map(|line| format!("{}\n", paint_text(DIM, &wrap_text(line, look.width, 2)))).collect()
 }
