@@ -16,9 +16,9 @@ use crate::gpu::Device;
 use search::Search;
 
 /// So many events of traces are simulated for a table and its searches: seconds. A replay for another device counts half.
-const MOST_EVENTS: u64 = 1 << 23;
+const MOST_EVENTS: u64 = 1 << 24;
 /// So many are simulated for the searches, whatever the table took.
-const SEARCHED: u64 = MOST_EVENTS / 8;
+const SEARCHED: u64 = MOST_EVENTS / 16;
 
 /// The largest size that was estimated to fit.
 #[derive(Clone, Debug, PartialEq)]

@@ -31,10 +31,24 @@ impl<'t, 'a> Search<'_, 't, 'a> {
     pub fn run(&self) -> Asked<'t, 'a, Option<Largest>> {
         let Some(first) = self.known.of_first_steps() else { return self.search_largest() };
         let Some(bound) = (Search { known: first, ..*self }).search_largest()? else { return Ok(None) };
-        if let Some(found) = self.fits_with(bound.batch.micro_batch_size)? {
-            return Ok(Some(Largest { more_may_fit: bound.more_may_fit, ..found }));
+        let rows = bound.batch.micro_batch_size;
+        if let Some(own) = self.own_if_spent(rows)? {
+            return Ok(Some(own));
         }
-        self.search_below(bound.batch.micro_batch_size)
+        match self.fits_with(rows)? {
+            Some(found) => Ok(Some(Largest { more_may_fit: bound.more_may_fit, ..found })),
+            None => self.search_below(rows),
+        }
+    }
+
+    /// The step's own rows in one pass, where those fit and all steps of so many `rows` are more than may still be simulated.
+    fn own_if_spent(&self, rows: u64) -> Asked<'t, 'a, Option<Largest>> {
+        let (_, first) = self.first_rows();
+        if self.is_known(rows) || !self.is_known(first) {
+            return Ok(None);
+        }
+        let own = self.fits_with(first)?.filter(|own| own.verdict.events > self.left);
+        Ok(own.map(Largest::or_more))
     }
 
     /// From `bound` rows, which do not fit, downwards: what the first steps need and what all do are a few blocks apart.
