@@ -11,7 +11,7 @@ use std::cell::OnceCell;
 
 use super::batch::Batch;
 use super::fit::GpuVerdict;
-use super::verdict_table::VerdictTable;
+use super::verdict_table::{VerdictTable, passes_of};
 use crate::gpu::Device;
 use search::Search;
 
@@ -87,19 +87,38 @@ impl<'t, 'a> Searches<'t, 'a> {
 
     /// What is to be estimated before the next round, in any order; nothing when all searches have ended.
     pub fn next_round(&mut self) -> Vec<Wanted<'t, 'a>> {
-        let (known, divisors) = (self.known, &self.divisors);
-        let going_on = known.gpus().iter().zip(&self.found).filter(|(_, found)| found.is_none());
+        let left = self.most_events.saturating_sub(self.known.spent());
+        let together = self.devices_going_on();
+        // As if all asked for one batch; then by how many they do ask for.
+        let (_, wanted) = self.ask(left / passes_of(together));
+        let apart = wanted.iter().map(|want| passes_of(want.devices.len())).sum::<u64>();
+        let (ended, wanted) = self.ask(left / apart.max(passes_of(together)));
+        for (index, largest) in ended {
+            self.found[index] = Some(largest);
+        }
+        wanted
+    }
+
+    fn going_on(&self) -> impl Iterator<Item = usize> {
+        (0..self.found.len()).filter(|index| self.found[*index].is_none())
+    }
+
+    fn devices_going_on(&self) -> usize {
         let mut devices: Vec<Device> = Vec::new();
-        for device in going_on.map(|(gpu, _)| gpu.device()) {
+        for device in self.going_on().map(|index| self.known.gpus()[index].device()) {
             if !devices.contains(&device) {
                 devices.push(device);
             }
         }
-        let left = self.most_events.saturating_sub(known.spent()) / (devices.len() as u64).max(1);
-        let mut wanted: Vec<Wanted<'t, 'a>> = Vec::new();
-        for (index, found) in self.found.iter_mut().enumerate().filter(|(_, found)| found.is_none()) {
-            match (Search { known, index, left, divisors }).run() {
-                Ok(largest) => *found = Some(largest),
+        devices.len()
+    }
+
+    /// The searches that end where each may take so many events still, by the GPU's place, and what the others want.
+    fn ask(&self, left: u64) -> (Vec<(usize, Option<Largest>)>, Vec<Wanted<'t, 'a>>) {
+        let (mut ended, mut wanted) = (Vec::new(), Vec::<Wanted<'t, 'a>>::new());
+        for index in self.going_on() {
+            match (Search { known: self.known, index, left, divisors: &self.divisors }).run() {
+                Ok(largest) => ended.push((index, largest)),
                 Err(want) => {
                     if !wanted.iter_mut().any(|other| other.join(&want)) {
                         wanted.push(want);
@@ -107,7 +126,7 @@ impl<'t, 'a> Searches<'t, 'a> {
                 }
             }
         }
-        wanted
+        (ended, wanted)
     }
 
     /// The largest by the GPU's place; `None` where not even one row fits, or rows are not the job's to choose.

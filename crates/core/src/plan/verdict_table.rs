@@ -20,6 +20,11 @@ const SEARCHED: u64 = 4;
 /// A simulation takes as long as so many replays.
 const SIMULATION: u64 = 2;
 
+/// How many simulations with a replay take as long as one whose trace so many devices replay.
+pub(super) const fn passes_of(devices: usize) -> u64 {
+    (SIMULATION + devices as u64) / (SIMULATION + 1)
+}
+
 /// What is known of a job by batch, and by device: workspaces and kernels' scratch go by compute capability and
 /// multiprocessors.
 pub struct VerdictTable<'a> {
@@ -114,8 +119,7 @@ impl<'a> VerdictTable<'a> {
         let gpus: Vec<Gpu> = self.gpus.iter().filter(of).cloned().collect();
         let answers = self.estimate_batch(batch, &gpus);
         let events = answers.iter().flatten().flatten().map(|verdict| verdict.events).max().unwrap_or(0);
-        let passes = (SIMULATION + unknown.len() as u64) / (SIMULATION + 1);
-        self.spent.fetch_add(events.saturating_mul(passes), Ordering::Relaxed);
+        self.spent.fetch_add(events.saturating_mul(passes_of(unknown.len())), Ordering::Relaxed);
         let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
         for device in unknown {
             let own = |found: &Vec<_>| -> Vec<_> {
