@@ -380,7 +380,6 @@ mod tests {
             ("altclip", "a pair of towers"),
             ("siglip2", "a pair of towers"),
             ("blip-2", "a pair of towers"),
-            ("jamba", "a hybrid"),
             ("zamba", "a hybrid"),
             ("qwen4_exp_text", "a hybrid"),
             ("xlstm", "a hybrid"),

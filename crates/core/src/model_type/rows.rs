@@ -160,6 +160,7 @@ pub(super) static ROWS: &[ModelType] = &[
         since: Some((4, 56)),
         ..ModelType::DECODER
     },
+    ModelType { name: "jamba", has_experts: true, ..HYBRID },
     ModelType { name: "lfm2", ..CONVOLVED },
     ModelType { name: "lfm2_moe", has_experts: true, ..CONVOLVED },
     ModelType {

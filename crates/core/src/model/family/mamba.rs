@@ -5,12 +5,14 @@ use std::rc::Rc;
 use crate::building::{BuildError, Builder, Init, Mode, Module};
 use crate::dtype::DType;
 use crate::job::{FieldError, Fields, ModelSpec, keys};
-use crate::model::nn::{Activation, Linear};
+use crate::model::nn::{Activation, AttentionOutput, Linear, RmsNorm};
 use crate::op::{SelectiveInputs, selective_scan, update_selective_state};
 use crate::tensor::Tensor;
 
+use super::attention::SelfAttention;
 use super::bounds::{MAX_ELEMENTS, bound_weights};
 use super::causal_conv::{CausalConv, LayerState, apply_mask_to_padding_states};
+use super::layer::LayerCall;
 use super::mamba_causal_lm::{MambaConfig, MambaDefaults, MambaForCausalLm, Mixer};
 use super::{Family, Model, RunOptions};
 
@@ -36,18 +38,35 @@ fn build(model: &ModelSpec, at: &Builder, options: &RunOptions) -> Result<Box<dy
 }
 
 #[derive(Clone, Copy)]
-struct MixerConfig {
-    hidden_size: u64,
-    intermediate_size: u64,
-    state_size: u64,
-    conv_kernel: u64,
-    time_step_rank: u64,
-    conv_bias: bool,
-    bias: bool,
-    activation: Activation,
-    /// Norms of steps and of what reads and writes states, as Falcon Mamba has them: their epsilon.
-    norms: Option<f64>,
-    layers: u64,
+pub(crate) struct MixerConfig {
+    pub hidden_size: u64,
+    pub intermediate_size: u64,
+    pub state_size: u64,
+    pub conv_kernel: u64,
+    pub time_step_rank: u64,
+    pub conv_bias: bool,
+    pub bias: bool,
+    pub activation: Activation,
+    pub norms: MixerNorms,
+    pub layers: u64,
+}
+
+/// Norms of steps and of what reads and writes states, with their epsilon.
+#[derive(Clone, Copy, PartialEq)]
+pub(crate) enum MixerNorms {
+    None,
+    /// Without weights, as Falcon Mamba has them.
+    Weightless(f64),
+    /// Jamba's.
+    Learned(f64),
+}
+
+/// Those of a mixer, of steps, `b` and `c`.
+enum Norms {
+    None,
+    /// Their weights are never read.
+    Weightless(f64, [(Module, Tensor); 3]),
+    Learned([RmsNorm; 3]),
 }
 
 impl MixerConfig {
@@ -70,14 +89,18 @@ impl MixerConfig {
             conv_bias: fields.flag("use_conv_bias", true)?,
             bias: fields.flag("use_bias", false)?,
             activation: Activation::from_name("hidden_act", activation)?,
-            norms: if has_norms { Some(fields.number("mixer_rms_eps", 1e-6)?) } else { None },
+            norms: if has_norms {
+                MixerNorms::Weightless(fields.number("mixer_rms_eps", 1e-6)?)
+            } else {
+                MixerNorms::None
+            },
             layers: config.num_hidden_layers,
         };
         mixer.check()?;
         Ok(mixer)
     }
 
-    fn check(&self) -> Result<(), FieldError> {
+    pub(crate) fn check(&self) -> Result<(), FieldError> {
         let (inner, layers) = (self.intermediate_size, self.layers);
         bound_weights(&[("hidden_size", [inner, 4 * self.hidden_size], layers)])?;
         bound_weights(&[("state_size", [inner, self.state_size], 3 * layers)])?;
@@ -86,7 +109,7 @@ impl MixerConfig {
     }
 }
 
-struct MambaMixer {
+pub(crate) struct MambaMixer {
     module: Module,
     a_log: Tensor,
     d: Tensor,
@@ -97,14 +120,36 @@ struct MambaMixer {
     dt_proj: Linear,
     dt_bias: Tensor,
     out_proj: Linear,
-    /// Of steps, `b` and `c`; their weights are never read.
-    norms: Option<[(Module, Tensor); 3]>,
+    norms: Norms,
     mode: Rc<Mode>,
     config: MixerConfig,
 }
 
-impl MambaMixer {
+impl Norms {
     fn new(at: &Builder, config: &MixerConfig) -> Self {
+        let names = ["dt_layernorm", "b_layernorm", "c_layernorm"];
+        let state_size = config.state_size;
+        match config.norms {
+            MixerNorms::None => Self::None,
+            MixerNorms::Weightless(eps) => {
+                let widths = [config.intermediate_size, state_size, state_size];
+                let norm = |which: usize| {
+                    let (at, width) = (at.at(names[which]), widths[which]);
+                    let weight = at.buffer(&[width], at.dtype(), || vec![1.0; width as usize]);
+                    (at.module(), weight)
+                };
+                Self::Weightless(eps, [0, 1, 2].map(norm))
+            }
+            MixerNorms::Learned(eps) => {
+                let widths = [config.time_step_rank, state_size, state_size];
+                Self::Learned([0, 1, 2].map(|which| RmsNorm::new(&at.at(names[which]), widths[which], eps)))
+            }
+        }
+    }
+}
+
+impl MambaMixer {
+    pub(crate) fn new(at: &Builder, config: &MixerConfig) -> Self {
         // A module's own parameters are listed before those of modules in it, and moved to the device after them.
         let own = at.next_slot();
         let MixerConfig { hidden_size, intermediate_size, state_size, time_step_rank, .. } = *config;
@@ -115,17 +160,12 @@ impl MambaMixer {
         let dt_at = at.at("dt_proj");
         let dt_proj = Linear::new(&dt_at, time_step_rank, intermediate_size, false);
         let dt_bias = dt_at.parameter("bias", &[intermediate_size], Init::Ones);
-        at.at("out_proj").refuse_adapter();
+        // peft refuses it by the model type, of which Jamba's is none.
+        if !matches!(config.norms, MixerNorms::Learned(_)) {
+            at.at("out_proj").refuse_adapter();
+        }
         let out_proj = Linear::new(&at.at("out_proj"), intermediate_size, hidden_size, config.bias);
-        let norms = config.norms.map(|_| {
-            let widths =
-                [("dt_layernorm", intermediate_size), ("b_layernorm", state_size), ("c_layernorm", state_size)];
-            widths.map(|(name, width)| {
-                let at = at.at(name);
-                let weight = at.buffer(&[width], at.dtype(), || vec![1.0; width as usize]);
-                (at.module(), weight)
-            })
-        });
+        let norms = Norms::new(at, config);
         Self {
             module: at.module(),
             a_log: at.parameter_listed_at(own, "A_log", &[intermediate_size, state_size], Init::LogUniform),
@@ -151,9 +191,13 @@ impl MambaMixer {
         grown.neg()
     }
 
-    /// Falcon Mamba's norm of what is selected, in fp32 and without a weight (`FalconMambaWeightlessRMSNorm`); Mamba has none.
+    /// The norm of what is selected: Falcon Mamba's in fp32 and without a weight (`FalconMambaWeightlessRMSNorm`).
     fn normalize(&self, x: Tensor, which: usize) -> Tensor {
-        let (Some(eps), Some(norms)) = (self.config.norms, &self.norms) else { return x };
+        let (eps, norms) = match &self.norms {
+            Norms::None => return x,
+            Norms::Learned(norms) => return norms[which].forward(&x),
+            Norms::Weightless(eps, norms) => (*eps, norms),
+        };
         let _module = norms[which].0.enter();
         let normed = {
             let x = x.float();
@@ -244,7 +288,7 @@ impl Mixer for MambaMixer {
         let hidden_states = apply_mask_to_padding_states(hidden_states, mask);
         let projected_states = self.in_proj.forward(&hidden_states).transpose(1, 2);
         let a = self.decay();
-        if self.mode.is_training() && state.is_none() {
+        if self.mode.is_training() && state.is_none() && !matches!(self.norms, Norms::Learned(_)) {
             self.ask_for_kernel();
         }
         let [mut hidden_states_b_c, gate] = projected_states.split(1);
@@ -270,5 +314,12 @@ impl Mixer for MambaMixer {
             _ => self.scan(&inputs, state),
         };
         self.out_proj.forward(&scan_result[0].transpose(1, 2).to(dtype))
+    }
+}
+
+impl SelfAttention for MambaMixer {
+    fn forward(&self, hidden_states: &Tensor, call: &LayerCall, layer: usize) -> AttentionOutput {
+        let state = call.cache.as_deref().map(|cache| (cache, layer));
+        (Mixer::forward(self, hidden_states, call.mask.as_ref(), state), None)
     }
 }

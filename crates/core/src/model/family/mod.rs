@@ -43,6 +43,7 @@ pub(crate) mod heads;
 pub(crate) mod hunyuan_v1_dense;
 pub(crate) mod hybrid;
 pub(crate) mod image_mlp;
+mod jamba;
 pub(crate) mod layer;
 pub(crate) mod lfm2;
 pub(crate) mod lfm2_moe;
@@ -127,6 +128,7 @@ pub(crate) const LANGUAGE_MODELS: &[Family] = &[
     granite::FAMILY,
     granitemoehybrid::FAMILY,
     hunyuan_v1_dense::FAMILY,
+    jamba::FAMILY,
     lfm2::FAMILY,
     lfm2_moe::FAMILY,
     llama::FAMILY,
