@@ -36,6 +36,7 @@ STATES = dict(num_heads=6, head_dim=48, n_groups=3, state_size=10)
 SPACES = dict(GROUPED, mamba_n_heads=6, mamba_d_head=48, mamba_n_groups=3, mamba_d_state=10)
 BLOCKS = dict(GROUPED, head_dim=24, hybrid_override_pattern="M-M*-", mamba_num_heads=6, mamba_head_dim=48, n_groups=3, ssm_state_size=10)
 PLACED = dict(SPACES, layer_types=["mamba", "attention", "mamba"], shared_intermediate_size=57)
+JAMBA = dict(GROUPED, attn_layer_period=3, attn_layer_offset=1, mamba_d_state=10, **FEW)
 LOOPED = dict(ODD, state_size=10)
 SHARING = dict(ODD, num_hidden_layers=4, layers_block_type=["hybrid", "mamba", "hybrid", "hybrid"], n_mamba_heads=6, mamba_d_state=10, mamba_ngroups=3, adapter_rank=7)
 ENCODERS = {"bert", "deberta-v2", "distilbert", "electra", "modernbert", "roberta", "xlm-roberta"}
@@ -102,6 +103,8 @@ FAMILIES = {
     "granitemoehybrid": [dict(PLACED, num_local_experts=0), dict(PLACED, intermediate_size=56, num_local_experts=7, num_experts_per_tok=3, attention_bias=True),
                          dict(PLACED, num_local_experts=0, mamba_proj_bias=True, mamba_conv_bias=False, tie_word_embeddings=True)],
     "hunyuan_v1_dense": [dict(GROUPED, head_dim=24), dict(ODD, attention_bias=True, head_dim=40), dict(GROUPED, tie_word_embeddings=True, head_dim=24)],
+    "jamba": [JAMBA, dict(JAMBA, num_experts=1, mamba_proj_bias=True, mamba_conv_bias=False),
+              dict(JAMBA, expert_layer_period=3, expert_layer_offset=0, mamba_dt_rank=7, mamba_d_conv=3, mamba_expand=3, tie_word_embeddings=True)],
     "lfm2": [CONVOLVED, dict(CONVOLVED, conv_bias=True, conv_L_cache=5, block_ffn_dim_multiplier=1.3, block_multiple_of=7), dict(GROUPED, full_attn_idxs=[1], block_auto_adjust_ff_dim=False, tie_word_embeddings=False)],
     "lfm2_moe": [SHORT, dict(SHORT, num_dense_layers=0, conv_bias=True), dict(SHORT, conv_L_cache=4, use_expert_bias=False, tie_word_embeddings=False)],
     "llama4_text": [CHUNKED, dict(CHUNKED, interleave_moe_layer_step=2, attention_bias=True), dict(CHUNKED, moe_layers=[1], use_qk_norm=False, tie_word_embeddings=True)],

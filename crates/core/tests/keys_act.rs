@@ -613,6 +613,7 @@ fn dropout_acts_in_every_family() {
         let own = match model_type {
             "deepseek_v2" => experts,
             "bamba" => "attn_layer_indices = [1], ",
+            "jamba" => "attn_layer_period = 2, attn_layer_offset = 1, ",
             "zamba2" => "layers_block_type = [\"hybrid\", \"mamba\", \"mamba\", \"hybrid\"], ",
             "nemotron_h" => "hybrid_override_pattern = \"M*-M\", ",
             "granitemoehybrid" => "layer_types = [\"mamba\", \"attention\", \"mamba\", \"mamba\"], ",

@@ -37,6 +37,10 @@ fn models() -> Vec<Value> {
             json!({"layers_block_type": ["mamba", "hybrid"], "n_mamba_heads": 4, "mamba_d_state": 8,
             "chunk_size": 16, "num_key_value_heads": 4, "head_dim": 32, "use_shared_attention_adapter": true}),
         ),
+        with(
+            "jamba",
+            json!({"attn_layer_period": 2, "attn_layer_offset": 1, "mamba_d_state": 8, "num_experts": 4}),
+        ),
     ]
 }
 
@@ -82,7 +86,7 @@ fn what_is_not_simulated_is_refused_by_name() {
     for index in [2, 3, 6, 7, 8] {
         refused(index, adapted("out_proj"), "peft refuses to adapt");
     }
-    for index in [0, 1, 4, 5, 9] {
+    for index in [0, 1, 4, 5, 9, 10] {
         estimated(&models()[index], &adapted("out_proj")).unwrap();
     }
 }
@@ -100,6 +104,10 @@ fn configs_that_transformers_does_not_take_are_refused() {
     refused(2, "num_heads", json!(5), "heads of 32 are not 128 wide");
     refused(5, "output_router_logits", json!(true), "keeps no logits");
     refused(7, "use_mambapy", json!(true), "mambapy");
+    refused(10, "use_mambapy", json!(true), "mambapy");
+    refused(10, "attn_layer_offset", json!(2), "must be smaller than attn_layer_period = 2");
+    refused(10, "expert_layer_offset", json!(3), "must be smaller than expert_layer_period = 2");
+    refused(10, "num_experts_per_tok", json!(5), "of 4 experts");
     refused(9, "layers_block_type", json!(["moe", "mamba"]), "is not linear_attention or hybrid");
     refused(9, "num_key_value_heads", json!(2), "its adapters are 128 wide");
     refused(6, "hybrid_override_pattern", json!("ME"), "have no gates");
@@ -121,10 +129,25 @@ fn weights_in_common_are_counted_once_and_their_adapters_apiece() {
 }
 
 #[test]
-fn what_shares_weights_is_not_sharded() {
-    let job = json!({"gradient_checkpointing": true, "reentrant": true});
-    let error = estimated(&models()[9], &job).unwrap_err();
-    assert!(error.contains("weights in common"), "{error}");
+fn what_was_measured_whole_is_not_divided() {
+    let reentrant = json!({"gradient_checkpointing": true, "reentrant": true});
+    for (index, layers) in [(9, "layers that have their weights in common"), (10, "Jamba's layers")] {
+        let error = estimated(&models()[index], &reentrant).unwrap_err();
+        assert!(error.contains(&format!("`use_reentrant`: not simulated with {layers}")), "{error}");
+    }
+}
+
+#[test]
+fn one_expert_is_an_mlp() {
+    let with_experts = |more: Value| {
+        let mut model = models()[10].clone();
+        model.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+        estimated(&model, &json!({})).unwrap().parameter_count
+    };
+    let mlp = 3 * 64 * 96;
+    let one = with_experts(json!({"num_experts": 1}));
+    assert_eq!(with_experts(json!({})) - one, 3 * mlp + 4 * 64);
+    assert_eq!(with_experts(json!({"expert_layer_period": 9, "expert_layer_offset": 8})), one);
 }
 
 #[test]

@@ -281,6 +281,8 @@ static PRESETS: &[Preset] = &[
     preset("LiquidAI/LFM2-2.6B", 2_569_272_320, include_str!("presets/lfm2-2.6b.json")),
     preset("LiquidAI/LFM2-8B-A1B", 8_339_929_856, include_str!("presets/lfm2-8b-a1b.json")),
     preset("mistralai/Mamba-Codestral-7B-v0.1", 7_285_403_648, include_str!("presets/mamba-codestral-7b-v0.1.json")),
+    preset("ai21labs/Jamba-v0.1", 51_570_323_328, include_str!("presets/jamba-v0.1.json")),
+    preset("ai21labs/AI21-Jamba-1.5-Mini", 51_570_323_328, include_str!("presets/ai21-jamba-1.5-mini.json")),
     preset("state-spaces/mamba-130m-hf", 129_135_360, include_str!("presets/mamba-130m-hf.json")),
     preset("state-spaces/mamba-2.8b-hf", 2_768_345_600, include_str!("presets/mamba-2.8b-hf.json")),
     preset("tiiuae/falcon-mamba-7b", 7_272_665_088, include_str!("presets/falcon-mamba-7b.json")),

@@ -72,8 +72,8 @@ pub(crate) struct ModelType {
     pub divides_heads: bool,
     /// Whether its layers have experts, whose weights are parameters of three dimensions.
     pub has_experts: bool,
-    /// Whether modules of it have all their weights in common with others.
-    pub shares_weights: bool,
+    /// What its layers are where they were measured with whole weights alone: not divided, quantized or recomputed by `use_reentrant`.
+    pub kept_whole: Option<&'static str>,
     /// Which of its layers keep a state in the place of keys, for which packages have kernels of their own.
     pub state: StateLayers,
     /// Whether `tonnage train` refuses it: what it computes was not held against transformers.
@@ -282,7 +282,7 @@ impl ModelType {
         flash_attention: false,
         divides_heads: true,
         has_experts: false,
-        shares_weights: false,
+        kept_whole: None,
         state: StateLayers::None,
         only_simulated: false,
         encoder_parameters: 0,

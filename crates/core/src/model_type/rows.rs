@@ -160,7 +160,7 @@ pub(super) static ROWS: &[ModelType] = &[
         since: Some((4, 56)),
         ..ModelType::DECODER
     },
-    ModelType { name: "jamba", has_experts: true, ..HYBRID },
+    ModelType { name: "jamba", has_experts: true, kept_whole: Some("Jamba's layers"), ..HYBRID },
     ModelType { name: "lfm2", ..CONVOLVED },
     ModelType { name: "lfm2_moe", has_experts: true, ..CONVOLVED },
     ModelType {
@@ -329,7 +329,7 @@ pub(super) static ROWS: &[ModelType] = &[
         ..BART_LIKE
     },
     ModelType { name: "xlm-roberta", padding_positions: true, ..BERT_LIKE },
-    ModelType { name: "zamba2", shares_weights: true, ..HYBRID },
+    ModelType { name: "zamba2", kept_whole: Some("layers that have their weights in common"), ..HYBRID },
     ModelType { name: AGI2, in_transformers: false, beyond_positions: BeyondPositions::FollowRows, ..GPT2_LIKE },
     ModelType {
         name: HRM,

@@ -10,6 +10,7 @@ mod flash_attn;
 mod flat_shards;
 pub(super) mod gkd;
 mod in_backward;
+mod kept_whole;
 mod kernels;
 mod low_rank;
 mod offload;
@@ -19,7 +20,6 @@ mod quantization;
 mod router_loss;
 pub(super) mod seq2seq;
 mod shards;
-mod shared_weights;
 mod task;
 pub(super) mod trainer;
 mod trl_ranks;
@@ -80,7 +80,7 @@ pub(crate) fn check_possible(job: &JobSpec) -> Result<(), JobError> {
     in_backward::fits_in_backward(job)?;
     low_rank::fits_low_rank(job)?;
     vision::check_vision(job)?;
-    shared_weights::check_shared_weights(job)?;
+    kept_whole::check_kept_whole(job)?;
     fits_lora(job)
 }
 

@@ -51,7 +51,7 @@ fn build(model: &ModelSpec, at: &Builder, options: &RunOptions) -> Result<Box<dy
             }
         };
         let new_block = |at: &Builder| -> Box<dyn FeedForward> {
-            if config.expert_layers.holds(layer as u64) {
+            if config.has_experts(layer as u64) {
                 Box::new(JambaSparseMoeBlock::new(at, &config.experts, &router_loss))
             } else {
                 Box::new(DecoderMlp::new(at, decoder))
@@ -113,8 +113,16 @@ impl Config {
         let mixer = read_mixer(fields, &decoder)?;
         let experts = read_experts(fields, &decoder)?;
         let expert_layers = Every::read(fields, [("expert_layer_period", 2), ("expert_layer_offset", 1)])?;
-        experts.check("intermediate_size", dtype)?;
-        Ok(Self { decoder, mixer, experts, expert_layers })
+        let config = Self { decoder, mixer, experts, expert_layers };
+        if (0..layers).any(|layer| config.has_experts(layer)) {
+            config.experts.check("intermediate_size", dtype)?;
+        }
+        Ok(config)
+    }
+
+    /// Of one expert a layer has the MLP.
+    const fn has_experts(&self, layer: u64) -> bool {
+        self.experts.num_experts > 1 && self.expert_layers.holds(layer)
     }
 }
 
