@@ -37,10 +37,7 @@ fn models() -> Vec<Value> {
             json!({"layers_block_type": ["mamba", "hybrid"], "n_mamba_heads": 4, "mamba_d_state": 8,
             "chunk_size": 16, "num_key_value_heads": 4, "head_dim": 32, "use_shared_attention_adapter": true}),
         ),
-        with(
-            "jamba",
-            json!({"attn_layer_period": 2, "attn_layer_offset": 1, "mamba_d_state": 8, "num_experts": 4}),
-        ),
+        with("jamba", json!({"attn_layer_period": 2, "attn_layer_offset": 1, "mamba_d_state": 8, "num_experts": 4})),
     ]
 }
 

@@ -103,7 +103,8 @@ impl Config {
     fn read(fields: &Fields, dtype: DType) -> Result<Self, FieldError> {
         let mut decoder = DecoderConfig::read(fields, &DEFAULTS)?;
         let attends = Every::read(fields, [("attn_layer_period", 8), ("attn_layer_offset", 4)])?;
-        let layer_type = |layer| if attends.holds(layer) { LayerType::FullAttention } else { LayerType::LinearAttention };
+        let layer_type =
+            |layer| if attends.holds(layer) { LayerType::FullAttention } else { LayerType::LinearAttention };
         let layers = decoder.num_hidden_layers;
         decoder.layer_types = (0..layers).map(layer_type).collect();
         decoder.mask_types = FULL_AND_LINEAR;
