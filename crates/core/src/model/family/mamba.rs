@@ -57,7 +57,7 @@ pub(crate) enum MixerNorms {
     None,
     /// Without weights, as Falcon Mamba has them.
     Weightless(f64),
-    /// Jamba's.
+    /// With weights, as Jamba has them.
     Learned(f64),
 }
 
