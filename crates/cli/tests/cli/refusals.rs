@@ -39,7 +39,7 @@ fn configs_that_are_not_modelled() {
         ("xlstm", json!({})),
         ("led", json!({})),
         ("albert", json!({})),
-        ("clip", json!({})),
+        ("altclip", json!({})),
         ("speech_to_text", json!({})),
         ("swin", json!({})),
         ("modernbert", json!({"sparse_prediction": true})),
