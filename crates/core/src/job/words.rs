@@ -249,6 +249,9 @@ const UNSLOTH: &str = "Unsloth's kernels are not simulated: `tonnage rehearse --
 const PAGED: &str = "of paged optimizers paged_adamw_8bit and paged_adamw_32bit are simulated; --optimizer lion is not paged; `tonnage \
                      rehearse` runs your script";
 
+const LAYERWISE: &str = "layer by layer it is simulated in a loop of one's own: --framework loop --optimizer-in-backward with --optimizer \
+                         galore_adamw or apollo_adamw; `tonnage rehearse` runs a script of the Trainer's";
+
 /// Values of keys: the key, the word, what it is.
 const VALUES: &[(&str, &str, Meaning)] = &[
     (keys::OPTIMIZER, "adamw_torch", Says(&[(keys::OPTIMIZER, "adamw")])),
@@ -272,6 +275,8 @@ const VALUES: &[(&str, &str, Meaning)] = &[
         ),
     ),
     (keys::OPTIMIZER, "paged_adamw", Says(&[(keys::OPTIMIZER, "paged_adamw_32bit")])),
+    (keys::OPTIMIZER, "galore_adamw_layerwise", Sentence(LAYERWISE)),
+    (keys::OPTIMIZER, "apollo_adamw_layerwise", Sentence(LAYERWISE)),
     (keys::OPTIMIZER, "paged_lion_8bit", Sentence(PAGED)),
     (keys::OPTIMIZER, "paged_lion_32bit", Sentence(PAGED)),
     (keys::BNB_4BIT_COMPUTE_DTYPE, "float32", Says(&[(keys::BNB_4BIT_COMPUTE_DTYPE, "fp32")])),
