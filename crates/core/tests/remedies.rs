@@ -10,9 +10,10 @@ use tonnage_core::plan::remedy::REMEDIES;
 const LLAMA: &str = "model = { model_type = \"llama\", num_hidden_layers = 2, hidden_size = 256, intermediate_size = 512, \
     num_attention_heads = 4, num_key_value_heads = 4, vocab_size = 32000 }\n";
 const GPT2: &str = "model = { model_type = \"gpt2\", n_layer = 2, n_embd = 128, n_head = 4, vocab_size = 50257, n_positions = 1024 }\n";
+const CLIP: &str = "model = \"clip-vit-base-patch32\"\n";
 
 /// Name, job file, assignments.
-const JOBS: [(&str, &str, &[&str]); 11] = [
+const JOBS: [(&str, &str, &[&str]); 13] = [
     (
         "states larger than activations",
         LLAMA,
@@ -94,6 +95,8 @@ const JOBS: [(&str, &str, &[&str]); 11] = [
         ],
     ),
     ("generation", GPT2, &["task=generate", "gpu=1GiB,sm_90", "seq_len=64", "max_new_tokens=8"]),
+    ("embeddings", LLAMA, &["task=embedding", "gpu=1GiB,sm_90", "micro_batch_size=64", "seq_len=128"]),
+    ("images and their texts", CLIP, &["gpu=1GiB,sm_90", "micro_batch_size=64"]),
 ];
 
 fn source(file: &str, assignments: &[&str]) -> JobSource {
@@ -162,6 +165,19 @@ fn every_change_is_said_in_the_words_of_the_tasks_framework() {
                     remedy.name
                 );
             }
+        }
+    }
+}
+
+/// Negatives are the other rows of a pass: neither fewer rows nor more GPUs are the same training.
+#[test]
+fn rows_that_a_loss_compares_stay_together() {
+    for (file, task) in [(LLAMA, "task=embedding"), (CLIP, "task=contrastive")] {
+        let source = source(file, &[task, "gpu=1GiB,sm_90", "micro_batch_size=64"]);
+        let job = source.resolve(&[]).unwrap().job;
+        for name in ["smaller_micro_batch", "twice_the_gpus"] {
+            let remedy = REMEDIES.iter().find(|remedy| remedy.name == name).unwrap();
+            assert!((remedy.apply)(&job).is_err(), "{task}: {name}");
         }
     }
 }

@@ -5,7 +5,7 @@ use super::appraisal::{Appraisal, appraise, moved_to};
 use super::proposal::{Appraised, Case, combine_remedies, each_alone};
 use super::remedy::{Change, Remedy, Results, overrides};
 pub use super::spread::can_spread;
-use super::spread::spread_over;
+use super::spread::{spread_over, why_together};
 use super::time::Scale;
 use crate::estimate::Fit;
 use crate::gpu::Gpu;
@@ -208,6 +208,9 @@ pub fn candidates_on(job: &JobSpec, gpu_group: &GpuGroup, source: &JobSource, sc
 
 /// Why the rows of a step cannot be put on `count` GPUs.
 fn why_not_spread(job: &JobSpec, count: u64) -> String {
+    if let Some(why) = why_together(job) {
+        return format!("{count} GPUs: {why}");
+    }
     match job.task.facts().spreading() {
         Spreading::Nodes { nodes, .. } => format!("{count} GPUs: the swarm has {nodes} nodes"),
         Spreading::Ranks if job.parallel.replicas() != job.parallel.world_size => {

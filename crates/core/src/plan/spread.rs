@@ -3,15 +3,26 @@
 use super::Change;
 use super::batch::{Batch, greatest_common_divisor};
 use crate::job::keys;
-use crate::job::{JobSpec, Spreading, Strategy, rows_per_step};
+use crate::job::{JobSpec, Passes, Spreading, Strategy, rows_per_step};
 
 /// Whether the job can be put on another number of GPUs.
 pub fn can_spread(job: &JobSpec) -> bool {
     job.task.facts().spreading() != Spreading::OneRank
 }
 
+/// Why more GPUs would be another training, where a loss is of all rows of a pass.
+pub(super) fn why_together(job: &JobSpec) -> Option<&'static str> {
+    match (job.task.facts().spreading(), job.task.facts().passes()) {
+        (Spreading::Ranks | Spreading::Replicas, Passes::One(why)) => Some(why),
+        _ => None,
+    }
+}
+
 /// The job on `count` GPUs at the same rows per step; `None` where they do not divide.
 pub(super) fn spread_over(job: &JobSpec, count: u64) -> Option<Vec<Change>> {
+    if count != job.parallel.world_size && why_together(job).is_some() {
+        return None;
+    }
     match job.task.facts().spreading() {
         Spreading::Nodes { gpus, .. } if count == gpus => Some(Vec::new()),
         Spreading::Nodes { nodes, .. } if count <= nodes => Some(vec![(keys::SWARM_GPUS, count.to_string())]),

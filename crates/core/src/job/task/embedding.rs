@@ -3,7 +3,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::{TaskFacts, TaskName};
+use super::{Passes, TaskFacts, TaskName};
 use crate::job::keys;
 use crate::job::{JobError, JobSpec, check};
 
@@ -45,6 +45,10 @@ impl TaskFacts for EmbeddingSpec {
 
     fn check(&self, job: &JobSpec) -> Result<(), JobError> {
         check::embedding::check_embedding(job, self)
+    }
+
+    fn passes(&self) -> Passes {
+        Passes::One("each anchor is told from the other rows of its pass: fewer rows in it are another loss")
     }
 
     fn takes_adapters(&self) -> bool {

@@ -61,6 +61,11 @@ pub(super) fn code_lines(job: &JobSpec, key: &str, value: &str) -> Vec<Line> {
         }
         (keys::PARALLEL, "ddp") => "model = DistributedDataParallel(model)".to_owned(),
         (keys::PARALLEL, _) => "no wrapper round the model".to_owned(),
+        (keys::EMBEDDING_MINI_BATCH_SIZE, rows) => {
+            format!(
+                "embed {rows} rows at a time without a graph, take the loss's gradients of all embeddings, embed again and go back"
+            )
+        }
         (keys::DDP_GRADIENT_AS_BUCKET_VIEW, _) => {
             "DistributedDataParallel(model, gradient_as_bucket_view=True)".to_owned()
         }

@@ -15,6 +15,9 @@ pub(super) fn trainer_lines(job: &JobSpec, key: &str, value: &str) -> Option<Vec
         (keys::OPTIMIZER, _) => as_argument("--optim adamw_torch_fused"),
         (keys::PRECISION, "amp-bf16") => as_argument("--bf16 True"),
         (keys::LOSS | keys::USE_LIGER_KERNEL, _) => as_argument("--use_liger_kernel True"),
+        (keys::EMBEDDING_MINI_BATCH_SIZE, rows) => {
+            as_code(format!("loss = CachedMultipleNegativesRankingLoss(model, mini_batch_size={rows})"))
+        }
         (keys::DDP_GRADIENT_AS_BUCKET_VIEW, _) => {
             as_code("trainer.accelerator.ddp_handler.gradient_as_bucket_view = True  # before trainer.train()")
         }

@@ -5,6 +5,7 @@
 
 mod activations;
 mod attention;
+mod cached_loss;
 mod checkpointing;
 mod judge;
 mod lengths;
@@ -98,6 +99,7 @@ pub const REMEDIES: &[&Remedy] = &[
     &loss::CHUNKED_HEAD,
     &attention::SDPA,
     &checkpointing::LAYERS,
+    &cached_loss::CACHED_LOSS,
     &micro_batch::SMALLER,
     &optimizer::EIGHT_BIT,
     &precision::AUTOCAST,

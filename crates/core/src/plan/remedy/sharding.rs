@@ -3,7 +3,7 @@
 use super::{Applied, Remedy, Results, already_done, change_one, not_for};
 use crate::job::keys;
 use crate::job::{JobSpec, Spreading, Strategy};
-use crate::plan::spread::spread_over;
+use crate::plan::spread::{spread_over, why_together};
 
 const NOT_SHARDED: &str = "this trainer is simulated with the whole model on each rank";
 
@@ -48,6 +48,9 @@ fn doubled_gpus(job: &JobSpec) -> Applied {
         Some(changes) if !changes.is_empty() => Ok(changes),
         _ => not_for("its rows or nodes do not divide over twice as many"),
     };
+    if let Some(why) = why_together(job) {
+        return not_for(why);
+    }
     match job.task.facts().spreading() {
         Spreading::OwnRanks | Spreading::Replicas => over(job.parallel.world_size),
         Spreading::Nodes { gpus, .. } => over(gpus),
