@@ -65,9 +65,8 @@ fn a_second_config_of_a_tower_holds_in_place_of_the_first() {
     assert_eq!((null, second - first), (first, 1000 * 512));
 }
 
-/// Pairs are told from the others of a pass, so that all of its similarities are there; a rank has its own.
 #[test]
-fn similarities_grow_with_the_square_of_the_pairs() {
+fn a_rank_has_its_own_pairs() {
     let peak = |rows: u64, world: &str| {
         let source = JobSource::model(CLIP).set("micro_batch_size", rows).set("precision", "bf16").set("gpu", "h200");
         let source = source.set("parallel", "ddp").set("world_size", world).set("padded", "false");

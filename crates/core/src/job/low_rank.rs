@@ -57,8 +57,7 @@ impl LowRankSpec {
 
     /// Of the targets one whose pattern is not understood.
     pub(crate) fn unread_pattern(&self) -> Option<&str> {
-        let is_read = |target: &String| !target.contains(['[', ']', '(', ')', '|', '+', '?', '^', '$', '{', '}']);
-        self.targets.iter().find(|target| !is_read(target)).map(String::as_str)
+        self.targets.iter().map(String::as_str).find(|target| parts_of(target).is_none())
     }
 }
 
@@ -76,22 +75,49 @@ fn refused(argument: &str) -> JobError {
         .or_rehearse()
 }
 
-/// Whether a pattern of letters, `.`, `\.` and `.*` matches all of a text (`re.fullmatch`).
+/// What a part of a pattern stands for.
+#[derive(Clone, Copy)]
+enum Part {
+    Letter(char),
+    Any,
+    /// `.*`
+    Run,
+}
+
+/// The parts of a pattern of letters, `.`, `\\.` and `.*`; `None` of any other.
+fn parts_of(pattern: &str) -> Option<Vec<Part>> {
+    let (mut parts, mut letters) = (Vec::new(), pattern.chars().peekable());
+    while let Some(letter) = letters.next() {
+        parts.push(match letter {
+            '\\' => Part::Letter(letters.next().filter(|letter| !letter.is_alphanumeric())?),
+            '.' if letters.next_if_eq(&'*').is_some() => Part::Run,
+            '.' => Part::Any,
+            '*' | '+' | '?' | '|' | '^' | '$' | '(' | ')' | '[' | ']' | '{' | '}' => return None,
+            other => Part::Letter(other),
+        });
+    }
+    Some(parts)
+}
+
+/// Whether such a pattern matches all of a text (`re.fullmatch`), in as many steps as both are long.
 fn matches_whole(pattern: &str, text: &str) -> bool {
-    if let Some(rest) = pattern.strip_prefix(".*") {
-        return text.char_indices().map(|(at, _)| at).chain([text.len()]).any(|at| matches_whole(rest, &text[at..]));
-    }
-    let (is_any, rest) = match pattern.strip_prefix('\\') {
-        Some(rest) => (false, rest),
-        None => (pattern.starts_with('.'), pattern),
-    };
-    match (rest.chars().next(), text.chars().next()) {
-        (None, None) => true,
-        (Some(wanted), Some(found)) if is_any || wanted == found => {
-            matches_whole(&rest[wanted.len_utf8()..], &text[found.len_utf8()..])
+    let Some(parts) = parts_of(pattern) else { return false };
+    // Whether the parts so far match so many letters of the text.
+    let letters: Vec<char> = text.chars().collect();
+    let mut matched = vec![false; letters.len() + 1];
+    matched[0] = true;
+    for part in parts {
+        let mut next = vec![false; matched.len()];
+        for at in 0..matched.len() {
+            next[at] = match part {
+                Part::Run => matched[at] || at > 0 && next[at - 1],
+                Part::Any => at > 0 && matched[at - 1],
+                Part::Letter(letter) => at > 0 && matched[at - 1] && letters[at - 1] == letter,
+            };
         }
-        _ => false,
+        matched = next;
     }
+    matched[letters.len()]
 }
 
 #[cfg(test)]
@@ -116,8 +142,12 @@ mod tests {
         for target in ["all-linear", path, "attn", ".*.attn.*", r"model\.layers\.0\..*q_proj"] {
             assert!(names(target), "{target}");
         }
-        for target in ["mlp", ".*.mlp.*", ".*attn", r"model\.layers\.1\..*"] {
+        for target in ["mlp", ".*.mlp.*", ".*attn", r"model\.layers\.1\..*", &".*x".repeat(2000)] {
             assert!(!names(target), "{target}");
         }
+        let unread = |target: &str| {
+            LowRankSpec { targets: vec![target.to_owned()], ..LowRankSpec::default() }.unread_pattern().is_some()
+        };
+        assert!(["attn*", r"layers\.\d", r"a\.*", "(q|k)"].into_iter().all(unread));
     }
 }

@@ -15,7 +15,7 @@ use super::verdict_table::{VerdictTable, passes_of};
 use crate::gpu::Device;
 use search::Search;
 
-/// So many events of traces are simulated for a table and its searches: seconds. A replay for another device counts half.
+/// So many events of traces are simulated for a table and its searches: seconds. Those of other devices count as [`passes_of`] says.
 const MOST_EVENTS: u64 = 1 << 24;
 /// So many are simulated for the searches, whatever the table took.
 const SEARCHED: u64 = MOST_EVENTS / 16;
@@ -263,6 +263,7 @@ mod tests {
             wanted.iter().for_each(Wanted::learn);
             events = known.spent();
         }
+        assert!(searches.next_round().is_empty());
         // One round may take twice what was foreseen.
         assert!(events < 2 * most_events, "{events} events");
         let found = searches.into_found();

@@ -22,7 +22,8 @@ const SIMULATION: u64 = 2;
 
 /// How many simulations with a replay take as long as one whose trace so many devices replay.
 pub(super) const fn passes_of(devices: usize) -> u64 {
-    (SIMULATION + devices as u64) / (SIMULATION + 1)
+    let passes = (SIMULATION + devices as u64) / (SIMULATION + 1);
+    if passes == 0 { 1 } else { passes }
 }
 
 /// What is known of a job by batch, and by device: workspaces and kernels' scratch go by compute capability and
@@ -164,7 +165,7 @@ impl<'a> VerdictTable<'a> {
         known.contains_key(&(batch, self.gpus[index].device()))
     }
 
-    /// Events that were simulated, those of its first steps among them; a replay for another device counts half.
+    /// Events that were simulated, those of its first steps among them, of other devices as [`passes_of`] says.
     pub(super) fn spent(&self) -> u64 {
         let of_first_steps = self.first_steps.get().and_then(Option::as_deref).map_or(0, Self::spent);
         self.spent.load(Ordering::Relaxed).saturating_add(of_first_steps)

@@ -239,13 +239,11 @@ impl FineTune<'_> {
             };
         }
         let mut images = None;
-        if self.job.task == Task::Contrastive {
-            // run_clip.py's collator has them first.
-            renew_images(self.job, self.context, rows, &mut images);
-        }
         let ids = || full(self.context, "_to_copy.default", &sizes, DType::Int64);
-        let (input_ids, attention_mask) = (ids(), ids());
         if self.job.task == Task::Contrastive {
+            // run_clip.py's collator has the images first.
+            renew_images(self.job, self.context, rows, &mut images);
+            let (input_ids, attention_mask) = (ids(), ids());
             return Inputs {
                 input_ids,
                 labels: None,
@@ -254,6 +252,7 @@ impl FineTune<'_> {
                 decoder_input_ids: None,
             };
         }
+        let (input_ids, attention_mask) = (ids(), ids());
         renew_images(self.job, self.context, rows, &mut images);
         let targets = || labels(self.context, &self.job.task, sizes);
         let labels = targets();

@@ -214,7 +214,7 @@ impl<'a> Chooser<'a> {
             .is_some_and(OptimizerKind::is_low_rank);
         if !is_low_rank {
             let unread = [keys::OPTIM_ARGS, keys::OPTIM_TARGET_MODULES].into_iter().filter(|key| self.is_said(key));
-            let notes: Vec<String> = unread.map(|key| format!("`{key}` is read of GaLore and APOLLO alone")).collect();
+            let notes: Vec<String> = unread.map(|key| format!("`{key}` is read by GaLore and APOLLO alone")).collect();
             self.notes.extend(notes);
             return Ok(spec);
         }

@@ -1,7 +1,7 @@
 //! What is answered to words of other programs that nothing here means exactly.
 
-/// What answers where nothing is simulated.
 pub(super) const LOW_RANK: &str = "write --optim-args \"rank=64, update_proj_gap=200\"";
+/// What answers where nothing is simulated.
 pub(super) const REHEARSE: &str =
     "is not simulated: `tonnage rehearse --gpu GPU -- python train.py` runs your script and tells its peak";
 pub(super) const FOUR_BIT: &str = "quantized weights that adapters are trained on (QLoRA) are --quantization nf4 or int8 with --lora-r; --precision \

@@ -172,13 +172,12 @@ impl<'t, 'a> Search<'_, 't, 'a> {
 
     /// As many of `rows` as may still be simulated; `None` where not one more may.
     fn affordable_rows(&self, bracket: &Bracket, rows: u64) -> Option<u64> {
-        let Some(events) = self.left.checked_sub(bracket.best.verdict.events) else {
-            return Some(rows).filter(|rows| self.is_known(*rows));
-        };
+        if self.is_known(rows) {
+            return Some(rows);
+        }
+        let events = self.left.checked_sub(bracket.best.verdict.events)?;
         let more = bracket.rows_of_events(events) / bracket.grain * bracket.grain;
-        let best = bracket.best.batch.micro_batch_size;
-        let is_affordable = self.is_known(rows) || more > 0;
-        is_affordable.then(|| if self.is_known(rows) { rows } else { rows.min(best.saturating_add(more)) })
+        (more > 0).then(|| rows.min(bracket.best.batch.micro_batch_size.saturating_add(more)))
     }
 
     /// Whether so many rows fit.
