@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 use tonnage_core::estimate::{Estimate, Verdict, estimate};
-use tonnage_core::job::{Counted, DeepSpeed, JobSpec, LoraSpec, Parallel, Schedule, Strategy, from_case};
+use tonnage_core::job::{Counted, DeepSpeed, JobSpec, LoraSpec, Parallel, Schedule, Strategy, TensorPlan, from_case};
 use tonnage_core::step::{parameter_count, simulate};
 use tonnage_core::trace::Category;
 
@@ -41,7 +41,7 @@ fn a_single_rank_is_no_spread_at_all() {
     let alone = answer(&case(&json!({})));
     let same = [
         Strategy::Zero1 { ddp: None, parameters_as_bucket_view: false },
-        Strategy::TensorParallel { size: 1 },
+        Strategy::TensorParallel { size: 1, plan: TensorPlan::Megatron },
         Strategy::PipelineParallel { stages: 1, schedule: Schedule::OneForwardOneBackward },
     ];
     for strategy in same {
@@ -91,7 +91,7 @@ fn later_stages_hold_fewer_micro_batches_than_earlier_ones() {
 
 #[test]
 fn tensor_parallel_ranks_need_less_and_what_does_not_divide_is_refused() {
-    let with = |size| spread(size, 0, Strategy::TensorParallel { size });
+    let with = |size| spread(size, 0, Strategy::TensorParallel { size, plan: TensorPlan::Megatron });
     assert!(peak(&with(2)) < peak(&with(1)));
     assert!(peak(&with(4)) < peak(&with(2)));
     let error = estimate(&with(3)).unwrap_err().to_string();
@@ -118,7 +118,7 @@ fn a_static_graph_must_reduce_its_first_pass() {
 #[test]
 fn a_share_of_a_model_with_the_publishers_count_widens_nothing_by_it() {
     let strategies = [
-        Strategy::TensorParallel { size: 4 },
+        Strategy::TensorParallel { size: 4, plan: TensorPlan::Megatron },
         Strategy::PipelineParallel { stages: 4, schedule: Schedule::OneForwardOneBackward },
     ];
     for (strategy, lora) in strategies.into_iter().flat_map(|strategy| [(strategy, false), (strategy, true)]) {

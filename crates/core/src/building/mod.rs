@@ -9,6 +9,7 @@ mod module;
 mod older_masks;
 mod quantization;
 mod quantized;
+mod split;
 
 pub(crate) use builder::{BuildError, Builder, Placed, PlacedKind, Sharding, SharedParameters};
 pub(crate) use init::Init;

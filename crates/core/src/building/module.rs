@@ -4,6 +4,7 @@ use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::rc::Rc;
 
+use super::split::Split;
 use crate::dtype::DType;
 use crate::tensor::{Context, Scope, Tensor};
 
@@ -87,11 +88,33 @@ pub(crate) struct Module {
     context: Rc<Context>,
     id: u32,
     hooks: Rc<ModuleHooks>,
+    split: Option<Split>,
 }
 
 impl Module {
     pub(crate) fn new(context: &Rc<Context>, id: u32, hooks: &Rc<ModuleHooks>) -> Self {
-        Self { context: Rc::clone(context), id, hooks: Rc::clone(hooks) }
+        Self { context: Rc::clone(context), id, hooks: Rc::clone(hooks), split: None }
+    }
+
+    /// The same module, of whose weight each rank has a part.
+    pub(super) fn over_ranks(self, split: Option<Split>) -> Self {
+        Self { split, ..self }
+    }
+
+    /// What its weight makes of its input, between what the ranks that share the weight send each other.
+    pub(crate) fn with_ranks(&self, input: &Tensor, compute: impl FnOnce(&Tensor) -> Tensor) -> Tensor {
+        match self.split {
+            Some(split) => split.run(input, compute),
+            None => compute(input),
+        }
+    }
+
+    /// `embedding(weight, ids, padding_idx)`
+    pub(crate) fn look_up(&self, weight: &Tensor, ids: &Tensor, padding_idx: Option<u64>) -> Tensor {
+        match self.split {
+            Some(split) => split.look_up(weight, ids),
+            None => weight.embedding(ids, padding_idx),
+        }
     }
 
     /// Its forward call runs until the scope ends: what is allocated belongs to this module.

@@ -216,6 +216,7 @@ names! {
     DEEPSPEED_SUB_GROUP_SIZE = "deepspeed.sub_group_size",
     DEEPSPEED_OFFLOAD_OPTIMIZER = "deepspeed.offload_optimizer",
     DEEPSPEED_OFFLOAD_PIN_MEMORY = "deepspeed.offload_pin_memory",
+    TENSOR_PLAN = "tensor.plan",
     PIPELINE_SCHEDULE = "pipeline.schedule",
     // keys/run.rs
     MAX_STEPS = "max_steps",

@@ -88,10 +88,12 @@ pub enum Strategy {
     Fsdp2(Fsdp2),
     /// DeepSpeed's ZeRO, version 0.19.
     DeepSpeed(DeepSpeed),
-    /// Megatron-LM's tensor parallelism: heads, inner widths and vocabulary divided.
+    /// Tensor parallelism: heads and inner widths divided.
     TensorParallel {
         /// Ranks that share a layer.
         size: u64,
+        /// What else is divided, and how the ranks' parts meet.
+        plan: TensorPlan,
     },
     /// A stage of the layers on each rank; micro-batches are the passes of gradient accumulation.
     PipelineParallel {
@@ -100,6 +102,16 @@ pub enum Strategy {
         /// In what order a stage runs forward and backward passes.
         schedule: Schedule,
     },
+}
+
+/// Whose tensor parallelism.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum TensorPlan {
+    /// Megatron-LM's: the vocabulary is divided too, and logits stay so in the loss.
+    Megatron,
+    /// transformers' `tp_plan` over DTensors: embedding and logits are whole on every rank.
+    Transformers,
 }
 
 /// The order of a pipeline's passes.

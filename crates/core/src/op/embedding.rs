@@ -45,7 +45,7 @@ impl Tensor {
     }
 }
 
-fn embedding_dense_backward(grad: &Tensor, ids: &Tensor, weight_sizes: Shape) -> Tensor {
+pub(super) fn embedding_dense_backward(grad: &Tensor, ids: &Tensor, weight_sizes: Shape) -> Tensor {
     let call = EmbeddingBackward {
         indices: ids.numel(),
         width: weight_sizes[1],

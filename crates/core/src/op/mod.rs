@@ -9,6 +9,7 @@ mod bound;
 mod cast;
 mod chunk_scan;
 mod chunked_log_prob;
+mod collective;
 mod complex;
 mod condition;
 mod convolution;

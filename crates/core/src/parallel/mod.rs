@@ -19,7 +19,7 @@ mod zero1;
 use std::rc::Rc;
 
 use crate::building::{BuildError, Builder, Placed, Sharding};
-use crate::job::{DeepSpeed, Framework, JobSpec, Parallel, Precision, Strategy};
+use crate::job::{DeepSpeed, Framework, JobSpec, Parallel, Precision, Strategy, TensorPlan};
 use crate::model::family::{ForwardCall, Model, ModelOutput};
 use crate::model::nn::KvCache;
 use crate::optimizer::{self, Optimizer};
@@ -174,6 +174,14 @@ pub(crate) fn casts_all_weights(job: &JobSpec) -> bool {
     match job.parallel.strategy {
         Strategy::DeepSpeed(options) => options.stage < 3 || ranks_of_parts(job).is_none(),
         _ => false,
+    }
+}
+
+/// How many ranks have a part of each layer that transformers' plan divides.
+pub(crate) const fn ranks_of_layers(job: &JobSpec) -> Option<u64> {
+    match job.parallel.strategy {
+        Strategy::TensorParallel { size, plan: TensorPlan::Transformers } if size > 1 => Some(size),
+        _ => None,
     }
 }
 

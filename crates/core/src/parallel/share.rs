@@ -4,7 +4,7 @@ use crate::job::JobErrorKind;
 use crate::job::keys;
 use serde_json::{Value, json};
 
-use crate::job::{Fields, JobError, JobSpec, ModelSpec, Strategy};
+use crate::job::{Fields, JobError, JobSpec, ModelSpec, Strategy, TensorPlan};
 
 /// The model that the simulated rank holds.
 ///
@@ -21,16 +21,16 @@ pub(crate) fn share_of_rank(job: &JobSpec) -> Result<ModelSpec, JobError> {
             .or_rehearse());
     }
     match job.parallel.strategy {
-        Strategy::TensorParallel { size } => split_width(&mut model, size)?,
+        Strategy::TensorParallel { size, plan } => split_width(&mut model, size, plan)?,
         Strategy::PipelineParallel { stages, .. } => split_depth(&mut model, stages, job.parallel.rank)?,
         _ => {}
     }
     Ok(model)
 }
 
-/// Heads, the inner width of MLPs and the vocabulary are divided (Megatron-LM's column and row parallel layers, vocabulary
-/// parallel embedding and loss); norms and everything of the hidden size stay whole.
-fn split_width(model: &mut ModelSpec, size: u64) -> Result<(), JobError> {
+/// Heads and the inner width of MLPs are divided; norms and everything of the hidden size stay whole. Of Megatron-LM the vocabulary is
+/// divided too (vocabulary parallel embedding and loss), of transformers the head's weight alone, which is no size of the config's.
+fn split_width(model: &mut ModelSpec, size: u64, plan: TensorPlan) -> Result<(), JobError> {
     if !model.facts().divides_heads {
         let problem = format!("tensor parallelism of `{}` is not simulated", model.model_type);
         return Err(JobError::new(problem)
@@ -46,7 +46,14 @@ fn split_width(model: &mut ModelSpec, size: u64) -> Result<(), JobError> {
     };
     let inner = needed_size(&model.config, "intermediate_size")?;
     let vocabulary = needed_size(&model.config, "vocab_size")?;
-    for (key, whole) in [("num_attention_heads", heads), ("intermediate_size", inner)] {
+    let gathers = plan == TensorPlan::Transformers;
+    let divided = [
+        ("num_attention_heads", heads, true),
+        ("intermediate_size", inner, true),
+        ("num_key_value_heads", key_value_heads, gathers),
+        ("vocab_size", vocabulary, gathers),
+    ];
+    for (key, whole, _) in divided.into_iter().filter(|(.., must)| *must) {
         if size == 0 || whole % size != 0 {
             return Err(JobError::new(format!("`{key}` {whole} does not divide by {size} tensor parallel ranks"))
                 .about(&[keys::PARALLEL, keys::WORLD_SIZE]));
@@ -58,7 +65,9 @@ fn split_width(model: &mut ModelSpec, size: u64) -> Result<(), JobError> {
     config.insert("num_key_value_heads".to_owned(), json!((key_value_heads / size).max(1)));
     config.insert("head_dim".to_owned(), json!(head_dim));
     config.insert("intermediate_size".to_owned(), json!(inner / size));
-    config.insert("vocab_size".to_owned(), json!(vocabulary.div_ceil(size)));
+    if !gathers {
+        config.insert("vocab_size".to_owned(), json!(vocabulary.div_ceil(size)));
+    }
     Ok(())
 }
 

@@ -7,6 +7,7 @@ use std::ops::Deref;
 use std::rc::Rc;
 
 use super::other_devices::Devices;
+use super::object::Detached;
 use super::recorder::Recorder;
 use crate::dtype::DType;
 use crate::gpu::Device;
@@ -42,6 +43,8 @@ pub struct Context {
     pub(super) latest_node: RefCell<Option<Box<dyn Any>>>,
     /// The node that runs, where hooks may ask for it, and what they do when it has run (`node.register_hook`).
     pub(super) keeps_running_node: Cell<bool>,
+    /// What a node's result is made of, until that has been delivered.
+    pub(super) kept_for_delivery: Cell<Option<Detached>>,
     pub(super) running_node: RefCell<Option<Rc<dyn Any>>>,
     pub(super) node_hooks: RefCell<Vec<Callback>>,
     linear_is_replaced: Cell<bool>,
@@ -90,6 +93,7 @@ impl Context {
             watches_nodes: Cell::new(false),
             latest_node: RefCell::default(),
             keeps_running_node: Cell::new(false),
+            kept_for_delivery: Cell::new(None),
             running_node: RefCell::default(),
             node_hooks: RefCell::default(),
             linear_is_replaced: Cell::new(false),

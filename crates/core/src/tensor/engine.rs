@@ -113,6 +113,13 @@ impl Tensor {
     }
 }
 
+impl Context {
+    /// Keeps a tensor until what the running node returns has been added to other gradients.
+    pub(crate) fn keep_for_delivery(&self, tensor: &Tensor) {
+        self.kept_for_delivery.set(Some(tensor.detached()));
+    }
+}
+
 fn count_dependencies(root: &Node) {
     let mut stack = vec![root];
     while let Some(node) = stack.pop() {
@@ -161,6 +168,7 @@ fn evaluate_node(context: &Rc<Context>, node: &Rc<Node>, ready: &mut ReadyQueue)
     context.running_node.take();
     arrived.fill_with(|| None);
     node.backward.release();
+    let _kept = context.kept_for_delivery.take();
     for (at, edge) in node.edges.iter().enumerate() {
         let Some(edge) = edge else { continue };
         let name = node.deliver.get(at);

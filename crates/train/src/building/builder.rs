@@ -165,6 +165,11 @@ impl Builder {
         self.module()
     }
 
+    /// The same of an embedding that a head is tied to.
+    pub(crate) fn tied_module(&self) -> Module {
+        self.module()
+    }
+
     /// A weight in the model's dtype; frozen when adapters are trained instead.
     pub(crate) fn parameter(&self, name: &str, sizes: &[u64], init: Init) -> Tensor {
         let tensor = empty(&self.context, sizes, self.dtype);

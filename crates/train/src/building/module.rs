@@ -51,6 +51,18 @@ impl Module {
         input.clone()
     }
 
+    /// What its weight makes of its input.
+    #[expect(clippy::unused_self, reason = "the simulation has ranks that share the weight")]
+    pub(crate) fn with_ranks(&self, input: &Tensor, compute: impl FnOnce(&Tensor) -> Tensor) -> Tensor {
+        compute(input)
+    }
+
+    /// `embedding(weight, ids, padding_idx)`
+    #[expect(clippy::unused_self, reason = "the simulation has ranks that share the weight")]
+    pub(crate) fn look_up(&self, weight: &Tensor, ids: &Tensor, padding_idx: Option<u64>) -> Tensor {
+        weight.embedding(ids, padding_idx)
+    }
+
     /// Its forward reads a parameter of one of the modules here.
     #[expect(clippy::unused_self, reason = "the simulation gathers it")]
     pub(crate) fn read(&self, _parameter: &Tensor) {}

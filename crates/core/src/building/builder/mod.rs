@@ -22,6 +22,7 @@ use super::init::Init;
 use super::mode::Mode;
 use super::module::{Module, ModuleHooks, Part};
 use super::quantization::Quantization;
+use super::split::Split;
 
 use head::HeadPlace;
 use kbit::Load;
@@ -110,6 +111,8 @@ pub(crate) struct Builder {
     adapter_dtype: Option<DType>,
     /// How many ranks have a part of each parameter, as it is made.
     ranks_of_parts: Option<u64>,
+    /// How many ranks have a part of each layer that the model's plan divides.
+    ranks_of_layers: Option<u64>,
     /// Whether the model is made in fp32, on the host, and its parameters alone are cast there.
     made_in_fp32: bool,
     unit: Option<u32>,
@@ -168,6 +171,7 @@ impl Builder {
             heads_dtype: None,
             adapter_dtype: None,
             ranks_of_parts: None,
+            ranks_of_layers: None,
             made_in_fp32: false,
             unit: None,
             is_frozen: false,
@@ -252,7 +256,8 @@ impl Builder {
         if self.lora.as_ref().is_some_and(|lora| self.is_target(lora) && !self.is_replaced && !self.is_left_out()) {
             self.built.borrow_mut().targeted.push(self.path.clone());
         }
-        Module::new(&self.context, self.module_id(), &self.hooks)
+        let split = self.ranks_of_layers.and_then(|ranks| Split::of_layer(&self.path, ranks));
+        Module::new(&self.context, self.module_id(), &self.hooks).over_ranks(split)
     }
 
     fn module_id(&self) -> u32 {

@@ -92,7 +92,7 @@ const FROZEN_BYTES: u64 = 4;
 /// How many ranks share the model's parameters.
 pub(super) fn gpu_sharers(job: &JobSpec) -> u64 {
     match job.parallel.strategy {
-        Strategy::TensorParallel { size } => size.max(1),
+        Strategy::TensorParallel { size, .. } => size.max(1),
         Strategy::PipelineParallel { stages, .. } => stages.max(1),
         _ => 1,
     }

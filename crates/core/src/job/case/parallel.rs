@@ -11,7 +11,7 @@ use crate::dtype::DType;
 use crate::host::HostKind;
 use crate::job::{
     BackwardPrefetch, Ddp, FlatInit, Framework, Fsdp1, Fsdp2, JobError, JobSpec, OptimizerKind, Parallel, ShardInit,
-    Strategy, Task,
+    Strategy, Task, TensorPlan,
 };
 
 /// A case of kind `parallel`.
@@ -62,6 +62,8 @@ enum CaseStrategy {
     Zero1Plain,
     Single,
     Dp,
+    /// transformers' `tp_plan`.
+    Tp,
 }
 
 /// Where a model is, or when it gets its memory, before it is sharded.
@@ -128,6 +130,7 @@ impl Case {
         let parameters_as_bucket_view = self.parameters_as_bucket_view;
         match self.strategy {
             CaseStrategy::Single => Strategy::None,
+            CaseStrategy::Tp => Strategy::TensorParallel { size: self.world, plan: TensorPlan::Transformers },
             CaseStrategy::Dp => Strategy::DataParallel,
             CaseStrategy::Ddp => Strategy::Ddp(ddp),
             CaseStrategy::Zero1 => Strategy::Zero1 { ddp: Some(ddp), parameters_as_bucket_view },

@@ -12,13 +12,17 @@ pub(super) const STRATEGIES: Kind = Kind::Choice(&[
     ("fsdp1", "FullyShardedDataParallel: flat parameters, gradients and state over the ranks"),
     ("fsdp2", "fully_shard: parameters, gradients and state over the ranks"),
     ("deepspeed", "DeepSpeed's ZeRO, by stage (not measured)"),
-    ("tensor", "Megatron's tensor parallelism: heads and inner widths over the ranks (not measured)"),
+    ("tensor", "tensor parallelism: heads and inner widths over the ranks, by tensor.plan"),
     ("pipeline", "layers over the ranks, a stage each (not measured)"),
 ]);
 const DTYPES: Kind = Kind::Choice(&[("fp32", "float32"), ("bf16", "bfloat16"), ("fp16", "float16")]);
 pub(super) const SCHEDULES: Kind = Kind::Choice(&[
     ("1f1b", "one forward pass, one backward pass, once the pipeline is full"),
     ("gpipe", "all forward passes, then all backward passes"),
+]);
+const TENSOR_PLANS: Kind = Kind::Choice(&[
+    ("transformers", "tp_plan of transformers: embedding and logits whole on every rank"),
+    ("megatron", "Megatron's: vocabulary and logits divided too (not measured)"),
 ]);
 pub(super) const INITS: Kind = Kind::Choice(&[
     ("meta", "sharded on the meta device, materialised after"),
@@ -39,7 +43,7 @@ const FLAT_INITS: Kind = Kind::Choice(&[
     ("device", "on the GPU, in full"),
 ]);
 
-pub(super) const KEYS: [Key; 38] = [
+pub(super) const KEYS: [Key; 39] = [
     Key {
         name: names::WORLD_SIZE,
         kind: Kind::Size { min: 1, max: 1 << 20 },
@@ -303,6 +307,13 @@ pub(super) const KEYS: [Key; 38] = [
         default: Default::Fixed("true", "DeepSpeed 0.19.8's default"),
         doc: "offload_optimizer.pin_memory: what is offloaded is page-locked, in blocks of powers of two, but for the states",
         example: "false",
+    },
+    Key {
+        name: names::TENSOR_PLAN,
+        kind: TENSOR_PLANS,
+        default: Default::Rule("transformers with its Trainer and TRL's trainers, else megatron"),
+        doc: "whose tensor parallelism: what is divided beside heads and inner widths",
+        example: "\"transformers\"",
     },
     Key {
         name: names::PIPELINE_SCHEDULE,

@@ -106,7 +106,7 @@ fn resolve_rest(choose: &mut Chooser<'_>, job: &mut JobSpec, name: TaskName, row
     job.device_map |= job.quantization.is_some();
     let size = |key: &str| job.model.config.get(key).and_then(serde_json::Value::as_u64);
     let hidden_size = ["hidden_size", "n_embd"].into_iter().find_map(size);
-    job.parallel = ranks::resolve_parallel(choose, name, looks_for_unused(job), hidden_size)?;
+    job.parallel = ranks::resolve_parallel(choose, name, (job.framework, looks_for_unused(job)), hidden_size)?;
     job.use_reentrant = resolve_reentrant(choose, job)?;
     job.run = choose.take_run()?;
     job.allocator = choose.take_allocator()?;

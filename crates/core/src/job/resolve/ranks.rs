@@ -6,7 +6,7 @@ use serde_json::Value;
 use super::chooser::Chooser;
 use crate::dtype::DType;
 use crate::host::HostKind;
-use crate::job::{Ddp, DeepSpeed, Fsdp1, Fsdp2, JobError, Parallel, Strategy, TaskName};
+use crate::job::{Ddp, DeepSpeed, Framework, Fsdp1, Fsdp2, JobError, Parallel, Strategy, TaskName, TensorPlan};
 
 /// Rows of a rank's pass: said, or for HRM, whose step is one pass, what `global_batch_size` leaves to each rank
 /// (`config.global_batch_size // world_size`, pretrain.py).
@@ -64,10 +64,10 @@ pub(super) fn resolve_accumulation(choose: &mut Chooser<'_>, micro_batch_size: u
 pub(super) fn resolve_parallel(
     choose: &mut Chooser<'_>,
     task: TaskName,
-    trainer_looks: bool,
+    (framework, trainer_looks): (Framework, bool),
     hidden_size: Option<u64>,
 ) -> Result<Parallel, JobError> {
-    let tables = ["ddp", "zero1", "fsdp1", "fsdp2", "deepspeed", "pipeline"];
+    let tables = ["ddp", "zero1", "fsdp1", "fsdp2", "deepspeed", "tensor", "pipeline"];
     let table = tables.into_iter().find(|table| choose.settings.has_table(table));
     if !choose.is_said(keys::WORLD_SIZE) && !choose.is_said(keys::PARALLEL) && table.is_none() {
         return Ok(Parallel::default());
@@ -84,7 +84,7 @@ pub(super) fn resolve_parallel(
         "fsdp1" => Strategy::Fsdp1(resolve_fsdp1(choose)?),
         "fsdp2" => Strategy::Fsdp2(resolve_fsdp2(choose)?),
         "deepspeed" => Strategy::DeepSpeed(resolve_deepspeed(choose, hidden_size)),
-        "tensor" => Strategy::TensorParallel { size: world_size },
+        "tensor" => Strategy::TensorParallel { size: world_size, plan: resolve_tensor_plan(choose, framework)? },
         "pipeline" => {
             Strategy::PipelineParallel { stages: world_size, schedule: choose.take_word(keys::PIPELINE_SCHEDULE)? }
         }
@@ -105,6 +105,14 @@ pub(super) fn is_fsdp(choose: &Chooser<'_>) -> bool {
         Some(setting) => setting.value.as_str() == Some(name),
         None => choose.settings.has_table(name),
     })
+}
+
+fn resolve_tensor_plan(choose: &mut Chooser<'_>, framework: Framework) -> Result<TensorPlan, JobError> {
+    let (plan, whose) = match framework {
+        Framework::Trainer | Framework::Trl => ("transformers", "what its models load by in the Trainer"),
+        _ => ("megatron", "what loops of one's own divide with"),
+    };
+    choose.word_or(keys::TENSOR_PLAN, plan, whose)
 }
 
 fn resolve_ddp(choose: &mut Chooser<'_>, trainer_looks: bool) -> Ddp {

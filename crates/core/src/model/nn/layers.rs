@@ -111,7 +111,7 @@ fn forward_adapted(
     let own: SmallVec<[&Tensor; 2]> = [Some(base.weight.tensor()), base.bias].into_iter().flatten().collect();
     let Some(adapter) = adapter else {
         let _module = module.enter_part(Part::Itself, &own);
-        return compute(&module.hook_input(Part::Itself, input));
+        return module.with_ranks(&module.hook_input(Part::Itself, input), compute);
     };
     let _module = module.enter_part(Part::Itself, &[]);
     let input = &module.hook_input(Part::Itself, input);
@@ -206,7 +206,7 @@ impl Embedding {
         Self::saved(at, |at| {
             let output = at.mode().has_fp32_head().then_some(at.dtype());
             let weight = at.head_parameter("weight", &[count, width], Init::NormalBut(padding_idx));
-            Self { module: at.module(), tied_weight: weight.clone(), weight, padding_idx, output }
+            Self { module: at.tied_module(), tied_weight: weight.clone(), weight, padding_idx, output }
         })
     }
 
@@ -222,7 +222,7 @@ impl Embedding {
 
     /// `super().forward(ids)` of a class that is made of it.
     pub(crate) fn look_up(&self, ids: &Tensor) -> Tensor {
-        let embedded = self.weight.embedding(ids, self.padding_idx);
+        let embedded = self.module.look_up(&self.weight, ids, self.padding_idx);
         match self.output {
             Some(dtype) => embedded.to(dtype),
             None => embedded,

@@ -101,7 +101,7 @@ mod tests {
     use serde_json::json;
 
     use super::*;
-    use crate::job::{self, Ddp, Parallel};
+    use crate::job::{self, Ddp, Parallel, TensorPlan};
 
     #[test]
     fn ranks_send_what_their_collectives_do() {
@@ -114,7 +114,7 @@ mod tests {
         job.parallel.strategy = Strategy::DeepSpeed(DeepSpeed::stage(3));
         job.gradient_accumulation_steps = 5;
         assert_eq!(sent(&job), Some((5 * 2 * 400 + 320) * 3 / 4));
-        job.parallel.strategy = Strategy::TensorParallel { size: 4 };
+        job.parallel.strategy = Strategy::TensorParallel { size: 4, plan: TensorPlan::Megatron };
         assert_eq!(sent(&job), None);
     }
 

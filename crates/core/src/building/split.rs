@@ -1,0 +1,63 @@
+//! Layers whose weights lie over several ranks, as the `tp_plan` of most decoders divides them (transformers 5.17,
+//! distributed/tensor_parallel.py): what the ranks send each other round a layer.
+
+use crate::tensor::Tensor;
+
+/// A layer of which each rank has a part.
+#[derive(Clone, Copy)]
+pub(super) struct Split {
+    form: Form,
+    ranks: u64,
+}
+
+#[derive(Clone, Copy)]
+enum Form {
+    /// `colwise`: outputs are divided, and stay so.
+    Outputs,
+    /// `colwise_gather_output`
+    GatheredOutputs,
+    /// `rowwise`: inputs are divided, what comes out is a part of a sum.
+    Inputs,
+    /// An embedding that has its weight in common with a head whose outputs are divided.
+    Rows,
+}
+
+/// By the last part of a module's name: the plan of Llama's configuration and that of its class with a head.
+const PLAN: [(&str, Form); 8] = [
+    ("q_proj", Form::Outputs),
+    ("k_proj", Form::Outputs),
+    ("v_proj", Form::Outputs),
+    ("gate_proj", Form::Outputs),
+    ("up_proj", Form::Outputs),
+    ("o_proj", Form::Inputs),
+    ("down_proj", Form::Inputs),
+    ("lm_head", Form::GatheredOutputs),
+];
+
+impl Split {
+    /// The layer at this path, if it is one of the plan's.
+    pub(super) fn of_layer(path: &str, ranks: u64) -> Option<Self> {
+        let name = path.rsplit('.').next()?;
+        PLAN.iter().find(|(known, _)| *known == name).map(|&(_, form)| Self { form, ranks })
+    }
+
+    /// An embedding whose weight is the head's too.
+    pub(super) const fn of_rows(ranks: u64) -> Self {
+        Self { form: Form::Rows, ranks }
+    }
+
+    /// `compute(input)` with this rank's part of the weight.
+    pub(super) fn run(self, input: &Tensor, compute: impl FnOnce(&Tensor) -> Tensor) -> Tensor {
+        match self.form {
+            Form::Outputs => compute(&input.replicated()),
+            Form::GatheredOutputs => compute(&input.replicated()).gathered_over_ranks(self.ranks),
+            Form::Inputs => compute(input).summed_over_ranks(),
+            Form::Rows => compute(input),
+        }
+    }
+
+    /// `embedding(weight, ids)`
+    pub(super) fn look_up(self, weight: &Tensor, ids: &Tensor) -> Tensor {
+        weight.embedding_over_ranks(ids, self.ranks)
+    }
+}
