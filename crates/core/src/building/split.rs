@@ -1,6 +1,9 @@
 //! Layers whose weights lie over several ranks, as the `tp_plan` of most decoders divides them (transformers 5.17,
 //! distributed/tensor_parallel.py): what the ranks send each other round a layer.
 
+use std::cell::Cell;
+use std::rc::Rc;
+
 use crate::tensor::Tensor;
 
 /// A layer of which each rank has a part.
@@ -18,17 +21,21 @@ enum Form {
     GatheredOutputs,
     /// `rowwise`: inputs are divided, what comes out is a part of a sum.
     Inputs,
+    /// `replicated_with_grad_allreduce`: a norm of queries or keys, of which a rank has but its own heads.
+    OwnHeads,
     /// An embedding that has its weight in common with a head whose outputs are divided.
     Rows,
 }
 
 /// By the last part of a module's name: the plan of Llama's configuration and that of its class with a head.
-const PLAN: [(&str, Form); 8] = [
+const PLAN: [(&str, Form); 10] = [
     ("q_proj", Form::Outputs),
     ("k_proj", Form::Outputs),
     ("v_proj", Form::Outputs),
     ("gate_proj", Form::Outputs),
     ("up_proj", Form::Outputs),
+    ("q_norm", Form::OwnHeads),
+    ("k_norm", Form::OwnHeads),
     ("o_proj", Form::Inputs),
     ("down_proj", Form::Inputs),
     ("lm_head", Form::GatheredOutputs),
@@ -52,6 +59,7 @@ impl Split {
             Form::Outputs => compute(&input.replicated()),
             Form::GatheredOutputs => compute(&input.replicated()).gathered_over_ranks(self.ranks),
             Form::Inputs => compute(input).summed_over_ranks(),
+            Form::OwnHeads => with_full_backward_hook(input, compute),
             Form::Rows => compute(input),
         }
     }
@@ -60,4 +68,14 @@ impl Split {
     pub(super) fn look_up(self, weight: &Tensor, ids: &Tensor) -> Tensor {
         weight.embedding_over_ranks(ids, self.ranks)
     }
+}
+
+/// `register_full_backward_hook`: the gradient of the output stays until that of the input is there (torch/utils/hooks.py,
+/// `BackwardHook`).
+fn with_full_backward_hook(input: &Tensor, compute: impl FnOnce(&Tensor) -> Tensor) -> Tensor {
+    const NODE: &str = "BackwardHookFunctionBackward";
+    let grad_outputs = Rc::new(Cell::new(None));
+    let kept = Rc::clone(&grad_outputs);
+    let output = compute(&input.with_backward_hook(NODE, move || drop(kept.take())));
+    output.with_gradient_hook(NODE, move |gradient| grad_outputs.set(Some(gradient.clone())))
 }

@@ -302,7 +302,10 @@ impl RmsNorm {
 
     pub(crate) fn forward(&self, input: &Tensor) -> Tensor {
         let _module = self.module.enter();
-        let input = &self.module.hook_input(Part::Itself, input);
+        self.module.with_ranks(&self.module.hook_input(Part::Itself, input), |input| self.norm(input))
+    }
+
+    fn norm(&self, input: &Tensor) -> Tensor {
         if self.mode.liger_kernels() == LigerKernels::Layers {
             return input.liger_rms_norm(&self.weight, true);
         }
