@@ -53,6 +53,11 @@ impl Split {
         Self { form: Form::Rows, ranks }
     }
 
+    /// Whether the config's sizes, as this rank has them, are those of its weight; the head's are not.
+    pub(super) const fn divides_sizes(self) -> bool {
+        matches!(self.form, Form::Outputs | Form::Inputs)
+    }
+
     /// `compute(input)` with this rank's part of the weight.
     pub(super) fn run(self, input: &Tensor, compute: impl FnOnce(&Tensor) -> Tensor) -> Tensor {
         match self.form {

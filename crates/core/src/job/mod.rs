@@ -73,7 +73,9 @@ pub use left_open::{Allowance, LeftOpen};
 pub use lora_spec::LoraSpec;
 pub use low_rank::LowRankSpec;
 pub use model_source::has_field;
-pub use parallel::{BackwardPrefetch, Ddp, DeepSpeed, FlatInit, Fsdp1, Fsdp2, Parallel, Schedule, ShardInit, Strategy, TensorPlan};
+pub use parallel::{
+    BackwardPrefetch, Ddp, DeepSpeed, FlatInit, Fsdp1, Fsdp2, Parallel, Schedule, ShardInit, Strategy, TensorPlan,
+};
 pub use presets::Preset;
 pub use quantization::{ComputeDtype, QuantizationSpec, QuantizedWeights};
 pub use resolve::Resolved;

@@ -70,6 +70,8 @@ pub(crate) struct ModelType {
     pub flash_attention: bool,
     /// Whether its config has a head dimension, so that heads can be divided over ranks.
     pub divides_heads: bool,
+    /// Whether transformers divides its layers over ranks as Llama's or Qwen3's (`base_model_tp_plan`), and that was measured.
+    pub has_tensor_plan: bool,
     /// Whether its layers have experts, whose weights are parameters of three dimensions.
     pub has_experts: bool,
     /// What its layers are where they were measured with whole weights alone: not divided, quantized or recomputed by `use_reentrant`.
@@ -281,6 +283,7 @@ impl ModelType {
         foak: Foak::Untouched,
         flash_attention: false,
         divides_heads: true,
+        has_tensor_plan: false,
         has_experts: false,
         kept_whole: None,
         state: StateLayers::None,

@@ -30,8 +30,8 @@ pub(super) static ROWS: &[ModelType] = &[
         default_positions: Some(77),
         ..IMAGE_TEXT
     },
-    ModelType { name: "cohere", since: Some((4, 39)), ..ModelType::DECODER },
-    ModelType { name: "cohere2", since: Some((4, 48)), ..ModelType::DECODER },
+    ModelType { name: "cohere", has_tensor_plan: true, since: Some((4, 39)), ..ModelType::DECODER },
+    ModelType { name: "cohere2", has_tensor_plan: true, since: Some((4, 48)), ..ModelType::DECODER },
     ModelType {
         name: "deberta-v2",
         embeds: false,
@@ -66,9 +66,10 @@ pub(super) static ROWS: &[ModelType] = &[
     ModelType { name: "falcon_h1", liger: Liger::LayersNotKnown { fuses_loss: true }, ..HYBRID },
     // Without heads: what each channel has as many of.
     ModelType { name: "falcon_mamba", heads_key: "state_size", ..STATE_SPACE },
-    ModelType { name: "gemma2", has_padding_token: true, since: Some((4, 42)), ..LLAMA_LIKE },
+    ModelType { name: "gemma2", has_tensor_plan: true, has_padding_token: true, since: Some((4, 42)), ..LLAMA_LIKE },
     ModelType {
         name: "gemma3_text",
+        has_tensor_plan: true,
         has_padding_token: true,
         class_heads: ClassHeads::ROWS,
         since: Some((4, 50)),
@@ -145,6 +146,7 @@ pub(super) static ROWS: &[ModelType] = &[
     },
     ModelType {
         name: "granite",
+        has_tensor_plan: true,
         foak: Foak::Whole,
         class_heads: ClassHeads::NONE,
         lora_targets: &[],
@@ -165,6 +167,7 @@ pub(super) static ROWS: &[ModelType] = &[
     ModelType { name: "lfm2_moe", has_experts: true, ..CONVOLVED },
     ModelType {
         name: "llama",
+        has_tensor_plan: true,
         embeds: true,
         foak: Foak::Whole,
         since: Some((4, 42)),
@@ -191,7 +194,14 @@ pub(super) static ROWS: &[ModelType] = &[
     ModelType { name: "marian", ..BART_LIKE },
     ModelType { name: "mbart", ..BART_LIKE },
     ModelType { name: "minimax_m2", only_simulated: true, ..UNFUSED_EXPERTS },
-    ModelType { name: "mistral", embeds: true, foak: Foak::Whole, layers_since: (4, 38), ..LLAMA_LIKE },
+    ModelType {
+        name: "mistral",
+        has_tensor_plan: true,
+        embeds: true,
+        foak: Foak::Whole,
+        layers_since: (4, 38),
+        ..LLAMA_LIKE
+    },
     ModelType {
         name: "mistral4",
         only_simulated: true,
@@ -215,6 +225,7 @@ pub(super) static ROWS: &[ModelType] = &[
     ModelType { name: "nemotron_h", lora_targets: &["q_proj", "k_proj", "v_proj", "o_proj"], ..HYBRID },
     ModelType {
         name: "olmo",
+        has_tensor_plan: true,
         has_padding_token: true,
         class_heads: ClassHeads::ROWS,
         has_begin_token: false,
@@ -266,7 +277,14 @@ pub(super) static ROWS: &[ModelType] = &[
         layers_since: (4, 48),
         ..LLAMA_LIKE
     },
-    ModelType { name: QWEN2, embeds: true, has_begin_token: false, layers_since: (4, 38), ..LLAMA_LIKE },
+    ModelType {
+        name: QWEN2,
+        has_tensor_plan: true,
+        embeds: true,
+        has_begin_token: false,
+        layers_since: (4, 38),
+        ..LLAMA_LIKE
+    },
     ModelType {
         name: "qwen2_moe",
         only_simulated: true,
@@ -277,6 +295,7 @@ pub(super) static ROWS: &[ModelType] = &[
     },
     ModelType {
         name: "qwen3",
+        has_tensor_plan: true,
         embeds: true,
         has_begin_token: false,
         since: Some((4, 51)),
@@ -303,7 +322,14 @@ pub(super) static ROWS: &[ModelType] = &[
         default_positions: Some(64),
         ..IMAGE_TEXT
     },
-    ModelType { name: "smollm3", has_padding_token: true, since: Some((4, 53)), layers_since: (4, 53), ..LLAMA_LIKE },
+    ModelType {
+        name: "smollm3",
+        has_tensor_plan: true,
+        has_padding_token: true,
+        since: Some((4, 53)),
+        layers_since: (4, 53),
+        ..LLAMA_LIKE
+    },
     ModelType {
         name: "stablelm",
         class_heads: ClassHeads { rows: true, tokens: Some(TokenHead { dropout: 0.0, ..TokenHead::GENERIC }) },

@@ -60,7 +60,8 @@ impl Tensor {
         let sizes = ids.sizes().inserted(ids.sizes().len(), own_rows[1]);
         let out = Tensor::empty(self.context(), "embedding.default", sizes, self.dtype());
         drop((masked, mask));
-        let out = node.finish(out, move |grad| gradients![embedding_dense_backward(grad, &saved_ids.unpack(), all_rows)]);
+        let out =
+            node.finish(out, move |grad| gradients![embedding_dense_backward(grad, &saved_ids.unpack(), all_rows)]);
         out.summed_over_ranks()
     }
 

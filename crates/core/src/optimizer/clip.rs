@@ -1,7 +1,7 @@
 //! `clip_grad_norm_` (torch/nn/utils/clip_grad.py), foreach: a norm for each gradient, their norm, the coefficient.
 
 use crate::dtype::DType;
-use crate::op::{UNTOLD, foreach_norm, group_by_dtype, stack_scalars};
+use crate::op::{UNTOLD, foreach_norm, full, group_by_dtype, stack_scalars};
 use crate::tensor::Tensor;
 
 /// Clips the gradients of the parameters to a norm; parameters without one are skipped. Returns the norm there was.
@@ -38,6 +38,36 @@ pub(crate) fn clip_flat_grad_norm(sharded: &[Tensor], unmanaged: &[Tensor]) -> O
     let _clamped = coefficient.unary("clamp.default", coefficient.dtype());
     [sharded, unmanaged].iter().for_each(|gradients| scale_in_place(gradients));
     Some(total)
+}
+
+/// The Trainer's clipping where ranks have parts of some gradients and the whole of others (transformers 5.17, trainer.py,
+/// `_mixed_mesh_grad_norm`): squares of the norms of both are added. Without `clips` the norm is taken to be logged.
+pub(crate) fn clip_divided_grad_norm(divided: &[Tensor], whole: &[Tensor], clips: bool) -> Option<Tensor> {
+    let gradients = |of: &[Tensor]| -> Vec<Tensor> { of.iter().filter_map(Tensor::grad).collect() };
+    let (divided, whole) = (gradients(divided), gradients(whole));
+    let any = divided.first().or(whole.first())?;
+    let of_whole = squared_norm(&whole, any);
+    let of_divided = squared_norm(&divided, any);
+    let total = {
+        let sum = of_whole.add(&of_divided);
+        sum.unary("sqrt.default", sum.dtype())
+    };
+    if clips {
+        let _clamped = clip_coefficient(&total).unary("clamp.default", total.dtype());
+        [divided, whole].iter().for_each(|gradients| scale_in_place(gradients));
+    }
+    Some(total)
+}
+
+/// The square of the norm of all these gradients, which begins as a zero in fp32.
+fn squared_norm(gradients: &[Tensor], any: &Tensor) -> Tensor {
+    let zero = full(any.context(), "zeros.default", &[], DType::Float32);
+    let norms: Vec<Tensor> = gradients.iter().map(Tensor::norm).collect();
+    let Some(stacked) = stack_scalars(&norms) else { return zero };
+    drop(norms);
+    let norm = stacked.norm();
+    drop(stacked);
+    norm.unary("pow.Tensor_Scalar", norm.dtype())
 }
 
 /// The norm of all gradients on this rank, in fp32 (`_get_grad_norm`, torch/distributed/fsdp).

@@ -23,7 +23,7 @@ mod state;
 mod torchao;
 mod traffic;
 
-pub(crate) use clip::{clip_flat_grad_norm, clip_grad_norm, clip_sharded_grad_norm};
+pub(crate) use clip::{clip_divided_grad_norm, clip_flat_grad_norm, clip_grad_norm, clip_sharded_grad_norm};
 pub(crate) use in_backward::step_in_backward;
 pub(crate) use scaler::GradScaler;
 pub(crate) use sparse_sign_sgd::SparseSignSgd;

@@ -14,6 +14,7 @@ mod fsdp2;
 mod pipeline;
 mod reducer;
 mod share;
+mod tensor;
 mod zero1;
 
 use std::rc::Rc;
@@ -34,6 +35,7 @@ use data_parallel::DataParallel;
 use ddp::DistributedDataParallel;
 use deepspeed::{ZeroInference, ZeroStage3, ZeroStage12};
 use pipeline::PipelineStage;
+use tensor::DividedLayers;
 use zero1::Zero1;
 
 /// A model on the device of the rank that is simulated.
@@ -212,6 +214,7 @@ pub(crate) fn wrap_model(job: &JobSpec, context: &Rc<Context>, loaded: Loaded) -
         context.phase(PhaseKind::Wrap);
     }
     match job.parallel.strategy {
+        Strategy::TensorParallel { .. } if ranks_of_layers(job).is_some() => Box::new(DividedLayers::new(job, loaded)),
         Strategy::None | Strategy::AllReduce | Strategy::TensorParallel { .. } => Box::new(Plain::new(loaded)),
         Strategy::PipelineParallel { stages, schedule } => Box::new(PipelineStage::new(job, loaded, stages, schedule)),
         Strategy::DataParallel => Box::new(DataParallel::new(context, loaded, job.parallel)),

@@ -5,18 +5,19 @@ use std::rc::Rc;
 use crate::dtype::DType;
 use crate::job::JobSpec;
 use crate::op::{ReduceKind, full};
+use crate::parallel::ranks_of_layers;
 use crate::tensor::{Context, Tensor};
 
 /// Ranks whose sizes are compared; each comparison is a byte that goes at once.
 const MOST_COMPARED: u64 = 64;
 
-/// `accelerator.num_processes`
+/// `accelerator.num_processes`, and whether they share layers.
 #[derive(Clone, Copy)]
-pub(super) struct Processes(u64);
+pub(super) struct Processes(u64, bool);
 
 impl Processes {
     pub(super) const fn of(job: &JobSpec) -> Self {
-        Self(job.parallel.world_size)
+        Self(job.parallel.world_size, ranks_of_layers(job).is_some())
     }
 
     /// `accelerator.gather(x)`: the rows of all; one process gets its own tensor back.
@@ -52,7 +53,8 @@ impl Processes {
         };
         let sum = sum_all(&gathered);
         drop((gathered, own));
-        sum
+        // `// parallelism_config.non_data_parallel_size`: ranks that share layers have the same rows.
+        if self.1 { sum.map("floor_divide.default", DType::Int64) } else { sum }
     }
 
     /// `dist.barrier()`: PyTorch keeps the byte that was sent last (torch/csrc/distributed/c10d/ProcessGroup.hpp).
@@ -98,7 +100,7 @@ mod tests {
     fn gathered(ranks: u64, sizes: &[u64]) -> (Vec<u64>, u64) {
         let context = Context::new(Gpu::parse("h100").unwrap().device());
         let own = full(&context, "full.default", sizes, DType::Float32);
-        let all = Processes(ranks).gather(&own);
+        let all = Processes(ranks, false).gather(&own);
         let sizes = all.sizes().to_vec();
         drop((own, all));
         context.end();

@@ -6,8 +6,8 @@ use std::cell::{Cell, OnceCell, RefCell};
 use std::ops::Deref;
 use std::rc::Rc;
 
-use super::other_devices::Devices;
 use super::object::Detached;
+use super::other_devices::Devices;
 use super::recorder::Recorder;
 use crate::dtype::DType;
 use crate::gpu::Device;

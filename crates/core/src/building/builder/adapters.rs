@@ -10,7 +10,6 @@ use crate::tensor::{Shape, Tensor};
 use crate::trace::Category;
 
 use super::super::module::{Module, Part};
-use super::super::split::Split;
 use super::{Builder, Init, Quantization};
 
 impl Builder {
@@ -47,11 +46,6 @@ impl Builder {
     pub(crate) fn linear_module(&self) -> Module {
         self.context.note_linear(self.module_id());
         self.module()
-    }
-
-    /// This module, an embedding that a head is tied to.
-    pub(crate) fn tied_module(&self) -> Module {
-        self.module().over_ranks(self.ranks_of_layers.map(Split::of_rows))
     }
 
     /// The adapter of this linear layer, if LoRA targets it.

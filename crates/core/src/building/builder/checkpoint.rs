@@ -27,11 +27,6 @@ impl Builder {
         Self { ranks_of_parts, ..self }
     }
 
-    /// The same model, of whose layers so many ranks have a part each; sizes that the config says are the part's already.
-    pub(crate) fn over_ranks(self, ranks_of_layers: Option<u64>) -> Self {
-        Self { ranks_of_layers, ..self }
-    }
-
     /// PyTorch's default dtype while the model is made.
     pub(crate) fn default_dtype(&self) -> DType {
         if self.made_in_fp32 { DType::Float32 } else { self.dtype }

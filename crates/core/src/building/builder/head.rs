@@ -3,7 +3,7 @@
 use super::{Builder, Init};
 use crate::dtype::DType;
 use crate::job::{JobError, keys};
-use crate::tensor::{Shape, Tensor};
+use crate::tensor::Tensor;
 use crate::trace::Category;
 
 /// What becomes of the language-model head.
@@ -35,11 +35,9 @@ impl Builder {
 
     /// The head's weight, or the embedding's that is tied to it: cast to fp32 where the model's switches say so.
     pub(crate) fn head_parameter(&self, name: &str, sizes: &[u64], init: Init) -> Tensor {
-        let mut own = Shape::new(sizes);
-        if let (Some(ranks), Some(rows)) = (self.ranks_of_layers, sizes.first()) {
-            own = own.with(0, rows / ranks);
+        if self.ranks_of_layers.is_some() {
+            return self.part_of_head(name, sizes, init);
         }
-        let sizes: &[u64] = &own;
         if !self.mode.has_fp32_head() || self.dtype == DType::Float32 || self.is_left_out() {
             return self.parameter(name, sizes, init);
         }

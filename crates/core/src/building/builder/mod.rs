@@ -5,6 +5,7 @@ mod adapters;
 mod checkpoint;
 mod head;
 mod kbit;
+mod over_ranks;
 mod sharding;
 
 use std::cell::{Cell, RefCell};
@@ -22,7 +23,6 @@ use super::init::Init;
 use super::mode::Mode;
 use super::module::{Module, ModuleHooks, Part};
 use super::quantization::Quantization;
-use super::split::Split;
 
 use head::HeadPlace;
 use kbit::Load;
@@ -78,6 +78,8 @@ struct Built {
     unadapted: Option<String>,
     /// A linear layer that peft refuses to adapt.
     refused: Option<String>,
+    /// Parameters of layers of which each rank has a part.
+    divided: Vec<Tensor>,
     /// This rank's parts of parameters, where the model is loaded in parts.
     parts: Vec<(Tensor, Tensor)>,
     /// Parameters by their names in the checkpoint, where those decide when they come to the device.
@@ -256,8 +258,7 @@ impl Builder {
         if self.lora.as_ref().is_some_and(|lora| self.is_target(lora) && !self.is_replaced && !self.is_left_out()) {
             self.built.borrow_mut().targeted.push(self.path.clone());
         }
-        let split = self.ranks_of_layers.and_then(|ranks| Split::of_layer(&self.path, ranks));
-        Module::new(&self.context, self.module_id(), &self.hooks).over_ranks(split)
+        Module::new(&self.context, self.module_id(), &self.hooks).over_ranks(self.split())
     }
 
     fn module_id(&self) -> u32 {
@@ -333,6 +334,7 @@ impl Builder {
     }
 
     fn list(&self, parameter: Tensor) -> Tensor {
+        self.note_divided(&parameter);
         let mut built = self.built.borrow_mut();
         built.parameters.push(parameter.clone());
         built.created.push(parameter.clone());

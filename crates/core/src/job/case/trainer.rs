@@ -10,7 +10,7 @@ use crate::host::HostKind;
 use crate::job::{
     ActivationOffload, Attention, BackwardPrefetch, ComputeDtype, Ddp, FlatInit, Framework, Fsdp1, JobError, JobSpec,
     Kernels, LogitsPath, LossKernel, OffloadHooks, OptimizerKind, Parallel, Precision, QuantizationSpec,
-    QuantizedWeights, Seq2SeqSpec, Strategy, Task, TaskName,
+    QuantizedWeights, Seq2SeqSpec, Strategy, Task, TaskName, TensorPlan,
 };
 use crate::model_type::QWEN2;
 
@@ -45,6 +45,8 @@ pub(super) struct TrainerCase {
     keep_outputs: bool,
     use_cache: bool,
     world: u64,
+    /// Whether the ranks share layers, by transformers' `tp_plan`.
+    tp: bool,
     padded: bool,
     padding_free: bool,
     activation_offloading: Option<CaseOffload>,
@@ -200,6 +202,7 @@ impl Default for TrainerCase {
             keep_outputs: false,
             use_cache: false,
             world: 1,
+            tp: false,
             padded: false,
             padding_free: false,
             activation_offloading: None,
@@ -248,6 +251,10 @@ pub(super) fn job_of_case(case: TrainerCase) -> Result<JobSpec, JobError> {
     let precision = case.precision.precision();
     let parallel = match &case.fsdp1 {
         Some(fsdp1) => Parallel { strategy: fsdp1.strategy(precision, case.quantization.is_some()), ..ranks },
+        None if case.tp => Parallel {
+            strategy: Strategy::TensorParallel { size: case.world, plan: TensorPlan::Transformers },
+            ..ranks
+        },
         None => ranks,
     };
     Ok(JobSpec {

@@ -21,6 +21,7 @@ mod router_loss;
 pub(super) mod seq2seq;
 mod shards;
 mod task;
+mod tensor_plan;
 pub(super) mod trainer;
 mod trl_ranks;
 mod vision;
@@ -81,6 +82,7 @@ pub(crate) fn check_possible(job: &JobSpec) -> Result<(), JobError> {
     low_rank::fits_low_rank(job)?;
     vision::check_vision(job)?;
     kept_whole::check_kept_whole(job)?;
+    tensor_plan::fits_tensor_plan(job)?;
     fits_lora(job)
 }
 

@@ -1,0 +1,79 @@
+//! What tensor parallelism by transformers' plan does not go with.
+
+use crate::job::keys;
+use crate::job::{
+    Framework, JobError, JobErrorKind, JobSpec, LossKernel, OptimizerKind, Strategy, Task, TensorPlan,
+    TransformersVersion,
+};
+
+/// Refuses what was not measured with layers that ranks share, and what fails: PyTorch 2.11 has no foreach or fused kernel over parts and
+/// whole parameters.
+pub(super) fn fits_tensor_plan(job: &JobSpec) -> Result<(), JobError> {
+    if !matches!(job.parallel.strategy, Strategy::TensorParallel { plan: TensorPlan::Transformers, .. }) {
+        return Ok(());
+    }
+    let in_trainer = job.framework == Framework::Trainer;
+    let is_stepped = match job.optimizer {
+        OptimizerKind::AdamwForloop => true,
+        OptimizerKind::Adamw | OptimizerKind::AdamwFused => in_trainer,
+        _ => false,
+    };
+    let sharded = "set parallel = \"fsdp2\"";
+    let whole = "set parallel = \"ddp\"";
+    let megatron = "set tensor.plan = \"megatron\", whose range is wide";
+    let is_known = job.framework == Framework::Loop || in_trainer;
+    let refused = [
+        (keys::MODEL, !job.model.facts().has_tensor_plan, "its plan was not measured", megatron),
+        (keys::TASK, job.task != Task::CausalLm, "next tokens are what was measured", whole),
+        (keys::FRAMEWORK, !is_known, "it was measured in a loop of one's own and in transformers' Trainer", whole),
+        (
+            keys::TRANSFORMERS,
+            job.transformers != TransformersVersion::DEFAULT,
+            "other versions divide layers another way",
+            "leave `transformers` out",
+        ),
+        (
+            keys::OPTIMIZER,
+            !is_stepped,
+            "no kernel steps parts and whole parameters together",
+            "set optimizer = \"adamw_forloop\"",
+        ),
+        (
+            keys::CLIP_GRAD_NORM,
+            job.clip_grad_norm.is_some() && !in_trainer,
+            "torch.nn.utils.clip_grad_norm_ fails on parts beside whole gradients",
+            "leave it out, or set framework = \"trainer\"",
+        ),
+        (keys::LORA_R, job.lora.is_some(), "adapters on parts were not measured", sharded),
+        (keys::QUANTIZATION, job.quantization.is_some(), "quantized parts were not measured", sharded),
+        (
+            keys::USE_LIGER_KERNEL,
+            job.liger_kernels || job.logits.loss != LossKernel::Full,
+            "Liger's kernels read weights as whole tensors",
+            "leave Liger's kernels out",
+        ),
+        (
+            keys::KERNELS,
+            !job.kernels.is_empty(),
+            "fms-acceleration's kernels read weights as whole tensors",
+            "leave them out",
+        ),
+        (keys::PADDING_FREE, job.padding_free, "rows end to end were not measured", "leave it out"),
+        (
+            keys::ACTIVATION_OFFLOADING,
+            job.activation_offload.is_some(),
+            "offloaded activations were not measured",
+            "leave it out",
+        ),
+    ];
+    match refused.into_iter().find(|(_, is_set, ..)| *is_set) {
+        Some((key, _, why, hint)) => {
+            let problem = format!("tensor.plan = \"transformers\" does not go with `{key}` as it is: {why}");
+            Err(JobError::of_kind(JobErrorKind::Unsimulated, problem)
+                .about(&[keys::TENSOR_PLAN, key])
+                .hint(hint)
+                .or_rehearse())
+        }
+        None => Ok(()),
+    }
+}
