@@ -27,6 +27,14 @@ impl Parallel {
 }
 
 impl Parallel {
+    /// How many ranks have a part of each layer that transformers' plan divides.
+    pub const fn ranks_of_layers(&self) -> Option<u64> {
+        match self.strategy {
+            Strategy::TensorParallel { size, plan: TensorPlan::Transformers } if size > 1 => Some(size),
+            _ => None,
+        }
+    }
+
     /// Ranks that FSDP shards a model over, all but with HSDP, and the place of this one among them.
     pub const fn sharding_group(&self) -> (u64, u64) {
         let replicate_size = match self.strategy {

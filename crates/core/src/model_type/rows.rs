@@ -31,7 +31,7 @@ pub(super) static ROWS: &[ModelType] = &[
         ..IMAGE_TEXT
     },
     ModelType { name: "cohere", has_tensor_plan: true, since: Some((4, 39)), ..ModelType::DECODER },
-    ModelType { name: "cohere2", has_tensor_plan: true, since: Some((4, 48)), ..ModelType::DECODER },
+    ModelType { name: "cohere2", since: Some((4, 48)), ..ModelType::DECODER },
     ModelType {
         name: "deberta-v2",
         embeds: false,
@@ -66,10 +66,9 @@ pub(super) static ROWS: &[ModelType] = &[
     ModelType { name: "falcon_h1", liger: Liger::LayersNotKnown { fuses_loss: true }, ..HYBRID },
     // Without heads: what each channel has as many of.
     ModelType { name: "falcon_mamba", heads_key: "state_size", ..STATE_SPACE },
-    ModelType { name: "gemma2", has_tensor_plan: true, has_padding_token: true, since: Some((4, 42)), ..LLAMA_LIKE },
+    ModelType { name: "gemma2", has_padding_token: true, since: Some((4, 42)), ..LLAMA_LIKE },
     ModelType {
         name: "gemma3_text",
-        has_tensor_plan: true,
         has_padding_token: true,
         class_heads: ClassHeads::ROWS,
         since: Some((4, 50)),

@@ -20,7 +20,7 @@ mod zero1;
 use std::rc::Rc;
 
 use crate::building::{BuildError, Builder, Placed, Sharding};
-use crate::job::{DeepSpeed, Framework, JobSpec, Parallel, Precision, Strategy, TensorPlan};
+use crate::job::{DeepSpeed, Framework, JobSpec, Parallel, Precision, Strategy};
 use crate::model::family::{ForwardCall, Model, ModelOutput};
 use crate::model::nn::KvCache;
 use crate::optimizer::{self, Optimizer};
@@ -179,14 +179,6 @@ pub(crate) fn casts_all_weights(job: &JobSpec) -> bool {
     }
 }
 
-/// How many ranks have a part of each layer that transformers' plan divides.
-pub(crate) const fn ranks_of_layers(job: &JobSpec) -> Option<u64> {
-    match job.parallel.strategy {
-        Strategy::TensorParallel { size, plan: TensorPlan::Transformers } if size > 1 => Some(size),
-        _ => None,
-    }
-}
-
 /// How many ranks have a part of each parameter as it is loaded (`deepspeed.zero.Init`): under stage 3 of the Trainer and of TRL's
 /// trainers, which are made from it.
 pub(crate) fn ranks_of_parts(job: &JobSpec) -> Option<u64> {
@@ -214,7 +206,9 @@ pub(crate) fn wrap_model(job: &JobSpec, context: &Rc<Context>, loaded: Loaded) -
         context.phase(PhaseKind::Wrap);
     }
     match job.parallel.strategy {
-        Strategy::TensorParallel { .. } if ranks_of_layers(job).is_some() => Box::new(DividedLayers::new(job, loaded)),
+        Strategy::TensorParallel { .. } if job.parallel.ranks_of_layers().is_some() => {
+            Box::new(DividedLayers::new(job, loaded))
+        }
         Strategy::None | Strategy::AllReduce | Strategy::TensorParallel { .. } => Box::new(Plain::new(loaded)),
         Strategy::PipelineParallel { stages, schedule } => Box::new(PipelineStage::new(job, loaded, stages, schedule)),
         Strategy::DataParallel => Box::new(DataParallel::new(context, loaded, job.parallel)),

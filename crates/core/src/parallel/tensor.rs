@@ -23,6 +23,11 @@ impl DividedLayers {
         let divided = loaded.builder.divided();
         Self { model: loaded.model, parameters: loaded.parameters, divided, clips: job.clip_grad_norm.is_some() }
     }
+
+    /// Whether no parameter is whole: a model whose norms have no weights, with a head tied to its embedding.
+    fn has_parts_alone(&self) -> bool {
+        self.divided.len() == self.parameters.len()
+    }
 }
 
 impl Wrapper for DividedLayers {
@@ -51,6 +56,9 @@ impl Wrapper for DividedLayers {
     }
 
     fn clip_for_log(&self) -> Option<Tensor> {
+        if self.has_parts_alone() {
+            return optimizer::clip_sharded_grad_norm(&self.parameters);
+        }
         let is_divided = |parameter: &Tensor| self.divided.iter().any(|one| one.is_same(parameter));
         let (divided, whole): (Vec<Tensor>, Vec<Tensor>) = self.parameters.iter().cloned().partition(is_divided);
         optimizer::clip_divided_grad_norm(&divided, &whole, self.clips)
@@ -58,7 +66,8 @@ impl Wrapper for DividedLayers {
 
     /// Parts and whole parameters are no one list for a fused or foreach kernel: the Trainer steps them one by one.
     fn optimizers(&self, job: &JobSpec) -> Vec<Box<dyn Optimizer>> {
-        let job = &JobSpec { optimizer: OptimizerKind::AdamwForloop, ..job.clone() };
+        let one_by_one = if self.has_parts_alone() { job.optimizer } else { OptimizerKind::AdamwForloop };
+        let job = &JobSpec { optimizer: one_by_one, ..job.clone() };
         let (decaying, rest): (Vec<Tensor>, Vec<Tensor>) = self.parameters.iter().cloned().partition(optimizer::decays);
         [decaying, rest].iter().map(|group| optimizer::build(job, group)).collect()
     }

@@ -5,7 +5,6 @@ use std::rc::Rc;
 use crate::dtype::DType;
 use crate::job::JobSpec;
 use crate::op::{ReduceKind, full};
-use crate::parallel::ranks_of_layers;
 use crate::tensor::{Context, Tensor};
 
 /// Ranks whose sizes are compared; each comparison is a byte that goes at once.
@@ -17,7 +16,7 @@ pub(super) struct Processes(u64, bool);
 
 impl Processes {
     pub(super) const fn of(job: &JobSpec) -> Self {
-        Self(job.parallel.world_size, ranks_of_layers(job).is_some())
+        Self(job.parallel.world_size, job.parallel.ranks_of_layers().is_some())
     }
 
     /// `accelerator.gather(x)`: the rows of all; one process gets its own tensor back.

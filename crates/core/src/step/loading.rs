@@ -9,7 +9,6 @@ use crate::family::Family;
 use crate::job::{CheckpointPolicy, Framework, JobSpec, ModelSpec, QuantizedBase, QuantizedWeights};
 use crate::model::family::RunOptions;
 use crate::op::full;
-use crate::parallel;
 use crate::tensor::{Context, Tensor};
 
 /// 1.2 GiB of the device, which `caching_allocator_warmup` leaves free.
@@ -22,7 +21,7 @@ const NOT_WORTH_IT: u64 = 3 << 29;
 pub(super) fn is_by_device_map(job: &JobSpec) -> bool {
     // bitsandbytes' quantizer puts it back.
     let is_taken_back = job.framework == Framework::Trl && job.parallel.world_size > 1 && job.quantization.is_none();
-    (job.device_map && !is_taken_back) || parallel::ranks_of_layers(job).is_some()
+    (job.device_map && !is_taken_back) || job.parallel.ranks_of_layers().is_some()
 }
 
 /// Whether weights then come in the order of their names.
@@ -77,7 +76,7 @@ pub(super) fn warm_up(
     let elsewhere = Context::new(job.gpu.device());
     elsewhere.install_transformers(job.transformers);
     let builder = Builder::new(&elsewhere, dtype, None, Mode::new(false, CheckpointPolicy::Off));
-    let builder = quantized(builder, job).prepared(false).over_ranks(parallel::ranks_of_layers(job));
+    let builder = quantized(builder, job).prepared(false).over_ranks(job.parallel.ranks_of_layers());
     let options = RunOptions { attention: job.attention, mode: builder.mode(), frozen_base: false, tower: None };
     family.build_language_model(model, &builder, &options)?;
     let bytes: u64 = builder.parameters().iter().map(Tensor::bytes).sum();

@@ -85,7 +85,7 @@ impl Tensor {
         let _autocast = context.disable_autocast();
         let _module = context.enter_module(0);
         count_dependencies(&root.node);
-        deliver(&root, gradient.detached());
+        deliver(&root, gradient.detached(), true);
         let mut ready = ReadyQueue { next: Some(root.node), ..Default::default() };
         while let Some(node) = ready.pop() {
             evaluate_node(context, &node, &mut ready);
@@ -114,7 +114,7 @@ impl Tensor {
 }
 
 impl Context {
-    /// Keeps a tensor until what the running node returns has been added to other gradients.
+    /// Keeps a tensor, of which the running node returns a part as a `DTensor`, until that has been added to other gradients.
     pub(crate) fn keep_for_delivery(&self, tensor: &Tensor) {
         self.kept_for_delivery.set(Some(tensor.detached()));
     }
@@ -168,13 +168,13 @@ fn evaluate_node(context: &Rc<Context>, node: &Rc<Node>, ready: &mut ReadyQueue)
     context.running_node.take();
     arrived.fill_with(|| None);
     node.backward.release();
-    let _kept = context.kept_for_delivery.take();
+    let kept = context.kept_for_delivery.take();
     for (at, edge) in node.edges.iter().enumerate() {
         let Some(edge) = edge else { continue };
         let name = node.deliver.get(at);
         let _node = name.map(|name| context.enter_node(Some(name)));
         if let Some(gradient) = gradients.get_mut(at).and_then(Option::take) {
-            deliver(edge, gradient);
+            deliver(edge, gradient, kept.is_none());
         }
         let next = &edge.node;
         next.dependencies.set(next.dependencies.get().saturating_sub(1));
@@ -187,8 +187,8 @@ fn evaluate_node(context: &Rc<Context>, node: &Rc<Node>, ready: &mut ReadyQueue)
     }
 }
 
-/// Gradients of the same output meet by addition (input_buffer.cpp).
-fn deliver(edge: &Edge, gradient: Detached) {
+/// Gradients of the same output meet by addition (input_buffer.cpp), those of tensors of a class of their own never `in_place`.
+fn deliver(edge: &Edge, gradient: Detached, in_place: bool) {
     let output = edge.output();
     let sum = match output.take_gradient() {
         None => gradient,
@@ -196,15 +196,15 @@ fn deliver(edge: &Edge, gradient: Detached) {
             let old = Tensor::from(old);
             let context = Rc::clone(old.context());
             let _stream = context.enter_stream(edge.node.stream);
-            add_up(old, &gradient.into()).into()
+            add_up(old, &gradient.into(), in_place).into()
         }
     };
     output.set_gradient(sum);
 }
 
 /// Adds in place where nobody would notice.
-fn add_up(old: Tensor, gradient: &Tensor) -> Tensor {
-    if !old.can_accumulate_in_place() {
+fn add_up(old: Tensor, gradient: &Tensor, in_place: bool) -> Tensor {
+    if !in_place || !old.can_accumulate_in_place() {
         return old.add(gradient);
     }
     old.context().count_bytes(old.bytes().saturating_mul(IN_PLACE_ADDITION));

@@ -321,8 +321,7 @@ pub(super) fn plain_loop(job: &JobSpec, reserved: u64) -> Option<Caveat> {
 
 /// A twentieth of the peak: an allowance, not a measurement.
 pub(super) fn loop_of_shards(job: &JobSpec, reserved: u64) -> Option<Caveat> {
-    let is_sharded =
-        matches!(job.parallel.strategy, Strategy::Fsdp2(_) | Strategy::Zero1 { .. } | Strategy::TensorParallel { .. });
+    let is_sharded = matches!(job.parallel.strategy, Strategy::Fsdp2(_) | Strategy::Zero1 { .. });
     (is_sharded && training_loop(job) == TrainingLoop::Own).then(|| {
         let text = "the Trainer's loop was measured on one GPU and with DDP; how accelerate prepares a model that is sharded was \
                     not, and the range allows a twentieth of the peak";

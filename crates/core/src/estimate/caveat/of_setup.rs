@@ -5,7 +5,7 @@ use crate::estimate::breakdown::lasting_bytes;
 use crate::estimate::engine::loaded_bytes;
 use crate::job::{
     Allowance, Attention, CheckpointPolicy, DeepSpeed, Framework, JobSpec, JudgeWeights, LossKernel, QuantizedWeights,
-    Rollout, Strategy, Task, TransformersVersion,
+    Rollout, Strategy, Task, TensorPlan, TransformersVersion,
 };
 use crate::op::SVD;
 use crate::step::{Repetition, TrainingLoop, WANDERING_ALLOWANCE, training_loop};
@@ -86,10 +86,11 @@ fn uneven_experts(job: &JobSpec) -> Option<Caveat> {
 /// A fifth of the peak: an allowance, not a measurement.
 pub(super) fn split_caveat(job: &JobSpec, reserved: u64) -> Option<Caveat> {
     let (code, text) = match job.parallel.strategy {
-        Strategy::TensorParallel { .. } => (
+        Strategy::TensorParallel { plan: TensorPlan::Transformers, .. } => return None,
+        Strategy::TensorParallel { plan: TensorPlan::Megatron, .. } => (
             "tensor_parallel_assumed",
-            "the rank's share is a model with its part of heads, inner width and vocabulary; how the parts communicate was \
-             not measured, the range allows a fifth of the peak",
+            "the rank's share is a model with its part of heads, inner width and vocabulary, as Megatron divides them; how the parts \
+             communicate was not measured, the range allows a fifth of the peak (tensor.plan = \"transformers\" was measured)",
         ),
         Strategy::PipelineParallel { .. } => (
             "pipeline_parallel_assumed",

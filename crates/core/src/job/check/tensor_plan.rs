@@ -1,15 +1,12 @@
 //! What tensor parallelism by transformers' plan does not go with.
 
 use crate::job::keys;
-use crate::job::{
-    Framework, JobError, JobErrorKind, JobSpec, LossKernel, OptimizerKind, Strategy, Task, TensorPlan,
-    TransformersVersion,
-};
+use crate::job::{Framework, JobError, JobErrorKind, JobSpec, LossKernel, OptimizerKind, Task, TransformersVersion};
 
 /// Refuses what was not measured with layers that ranks share, and what fails: PyTorch 2.11 has no foreach or fused kernel over parts and
 /// whole parameters.
 pub(super) fn fits_tensor_plan(job: &JobSpec) -> Result<(), JobError> {
-    if !matches!(job.parallel.strategy, Strategy::TensorParallel { plan: TensorPlan::Transformers, .. }) {
+    if job.parallel.ranks_of_layers().is_none() {
         return Ok(());
     }
     let in_trainer = job.framework == Framework::Trainer;
@@ -58,6 +55,7 @@ pub(super) fn fits_tensor_plan(job: &JobSpec) -> Result<(), JobError> {
             "fms-acceleration's kernels read weights as whole tensors",
             "leave them out",
         ),
+        (keys::USE_REENTRANT, job.use_reentrant, "the older form of checkpoints was not measured", "leave it out"),
         (keys::PADDING_FREE, job.padding_free, "rows end to end were not measured", "leave it out"),
         (
             keys::ACTIVATION_OFFLOADING,
@@ -75,5 +73,32 @@ pub(super) fn fits_tensor_plan(job: &JobSpec) -> Result<(), JobError> {
                 .or_rehearse())
         }
         None => Ok(()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::job::{JobSource, keys};
+
+    #[test]
+    fn what_was_not_measured_is_refused_by_its_key() {
+        let source = || {
+            let source =
+                JobSource::model("llama-3.2-1b").set("seq_len", 64).set("parallel", "tensor").set("world_size", 4);
+            source.set("tensor.plan", "transformers").set("optimizer", "adamw_forloop")
+        };
+        assert!(source().resolve(&[]).is_ok());
+        assert!(source().set("framework", "trainer").set("optimizer", "adamw_fused").resolve(&[]).is_ok());
+        for (key, value) in [
+            (keys::OPTIMIZER, "adamw"),
+            (keys::CLIP_GRAD_NORM, "1.0"),
+            (keys::LORA_R, "8"),
+            (keys::QUANTIZATION, "nf4"),
+            (keys::FRAMEWORK, "trl"),
+            (keys::TRANSFORMERS, "4.51"),
+        ] {
+            let error = source().set(key, value).resolve(&[]).unwrap_err();
+            assert!(error.keys.iter().any(|told| told == key), "{key}: {error}");
+        }
     }
 }
