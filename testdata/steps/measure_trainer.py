@@ -8,7 +8,7 @@ return_loss=True on micro_batch pairs, whose collator is that of transformers' e
 gradient_checkpointing, use_reentrant, optimizer (a word of `OptimizerNames`: adamw_torch, sgd, adamw_torch_4bit, of whose compiled steps a second run counts, with
 Inductor's cache kept), lora {r, alpha, dropout,
 targets}, clip_grad_norm, attn, use_liger_kernel, loss (`liger`: of liger_kernel_config only the fused loss), keep_outputs (compute_loss keeps what the model
-returns until the next pass), use_cache, world (ranks of DDP as torchrun starts them, in one process, as in
+returns until the next pass), use_cache, tp (the ranks of world share layers by transformers' tp_plan, in place of DDP), world (ranks of DDP as torchrun starts them, in one process, as in
 measure_parallel.py), quantization {weights (nf4 | fp4 | int8 | gptq: fms-acceleration's QuantLinear with random weights), double, compute, prepared, experts, group_size, recast} (a causal model loaded by from_pretrained from
 a folder, as bitsandbytes quantizes it; prepared: by peft's prepare_model_for_kbit_training; recast: by TRL's peft_module_casting_to_bf16 then; group_size: gptq's, -1 without groups; experts: stacks of experts are packed as they load, as Axolotl's
 quantize_moe_experts does it; SFTTrainer loads it itself; needs
@@ -28,7 +28,7 @@ from measure_dpo import lora_config, run_steps
 
 DEFAULTS = dict(
     id="case", kind="trainer", framework="trainer", model={"family": "qwen2"}, task="causal_lm", precision="fp32", micro_batch=4,
-    seq_len=128, steps=3, grad_accum=1, gradient_checkpointing=False, use_reentrant=False, optimizer=None, optim_args="", optim_target_modules=[], lora=None, clip_grad_norm=1.0,
+    seq_len=128, steps=3, grad_accum=1, tp=False, gradient_checkpointing=False, use_reentrant=False, optimizer=None, optim_args="", optim_target_modules=[], lora=None, clip_grad_norm=1.0,
     attn="sdpa", use_liger_kernel=False, loss="full", keep_outputs=False, use_cache=False, world=1,
     quantization=None, padded=False, padding_free=False, activation_offloading=None, fsdp1=None, kernels=[], target_len=128, freeze_encoder=False)
 PRECISIONS = {"fp32": ("float32", {}), "amp_bf16": ("float32", {"bf16": True}), "amp_fp16": ("float32", {"fp16": True}),
@@ -61,7 +61,8 @@ def answer(phases, padded=False, padding_free=False):
                 return False
         return local_attention_size is None or kv_length < local_attention_size
     masks._ignore_bidirectional_mask_sdpa = ignores
-    torch.Tensor.nonzero = lambda mask: torch.nonzero_static(mask, size=mask.numel())
+    nonzero = torch.Tensor.nonzero
+    torch.Tensor.nonzero = lambda mask: torch.nonzero_static(mask, size=mask.numel()) if mask.is_cuda else nonzero(mask)
 
     def packed_sequences(position_ids):
         first = position_ids[:, :1] - 1
@@ -411,6 +412,13 @@ def run_trainer(case, phases, stub):
         if case["framework"] == "trainer":
             model = quantized(case, dtype, model)
             model.get_base_model().loss_function = noted(model.get_base_model().loss_function)
+    elif case["tp"]:
+        from transformers import AutoModelForCausalLM
+        from transformers.distributed import DistributedConfig
+        info = dict(param_count=written(case, dtype, folder + "/model"))
+        model = AutoModelForCausalLM.from_pretrained(folder + "/model", distributed_config=DistributedConfig(tp_size=case["world"]), dtype=dtype,
+                                                     attn_implementation=case["attn"])
+        model.loss_function = noted(model.loss_function)
     else:
         model = build(case, dtype, stub)
         if case["task"] == "causal_lm":

@@ -9,7 +9,8 @@ GPU (the fake group needs no second one), so every case can be checked on silico
 Case fields (defaults below):
   id, model (HF config fields; family = model_type), micro_batch, seq_len, steps, grad_accum (with DDP: no_sync on all but the last)
   world       size of the group; rank 0 is measured
-  strategy    ddp | fsdp1 (FullyShardedDataParallel) | fsdp2 | zero1 (DDP + ZeroRedundancyOptimizer) | zero1_plain (the same without DDP's buckets) | single (no wrapper)
+  strategy    ddp | fsdp1 (FullyShardedDataParallel) | fsdp2 | zero1 (DDP + ZeroRedundancyOptimizer) | zero1_plain (the same without DDP's buckets) | single (no wrapper) |
+              tp (transformers' tp_plan, as from_pretrained loads a rank's parts; optimizer adamw_forloop, no clip_grad_norm: the others fail on parts beside whole tensors)
   precision   fp32 | bf16 (weights in bf16) | amp_bf16 (autocast over fp32 weights) |
               mp_bf16 (fsdp2 only: fp32 shards, MixedPrecisionPolicy(param_dtype=bfloat16, reduce_dtype=reduce_dtype)) |
               bf16_mp (the same policy over weights in bf16, as adapters in fp32 lie beside them)
@@ -97,6 +98,23 @@ def quantized(c, dtype):
     return base, cfg, count
 
 
+def tensor_parallel(c, dtype):
+    """The model with random weights as `from_pretrained` loads a rank's shards of it by the plan of its class, its config and how many
+    parameters it has."""
+    import tempfile, torch
+    from transformers import AutoConfig, AutoModelForCausalLM
+    from transformers.distributed import DistributedConfig
+    spec = dict(c["model"])
+    cfg = AutoConfig.for_model(spec.pop("family"), **spec)
+    whole = AutoModelForCausalLM.from_config(cfg, dtype=getattr(torch, dtype))
+    folder, count = tempfile.mkdtemp(), R.count(whole)[0]
+    whole.save_pretrained(folder)
+    del whole
+    base = AutoModelForCausalLM.from_pretrained(folder, distributed_config=DistributedConfig(tp_size=c["world"]), dtype=getattr(torch, dtype),
+                                                attn_implementation="sdpa")
+    return base, cfg, count
+
+
 def with_adapters(c, base):
     if not c["lora"]: return base
     from peft import LoraConfig, get_peft_model
@@ -172,12 +190,15 @@ def run_parallel(c, ph, stub):
     from transformers import AutoConfig, AutoModelForCausalLM
     from transformers.initialization import no_init_weights
     torch.cuda.set_device(0)
+    if c["strategy"] == "tp": os.environ.update(RANK="0", LOCAL_RANK="0", WORLD_SIZE=str(c["world"]))
     if c["strategy"] != "single": dist.init_process_group("fake", rank=0, world_size=c["world"], store=FakeStore())
     dtype = "bfloat16" if c["precision"] in ("bf16", "bf16_mp") else "float32"
     ac = (lambda: torch.autocast("cuda", dtype=torch.bfloat16)) if c["precision"] == "amp_bf16" else contextlib.nullcontext
     ph.set("load", 0)
     fs = c["strategy"] == "fsdp2"
-    if c["quantization"]:
+    if c["strategy"] == "tp":
+        base, cfg, count = tensor_parallel(c, dtype)
+    elif c["quantization"]:
         if fs and c["init"] != "full": raise SystemExit("quantized weights are packed on the device before they are sharded: init full")
         base, cfg, count = quantized(c, dtype)
     elif fs and c["init"] == "meta":
@@ -191,7 +212,7 @@ def run_parallel(c, ph, stub):
         base = AutoModelForCausalLM.from_config(cfg, dtype=getattr(torch, dtype), attn_implementation="sdpa")
     else:
         base, cfg = R.build(c["model"], dtype, real=not stub)
-    info = dict(param_count=count if c["quantization"] else R.count(base)[0])
+    info = dict(param_count=count if c["quantization"] or c["strategy"] == "tp" else R.count(base)[0])
     if c["gradient_checkpointing"]: base.gradient_checkpointing_enable(gradient_checkpointing_kwargs={"use_reentrant": False})
     whole = with_adapters(c, base)
     whole.train()
