@@ -53,9 +53,14 @@ impl Split {
         Self { form: Form::Rows, ranks }
     }
 
-    /// Whether the config's sizes, as this rank has them, are those of its weight; the head's are not.
-    pub(super) const fn divides_sizes(self) -> bool {
-        matches!(self.form, Form::Outputs | Form::Inputs)
+    /// Whether each rank has a part of its weight.
+    pub(super) const fn divides_weight(self) -> bool {
+        !matches!(self.form, Form::OwnHeads)
+    }
+
+    /// Whether those are rows of the vocabulary, of which the config says all; other sizes it says as this rank has them.
+    pub(super) const fn divides_rows(self) -> bool {
+        matches!(self.form, Form::GatheredOutputs | Form::Rows)
     }
 
     /// `compute(input)` with this rank's part of the weight.
@@ -65,11 +70,11 @@ impl Split {
             Form::GatheredOutputs => compute(&input.replicated()).gathered_over_ranks(self.ranks),
             Form::Inputs => compute(input).summed_over_ranks(),
             Form::OwnHeads => with_full_backward_hook(input, compute),
-            Form::Rows => compute(input),
+            Form::Rows => compute(input).summed_over_ranks(),
         }
     }
 
-    /// `embedding(weight, ids)`
+    /// `embedding(weight, ids)` of this rank's rows, before it is summed.
     pub(super) fn look_up(self, weight: &Tensor, ids: &Tensor) -> Tensor {
         weight.embedding_over_ranks(ids, self.ranks)
     }

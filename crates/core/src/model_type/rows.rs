@@ -66,9 +66,10 @@ pub(super) static ROWS: &[ModelType] = &[
     ModelType { name: "falcon_h1", liger: Liger::LayersNotKnown { fuses_loss: true }, ..HYBRID },
     // Without heads: what each channel has as many of.
     ModelType { name: "falcon_mamba", heads_key: "state_size", ..STATE_SPACE },
-    ModelType { name: "gemma2", has_padding_token: true, since: Some((4, 42)), ..LLAMA_LIKE },
+    ModelType { name: "gemma2", has_tensor_plan: true, has_padding_token: true, since: Some((4, 42)), ..LLAMA_LIKE },
     ModelType {
         name: "gemma3_text",
+        has_tensor_plan: true,
         has_padding_token: true,
         class_heads: ClassHeads::ROWS,
         since: Some((4, 50)),

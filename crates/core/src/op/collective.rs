@@ -42,7 +42,7 @@ impl Tensor {
         node.finish(out, move |grad| gradients![grad.own_part(part)])
     }
 
-    /// `embedding(self as this rank's rows of the weight, ids)`, summed: ids of other ranks' rows are masked. The gradient is computed
+    /// `embedding(self as this rank's rows of the weight, ids)`, a part of a sum: ids of other ranks' rows are masked. The gradient is computed
     /// for all rows before this rank's part is copied out of it.
     pub(crate) fn embedding_over_ranks(&self, ids: &Tensor, ranks: u64) -> Tensor {
         let own_rows = *self.sizes();
@@ -60,9 +60,7 @@ impl Tensor {
         let sizes = ids.sizes().inserted(ids.sizes().len(), own_rows[1]);
         let out = Tensor::empty(self.context(), "embedding.default", sizes, self.dtype());
         drop((masked, mask));
-        let out =
-            node.finish(out, move |grad| gradients![embedding_dense_backward(grad, &saved_ids.unpack(), all_rows)]);
-        out.summed_over_ranks()
+        node.finish(out, move |grad| gradients![embedding_dense_backward(grad, &saved_ids.unpack(), all_rows)])
     }
 
     fn all_reduce(&self) -> Tensor {

@@ -165,9 +165,9 @@ impl Builder {
         self.module()
     }
 
-    /// The same of an embedding that a head is tied to.
-    pub(crate) fn tied_module(&self) -> Module {
-        self.module()
+    /// The same place, an embedding that a head may be tied to.
+    pub(crate) fn tied_to_head(&self, _is_tied: bool) -> Self {
+        self.clone()
     }
 
     /// A weight in the model's dtype; frozen when adapters are trained instead.

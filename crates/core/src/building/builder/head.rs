@@ -35,9 +35,6 @@ impl Builder {
 
     /// The head's weight, or the embedding's that is tied to it: cast to fp32 where the model's switches say so.
     pub(crate) fn head_parameter(&self, name: &str, sizes: &[u64], init: Init) -> Tensor {
-        if self.ranks_of_layers.is_some() {
-            return self.part_of_head(name, sizes, init);
-        }
         if !self.mode.has_fp32_head() || self.dtype == DType::Float32 || self.is_left_out() {
             return self.parameter(name, sizes, init);
         }

@@ -115,6 +115,8 @@ pub(crate) struct Builder {
     ranks_of_parts: Option<u64>,
     /// How many ranks have a part of each layer that the model's plan divides.
     ranks_of_layers: Option<u64>,
+    /// Whether it is an embedding that a head is tied to.
+    is_tied: bool,
     /// Whether the model is made in fp32, on the host, and its parameters alone are cast there.
     made_in_fp32: bool,
     unit: Option<u32>,
@@ -174,6 +176,7 @@ impl Builder {
             adapter_dtype: None,
             ranks_of_parts: None,
             ranks_of_layers: None,
+            is_tied: false,
             made_in_fp32: false,
             unit: None,
             is_frozen: false,
@@ -277,6 +280,7 @@ impl Builder {
     }
 
     fn new_parameter(&self, name: &str, sizes: &[u64]) -> Tensor {
+        let sizes: &[u64] = &self.own_sizes(sizes);
         if self.is_left_out() {
             return Tensor::nowhere(&self.context, Shape::new(sizes), self.dtype);
         }

@@ -1,8 +1,7 @@
 //! Building one rank's part of a model whose layers several ranks share.
 
-use super::super::module::Module;
 use super::super::split::Split;
-use super::{Builder, Init};
+use super::Builder;
 use crate::tensor::{Shape, Tensor};
 
 impl Builder {
@@ -13,27 +12,27 @@ impl Builder {
 
     /// What ranks send each other round this module.
     pub(super) fn split(&self) -> Option<Split> {
-        self.ranks_of_layers.and_then(|ranks| Split::of_layer(&self.path, ranks))
+        let ranks = self.ranks_of_layers?;
+        if self.is_tied { Some(Split::of_rows(ranks)) } else { Split::of_layer(&self.path, ranks) }
     }
 
-    /// This module, an embedding that a head is tied to.
-    pub(crate) fn tied_module(&self) -> Module {
-        let split = self.ranks_of_layers.map(Split::of_rows);
-        if split.is_some() { self.module().over_ranks(split) } else { self.module() }
+    /// The same place, an embedding that a head is tied to if `is_tied`: ranks have the head's rows of it.
+    pub(crate) fn tied_to_head(&self, is_tied: bool) -> Self {
+        Self { is_tied, ..self.clone() }
     }
 
-    /// This rank's rows of the head's weight, of which the config says all.
-    pub(super) fn part_of_head(&self, name: &str, sizes: &[u64], init: Init) -> Tensor {
+    /// The sizes of this rank's part of a parameter: of a head's weight the config says all rows.
+    pub(super) fn own_sizes(&self, sizes: &[u64]) -> Shape {
         let whole = Shape::new(sizes);
-        let rows = sizes.first().map_or(0, |rows| rows / self.ranks_of_layers.unwrap_or(1));
-        let part = self.parameter(name, &whole.with(0, rows), init);
-        self.built.borrow_mut().divided.push(part.clone());
-        part
+        match (self.split(), self.ranks_of_layers, sizes.first()) {
+            (Some(split), Some(ranks), Some(rows)) if split.divides_rows() => whole.with(0, rows / ranks),
+            _ => whole,
+        }
     }
 
     /// Notes a parameter of a layer that ranks share.
     pub(super) fn note_divided(&self, parameter: &Tensor) {
-        if self.split().is_some_and(Split::divides_sizes) {
+        if self.split().is_some_and(Split::divides_weight) {
             self.built.borrow_mut().divided.push(parameter.clone());
         }
     }

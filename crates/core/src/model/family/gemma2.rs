@@ -79,7 +79,10 @@ impl GemmaRmsNorm {
 
     pub(crate) fn forward(&self, x: &Tensor) -> Tensor {
         let _module = self.module.enter();
-        let x = &self.module.hook_input(Part::Itself, x);
+        self.module.with_ranks(&self.module.hook_input(Part::Itself, x), |x| self.scaled_norm(x))
+    }
+
+    fn scaled_norm(&self, x: &Tensor) -> Tensor {
         if self.mode.liger_kernels() == LigerKernels::Layers {
             // The residual needs the incoming gradient.
             return x.liger_rms_norm(&self.weight, false);
@@ -135,7 +138,8 @@ impl ScaledEmbedding {
     /// That of a decoder's tokens, scaled by the root of their width.
     pub(crate) fn of_tokens(at: &Builder, decoder: &DecoderConfig) -> Self {
         let sizes = [decoder.vocab_size, decoder.hidden_size];
-        Self::new(&at.at("embed_tokens"), sizes, decoder.pad_token_id, decoder.hidden_size)
+        let place = at.at("embed_tokens").tied_to_head(decoder.tie_word_embeddings);
+        Self::new(&place, sizes, decoder.pad_token_id, decoder.hidden_size)
     }
 
     pub(crate) fn embedding(&self) -> &Embedding {
@@ -144,8 +148,10 @@ impl ScaledEmbedding {
 
     pub(crate) fn forward(&self, input_ids: &Tensor) -> Tensor {
         let _module = self.module.enter();
-        let embedded = self.embedding.look_up(input_ids);
-        &embedded * &self.embed_scale.to(self.embedding.weight.dtype())
+        self.module.with_ranks(input_ids, |input_ids| {
+            let embedded = self.embedding.look_up(input_ids);
+            &embedded * &self.embed_scale.to(self.embedding.weight.dtype())
+        })
     }
 }
 

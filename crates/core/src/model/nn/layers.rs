@@ -203,10 +203,11 @@ impl Embedding {
         if !tied {
             return Self::new(at, count, width, padding_idx);
         }
+        let at = &at.tied_to_head(tied);
         Self::saved(at, |at| {
             let output = at.mode().has_fp32_head().then_some(at.dtype());
             let weight = at.head_parameter("weight", &[count, width], Init::NormalBut(padding_idx));
-            Self { module: at.tied_module(), tied_weight: weight.clone(), weight, padding_idx, output }
+            Self { module: at.module(), tied_weight: weight.clone(), weight, padding_idx, output }
         })
     }
 
@@ -217,7 +218,7 @@ impl Embedding {
 
     pub(crate) fn forward(&self, ids: &Tensor) -> Tensor {
         let _module = self.module.enter();
-        self.look_up(ids)
+        self.module.with_ranks(ids, |ids| self.look_up(ids))
     }
 
     /// `super().forward(ids)` of a class that is made of it.
