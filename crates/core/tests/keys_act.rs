@@ -379,6 +379,7 @@ const TRACES: &[(&str, &str, &[&str], &str)] = &[
     ("fsdp2.cpu_offload", RANKS, FSDP2, "fsdp2.cpu_offload=true"),
     ("deepspeed.offload_optimizer", RANKS, &["parallel=deepspeed"], "deepspeed.offload_optimizer=true"),
     ("parallel", RANKS, &[], "parallel=tensor"),
+    ("tensor.plan", RANKS, &["parallel=tensor", "optimizer=adamw_forloop"], "tensor.plan=transformers"),
     ("pipeline.schedule", RANKS, &["parallel=pipeline", "gradient_accumulation_steps=4"], "pipeline.schedule=gpipe"),
 ];
 

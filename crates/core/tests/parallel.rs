@@ -2,7 +2,9 @@
 
 use serde_json::{Value, json};
 use tonnage_core::estimate::{Estimate, Verdict, estimate};
-use tonnage_core::job::{Counted, DeepSpeed, JobSpec, LoraSpec, Parallel, Schedule, Strategy, TensorPlan, from_case};
+use tonnage_core::job::{
+    Counted, DeepSpeed, JobSpec, LoraSpec, OptimizerKind, Parallel, Schedule, Strategy, TensorPlan, from_case,
+};
 use tonnage_core::step::{parameter_count, simulate};
 use tonnage_core::trace::Category;
 
@@ -96,6 +98,25 @@ fn tensor_parallel_ranks_need_less_and_what_does_not_divide_is_refused() {
     assert!(peak(&with(4)) < peak(&with(2)));
     let error = estimate(&with(3)).unwrap_err().to_string();
     assert!(error.contains("num_attention_heads"), "{error}");
+}
+
+/// transformers gathers the logits and keeps a whole embedding, unless the head is tied to it; Megatron divides both.
+#[test]
+fn each_plan_of_tensor_parallelism_divides_what_it_divides() {
+    let job = |plan, tied: bool| {
+        let mut job = spread(4, 0, Strategy::TensorParallel { size: 4, plan });
+        job.model.config.0.insert("tie_word_embeddings".to_owned(), json!(tied));
+        JobSpec { optimizer: OptimizerKind::AdamwForloop, ..job }
+    };
+    let codes = |plan| answer(&job(plan, false)).caveats.into_iter().map(|caveat| caveat.code).collect::<Vec<_>>();
+    assert!(!codes(TensorPlan::Transformers).contains(&"tensor_parallel_assumed"));
+    assert!(codes(TensorPlan::Megatron).contains(&"tensor_parallel_assumed"));
+    for tied in [false, true] {
+        let [whole, divided] = [TensorPlan::Transformers, TensorPlan::Megatron].map(|plan| peak(&job(plan, tied)));
+        assert!(whole > divided, "tied {tied}: {whole} {divided}");
+    }
+    let parameters = |tied| simulate(&job(TensorPlan::Transformers, tied)).unwrap().parameter_count;
+    assert_eq!(parameters(false) - parameters(true), 4000 * 256, "what is whole without a tie: the embedding");
 }
 
 #[test]
