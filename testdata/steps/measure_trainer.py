@@ -4,12 +4,12 @@ measure_rl.py measures those of GRPOTrainer, whose harness this imports: put tha
 Fields of a case (kind `trainer`): id, framework (trainer | trl), model, task (causal_lm | masked_lm | seq2seq_lm, whose
 labels are target_len tokens and whose collator is DataCollatorForSeq2Seq | sequence_classification | token_classification | image_classification | contrastive: CLIPModel or SiglipModel with
 return_loss=True on micro_batch pairs, whose collator is that of transformers' examples/pytorch/contrastive-image-text/run_clip.py), precision (fp32 | amp_bf16
-(bf16=True) | amp_fp16 (fp16=True) | bf16 (bf16 weights, no autocast) | bf16_amp | fp16_amp), micro_batch, seq_len, steps, grad_accum,
+(bf16=True) | amp_fp16 (fp16=True) | bf16 (bf16 weights, no autocast) | fp16 | bf16_amp | fp16_amp), micro_batch, seq_len, steps, grad_accum,
 gradient_checkpointing, use_reentrant, optimizer (a word of `OptimizerNames`: adamw_torch, sgd, adamw_torch_4bit, of whose compiled steps a second run counts, with
 Inductor's cache kept), lora {r, alpha, dropout,
 targets}, clip_grad_norm, attn, use_liger_kernel, loss (`liger`: of liger_kernel_config only the fused loss), keep_outputs (compute_loss keeps what the model
 returns until the next pass), use_cache, tp (the ranks of world share layers by transformers' tp_plan, in place of DDP), world (ranks of DDP as torchrun starts them, in one process, as in
-measure_parallel.py), quantization {weights (nf4 | fp4 | int8 | gptq: fms-acceleration's QuantLinear with random weights), double, compute, prepared, experts, group_size, recast} (a causal model loaded by from_pretrained from
+measure_parallel.py), quantization {weights (nf4 | fp4 | int8 | gptq: fms-acceleration's QuantLinear with random weights | gptqmodel | awq: packed_checkpoint.py), bits, double, compute, prepared, experts, group_size, recast} (a causal model loaded by from_pretrained from
 a folder, as bitsandbytes quantizes it; prepared: by peft's prepare_model_for_kbit_training; recast: by TRL's peft_module_casting_to_bf16 then; group_size: gptq's, -1 without groups; experts: stacks of experts are packed as they load, as Axolotl's
 quantize_moe_experts does it; SFTTrainer loads it itself; needs
  bitsandbytes 0.50), padded (masks are made as for rows of unequal length; sizes are as without), padding_free (SFTTrainer's), activation_offloading
@@ -22,6 +22,7 @@ import copy
 import tempfile
 
 import measure_rl as harness
+import packed_checkpoint
 
 from fake_ranks import start_ranks
 from measure_dpo import lora_config, run_steps
@@ -32,7 +33,7 @@ DEFAULTS = dict(
     attn="sdpa", use_liger_kernel=False, loss="full", keep_outputs=False, use_cache=False, world=1,
     quantization=None, padded=False, padding_free=False, activation_offloading=None, fsdp1=None, kernels=[], target_len=128, freeze_encoder=False)
 PRECISIONS = {"fp32": ("float32", {}), "amp_bf16": ("float32", {"bf16": True}), "amp_fp16": ("float32", {"fp16": True}),
-              "bf16": ("bfloat16", {}), "fp16_amp": ("float16", {"fp16": True}), "bf16_amp": ("bfloat16", {"bf16": True})}
+              "bf16": ("bfloat16", {}), "fp16": ("float16", {}), "fp16_amp": ("float16", {"fp16": True}), "bf16_amp": ("bfloat16", {"bf16": True})}
 
 # peft's task types, by which it trains a head in full.
 PEFT = {"contrastive": None, "sequence_classification": "SEQ_CLS", "token_classification": "TOKEN_CLS", "seq2seq_lm": "SEQ_2_SEQ_LM"}
@@ -223,10 +224,16 @@ def pack_experts(asked):
     modeling.caching_allocator_warmup = lambda *args, **options: None
 
 
+def is_packed(case):
+    return case["quantization"]["weights"] in ("gptqmodel", "awq")
+
+
 def written(case, dtype, folder):
     """The model with random weights in a folder, as a user has it; how many parameters it has."""
     import torch
     from transformers import AutoConfig, AutoModelForCausalLM
+    if is_packed(case):
+        return packed_checkpoint.write(case, dtype, folder)
     fields = dict(case["model"])
     config = AutoConfig.for_model(fields.pop("family"), **fields)
     model = AutoModelForCausalLM.from_config(config, dtype=getattr(torch, dtype))
@@ -234,7 +241,7 @@ def written(case, dtype, folder):
     return harness.count(model)[0]
 
 
-def quantized(case, dtype, folder):
+def quantized(case, dtype, folder, stub):
     """What `from_pretrained` makes of it on the GPU, with adapters as peft's guide adds them."""
     if case["quantization"]["weights"] == "gptq":
         import foak
@@ -244,8 +251,11 @@ def quantized(case, dtype, folder):
     packs = case["quantization"].get("experts", False)
     if packs:
         pack_experts(case["quantization"])
-    model = AutoModelForCausalLM.from_pretrained(
-        folder, quantization_config=quantization_config(case), dtype=dtype, attn_implementation=case["attn"])
+    if is_packed(case):
+        model = packed_checkpoint.load(case, dtype, folder, stub)
+    else:
+        model = AutoModelForCausalLM.from_pretrained(
+            folder, quantization_config=quantization_config(case), dtype=dtype, attn_implementation=case["attn"])
     if case["quantization"].get("prepared", True) and not packs:
         model = prepare_model_for_kbit_training(
             model, use_gradient_checkpointing=case["gradient_checkpointing"],
@@ -410,7 +420,7 @@ def run_trainer(case, phases, stub):
         info = dict(param_count=written(case, dtype, folder + "/model"))
         model = folder + "/model"
         if case["framework"] == "trainer":
-            model = quantized(case, dtype, model)
+            model = quantized(case, dtype, model, stub)
             model.get_base_model().loss_function = noted(model.get_base_model().loss_function)
     elif case["tp"]:
         from transformers import AutoModelForCausalLM

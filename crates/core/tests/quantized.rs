@@ -1,11 +1,14 @@
-//! Quantized bases on shards and beside experts: what they are by default, what they are refused with, and which layers adapters reach.
+//! Quantized bases, of a checkpoint, on shards and beside experts: what they are by default, what they are refused with, and which layers
+//! adapters reach.
 
 use std::fs;
 use std::path::Path;
 
 use serde_json::Value;
 use tonnage_core::estimate::estimate;
-use tonnage_core::job::{JobError, JobSource, JobSpec, Override, ShardInit, Strategy, from_case};
+use tonnage_core::job::{
+    JobError, JobSource, JobSpec, Override, Precision, QuantizedWeights, ShardInit, Strategy, from_case,
+};
 use tonnage_core::step::simulate;
 use tonnage_core::trace::Trace;
 
@@ -95,4 +98,74 @@ fn what_was_measured_beyond_the_figures_lies_below_the_end_of_the_range() {
         }
         assert!(exceeded > 0, "{set}: nothing needs the allowance any more");
     }
+}
+
+const STORED: &str = r#""model_type": "llama", "num_hidden_layers": 2, "hidden_size": 256, "intermediate_size": 640,
+    "num_attention_heads": 4, "num_key_value_heads": 4, "vocab_size": 500, "torch_dtype": "bfloat16", "quantization_config": "#;
+
+fn stored(quantization: &str, keys: &[&str]) -> Result<JobSpec, JobError> {
+    let overrides: Vec<Override> = keys.iter().map(|text| Override::assignment(text).unwrap()).collect();
+    let config = format!("{{{STORED}{quantization}}}");
+    let source = JobSource::model("config.json").config("config.json", config);
+    Ok(source.resolve(&overrides)?.job)
+}
+
+#[test]
+fn a_checkpoint_is_what_its_config_says() {
+    let awq = r#"{"quant_method": "awq", "bits": 4, "group_size": 64, "version": "gemm"}"#;
+    let job = stored(awq, &["lora.r=8"]).unwrap();
+    let quantization = job.quantization.unwrap();
+    assert_eq!((quantization.weights, quantization.group_size), (QuantizedWeights::Awq, 64));
+    assert_eq!(job.precision, Precision::Fp16, "transformers casts the model");
+    let gptq = r#"{"quant_method": "gptq", "bits": 8, "group_size": -1, "desc_act": false}"#;
+    let quantization = stored(gptq, &["lora.r=8"]).unwrap().quantization.unwrap();
+    assert_eq!((quantization.weights, quantization.bits, quantization.group_size), (QuantizedWeights::GptqModel, 8, 0));
+    let of_4 = stored(gptq, &["lora.r=8", "transformers=4.51"]).unwrap().quantization.unwrap();
+    assert_eq!(of_4.weights, QuantizedWeights::Gptq);
+    let nf4 = r#"{"quant_method": "bitsandbytes", "load_in_4bit": true, "bnb_4bit_quant_type": "nf4", "bnb_4bit_use_double_quant": true}"#;
+    let quantization = stored(nf4, &["lora.r=8"]).unwrap().quantization.unwrap();
+    assert_eq!((quantization.weights, quantization.double), (QuantizedWeights::Nf4, true));
+    assert!(
+        stored(awq, &[]).unwrap_err().hint.unwrap().contains("lora.r"),
+        "packed weights are not trained themselves"
+    );
+}
+
+#[test]
+fn the_end_of_a_name_tells_a_checkpoint_and_the_range_allows_for_wider_layers() {
+    for (name, weights) in [
+        ("Qwen/Qwen2.5-0.5B-Instruct-AWQ", QuantizedWeights::Awq),
+        ("Qwen/Qwen2.5-0.5B-Instruct-GPTQ-Int4", QuantizedWeights::GptqModel),
+    ] {
+        let lora = Override::assignment("lora.r=8").unwrap();
+        let job = JobSource::model(name).resolve(&[lora]).unwrap().job;
+        assert_eq!(job.quantization.unwrap().weights, weights, "{name}");
+        let answer = estimate(&job).unwrap();
+        assert!(answer.caveats.iter().any(|caveat| caveat.code == "sizes_by_name"), "{name}");
+        assert!(answer.range.1 > answer.total_bytes, "{name}");
+    }
+}
+
+#[test]
+fn gptqmodels_layers_are_refused_where_they_were_not_measured() {
+    for (keys, word) in [
+        (&["quantization=awq", "precision=bf16_amp"][..], "fp16"),
+        (&["quantization=awq", "precision=fp16", "parallel=fsdp2", "world_size=2"], "FSDP"),
+        (&["quantization=gptqmodel", "transformers=4.51"], "transformers 4"),
+        (&["quantization=gptqmodel", "gptq_bits=3"], "across words"),
+        (&["quantization=gptqmodel", "framework=trl"], "plain training"),
+    ] {
+        let said = problem(LLAMA, &[&["lora.r=8"], keys]);
+        assert!(said.contains(word), "{keys:?}: {said}");
+    }
+}
+
+#[test]
+fn without_checkpointing_gptqmodel_keeps_unpacked_weights() {
+    let base = &["lora.r=8", "lora.targets=q_proj", "precision=fp16-amp"][..];
+    let peak = |keys: &[&str]| estimate(&resolve(LLAMA, &[base, keys]).unwrap()).unwrap().peak_allocated_bytes;
+    let kept = peak(&["quantization=gptqmodel"]) - peak(&["quantization=gptq"]);
+    // Of the second layer all seven weights: four of attention, three of the MLP.
+    assert!(kept >= 2 * (4 * 64 * 64 + 3 * 64 * 160), "{kept}");
+    assert!(peak(&["quantization=awq"]) < peak(&["quantization=gptqmodel"]));
 }

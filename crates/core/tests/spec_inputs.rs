@@ -93,6 +93,8 @@ fn nearly_a_config() -> impl Strategy<Value = String> {
         "[]",
         "{\"model_type\": \"llama\"}",
         "{\"text_config\": {}}",
+        "{\"quant_method\": \"gptq\", \"bits\": 4, \"group_size\": 0}",
+        "{\"quant_method\": \"awq\", \"group_size\": -2}",
     ]);
     let entry = (field, value).prop_map(|(field, value)| format!("\"{field}\": {value}"));
     prop::collection::vec(entry, 0..8).prop_map(|entries| format!("{{{}}}", entries.join(", ")))

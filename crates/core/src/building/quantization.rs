@@ -12,6 +12,10 @@ pub(crate) enum Quantization {
     /// A checkpoint of GPTQ: `QuantLinear` in 4 bits of gptqmodel's `tritonv2` kernels, of which so many inputs share a scale; all, where
     /// it is 0.
     Gptq { group: u64 },
+    /// A checkpoint of GPTQ as gptqmodel holds it: weights of so many bits.
+    GptqModel { bits: u64, group: u64 },
+    /// A checkpoint of AWQ in 4 bits as gptqmodel holds it.
+    Awq { group: u64 },
 }
 
 /// How `Linear4bit` stores and computes.

@@ -6,21 +6,31 @@ const MIRRORS: [&str; 2] = ["unsloth", "NousResearch"];
 /// Names begin so of what Unsloth publishes as a model of another type (its Phi is a Llama).
 const REWRITTEN: &str = "phi-";
 
-/// Ends of names that tell how weights are stored, the longest first, and the key's word for it, if it has one: Unsloth's own 4 bits leave
-/// some layers whole.
-const STORED: [(&str, Option<&str>); 12] = [
-    ("-unsloth-bnb-4bit", None),
-    ("-GPTQ-Int4", Some("gptq")),
-    ("-GPTQ-Int8", None),
-    ("-bnb-4bit", Some("nf4")),
-    ("-bnb-8bit", Some("int8")),
-    ("-MXFP4", None),
-    ("-4bit", None),
-    ("-GPTQ", Some("gptq")),
-    ("-GGUF", None),
-    ("-AWQ", None),
-    ("-FP8", None),
-    ("-MLX", None),
+/// How a copy's weights are stored.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Copied {
+    /// Packed in so many bits, as checkpoints of this kind are: the key's word for it.
+    Packed(&'static str, u64),
+    /// As this word of the key stores a whole model's weights while it loads.
+    Key(&'static str),
+    /// As nothing here.
+    Otherwise,
+}
+
+/// Ends of names that tell how weights are stored, the longest first: Unsloth's own 4 bits leave some layers whole.
+const STORED: [(&str, Copied); 12] = [
+    ("-unsloth-bnb-4bit", Copied::Otherwise),
+    ("-GPTQ-Int4", Copied::Packed("gptqmodel", 4)),
+    ("-GPTQ-Int8", Copied::Packed("gptqmodel", 8)),
+    ("-bnb-4bit", Copied::Key("nf4")),
+    ("-bnb-8bit", Copied::Key("int8")),
+    ("-MXFP4", Copied::Otherwise),
+    ("-4bit", Copied::Otherwise),
+    ("-GPTQ", Copied::Packed("gptqmodel", 4)),
+    ("-GGUF", Copied::Otherwise),
+    ("-AWQ", Copied::Packed("awq", 4)),
+    ("-FP8", Copied::Otherwise),
+    ("-MLX", Copied::Otherwise),
 ];
 
 /// The name without its publisher, where that only mirrors others' models.
@@ -31,10 +41,10 @@ pub(super) fn mirrored_name(name: &str) -> Option<&str> {
     (is_mirror && !is_rewritten && !short.contains('/')).then_some(short)
 }
 
-/// The whole model's name without its publisher, and the key's word for how a copy of it is stored, where the end of `name` tells.
-pub(super) fn stored_copy(name: &str) -> Option<(&str, Option<&'static str>)> {
-    let (whole, word) = STORED.iter().find_map(|(end, word)| Some((without_end(name, end)?, *word)))?;
-    Some((whole.rsplit('/').next().unwrap_or(whole), word))
+/// The whole model's name without its publisher, and how a copy of it is stored, where the end of `name` tells.
+pub(super) fn stored_copy(name: &str) -> Option<(&str, Copied)> {
+    let (whole, copied) = STORED.iter().find_map(|(end, copied)| Some((without_end(name, end)?, *copied)))?;
+    Some((whole.rsplit('/').next().unwrap_or(whole), copied))
 }
 
 fn without_end<'a>(name: &'a str, end: &str) -> Option<&'a str> {
@@ -59,10 +69,10 @@ mod tests {
     #[test]
     fn ends_tell_how_weights_are_stored() {
         for (name, told) in [
-            ("unsloth/Qwen3-14B-unsloth-bnb-4bit", Some(("Qwen3-14B", None))),
-            ("unsloth/gemma-2-9b-it-bnb-4bit", Some(("gemma-2-9b-it", Some("nf4")))),
-            ("Qwen/Qwen2.5-7B-Instruct-GPTQ-Int4", Some(("Qwen2.5-7B-Instruct", Some("gptq")))),
-            ("Qwen/Qwen2.5-7B-Instruct-awq", Some(("Qwen2.5-7B-Instruct", None))),
+            ("unsloth/Qwen3-14B-unsloth-bnb-4bit", Some(("Qwen3-14B", Copied::Otherwise))),
+            ("unsloth/gemma-2-9b-it-bnb-4bit", Some(("gemma-2-9b-it", Copied::Key("nf4")))),
+            ("Qwen/Qwen2.5-7B-Instruct-GPTQ-Int4", Some(("Qwen2.5-7B-Instruct", Copied::Packed("gptqmodel", 4)))),
+            ("Qwen/Qwen2.5-7B-Instruct-awq", Some(("Qwen2.5-7B-Instruct", Copied::Packed("awq", 4)))),
             ("gpt2", None),
             ("é4bit", None),
         ] {

@@ -7,6 +7,7 @@ use serde_json::{Map, Value};
 
 use super::architecture::{Architecture, OuterTie, by_keys, find_architecture, refused_type, unknown_type};
 use super::error::REHEARSE;
+use super::stored::StoredWeights;
 use super::{Beside, Fields, Head, JobError, ModelSpec, Place};
 use crate::limit::CONFIG_BYTES;
 use crate::model_type::{ModelKind, canonical_name, is_mirrored, known_model_types, text_type};
@@ -49,7 +50,15 @@ pub fn parse_config(name: &str, file: &str, text: &str) -> Result<HfModel, JobEr
 /// As [`parse_config`].
 pub fn read_model(name: &str, fields: Map<String, Value>) -> Result<HfModel, JobError> {
     let fields = Fields(fields);
-    refuse_quantized(&fields)?;
+    let stored = fields.get("quantization_config").map(StoredWeights::read).transpose()?;
+    read_whole(name, fields).map(|mut model| {
+        model.spec.beside.stored = stored.or(model.spec.beside.stored);
+        model
+    })
+}
+
+/// The same, whatever it says of how its weights are stored.
+fn read_whole(name: &str, fields: Fields) -> Result<HfModel, JobError> {
     let published_dtype = config_dtype(&fields);
     let model_type = model_type(&fields)?;
     if is_mirrored(&model_type) {
@@ -168,37 +177,6 @@ fn clip_text(text: &str) -> String {
 fn config_dtype(fields: &Fields) -> Option<String> {
     let dtype = fields.get("dtype").or_else(|| fields.get("torch_dtype"))?.as_str()?;
     Some(dtype.trim_start_matches("torch.").to_owned())
-}
-
-/// Quantized weights are neither simulated nor silently taken for whole ones.
-fn refuse_quantized(fields: &Fields) -> Result<(), JobError> {
-    let Some(quantization) = fields.get("quantization_config") else { return Ok(()) };
-    let method = quantization.get("quant_method").and_then(Value::as_str).unwrap_or("quantized");
-    let is_on = |key: &str| quantization.get(key).and_then(Value::as_bool) == Some(true);
-    let bits = match quantization.get("bits").and_then(Value::as_u64) {
-        Some(bits @ 1..=8) => bits,
-        _ if is_on("load_in_4bit") || ["awq", "gptq", "mxfp4"].contains(&method) => 4,
-        _ => 8,
-    };
-    let times = 16_u64.div_ceil(bits);
-    let own_word = match quantization.get("bnb_4bit_quant_type").and_then(Value::as_str) {
-        _ if is_on("load_in_8bit") => "int8",
-        Some("nf4") => "nf4",
-        _ => "fp4",
-    };
-    let as_loaded = if method == "bitsandbytes" {
-        format!(", and with `--quantization {own_word}` and adapters as bitsandbytes quantizes it while it loads")
-    } else if method == "gptq" && bits == 4 {
-        ", and with `--quantization gptq` and adapters as Triton unpacks these (`gptq_group_size`)".to_owned()
-    } else {
-        String::new()
-    };
-    Err(JobError::of_kind(JobErrorKind::Unsimulated, format!("config key `quantization_config`: {} weights are not simulated", clip_text(method))).hint(
-        format!(
-            "{REHEARSE}; the config without `quantization_config` would be answered for 16-bit weights, about {times} times \
-             the bytes of these{as_loaded}"
-        ),
-    ))
 }
 
 /// What stands on the model by the class that its config names.
@@ -349,8 +327,8 @@ mod tests {
                 "config.json: `AutoencoderKL` of diffusers is not simulated, only the denoisers of Flux and Stable Diffusion are",
             ),
             (
-                r#"{"model_type": "llama", "quantization_config": {"quant_method": "bitsandbytes"}}"#,
-                "config.json: config key `quantization_config`: bitsandbytes weights are not simulated",
+                r#"{"model_type": "llama", "quantization_config": {"quant_method": "fp8"}}"#,
+                "config.json: config key `quantization_config`: fp8 weights are not simulated",
             ),
             (
                 r#"{"model_type": "gemma3", "text_config": {"model_type": "phimoe"}}"#,
@@ -407,19 +385,6 @@ mod tests {
         let mirrored = known_model_types().join(", ");
         assert!(hint.starts_with(&format!("did you mean `llama`? known model types: {mirrored}, and")), "{hint}");
         assert!(hint.contains("tonnage rehearse") && !hint.contains("generic_decoder"), "{hint}");
-    }
-
-    #[test]
-    fn the_way_out_of_quantized_weights_says_how_much_larger_whole_ones_are() {
-        let hint = |quantization: &str| {
-            let text = format!(r#"{{"model_type": "llama", "quantization_config": {quantization}}}"#);
-            parse(&text).unwrap_err().hint.unwrap()
-        };
-        let four = hint(r#"{"quant_method": "bitsandbytes", "load_in_4bit": true}"#);
-        assert!(four.contains("about 4 times the bytes") && four.contains("tonnage rehearse"), "{four}");
-        assert!(four.contains("--quantization fp4"), "{four}");
-        assert!(hint(r#"{"quant_method": "gptq", "bits": 3}"#).contains("about 6 times"));
-        assert!(hint(r#"{"quant_method": "fp8"}"#).contains("about 2 times"));
     }
 
     #[test]

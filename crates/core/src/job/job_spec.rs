@@ -6,7 +6,7 @@ use super::lora_spec::LoraSpec;
 use super::low_rank::LowRankSpec;
 use super::{
     ActivationOffload, CheckpointPolicy, FieldError, Fields, Framework, Image, Kernels, LeftOpen, Parallel,
-    QuantizationSpec, RowGrowth, RunSpec, Task, TransformersVersion, Vision,
+    QuantizationSpec, RowGrowth, RunSpec, StoredWeights, Task, TransformersVersion, Vision,
 };
 use crate::alloc::AllocatorConfig;
 use crate::dtype::DType;
@@ -193,6 +193,8 @@ pub struct Beside {
     pub vision: Option<Vision>,
     /// What stands on it.
     pub head: Head,
+    /// How its checkpoint stores its weights, where it has them packed.
+    pub stored: Option<StoredWeights>,
 }
 
 /// What a model says at its end: the class of transformers that holds it.

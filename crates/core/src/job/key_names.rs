@@ -70,6 +70,7 @@ names! {
     QUANTIZATION = "quantization",
     BNB_4BIT_USE_DOUBLE_QUANT = "bnb_4bit_use_double_quant",
     GPTQ_GROUP_SIZE = "gptq_group_size",
+    GPTQ_BITS = "gptq_bits",
     PEFT_MODULE_CASTING_TO_BF16 = "peft_module_casting_to_bf16",
     QUANTIZE_MOE_EXPERTS = "quantize_moe_experts",
     BNB_4BIT_COMPUTE_DTYPE = "bnb_4bit_compute_dtype",

@@ -42,6 +42,7 @@ pub mod safetensors;
 mod schema;
 mod settings;
 mod source;
+mod stored;
 mod swarm_training;
 mod task;
 mod training;
@@ -86,6 +87,7 @@ pub use settings::{Origin, Override, Provenance, tables_of_other_strategies};
 pub use source::{
     ConfigSource, InstalledTransformers, JobSource, JobText, Lookup, NamedGpu, UnnamedGpu, WeightsBeside,
 };
+pub use stored::StoredWeights;
 pub use swarm_training::{ForeignAdvantages, SwarmFilter, SwarmTraining};
 pub(crate) use task::AnswersOf;
 pub use task::{

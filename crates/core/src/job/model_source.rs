@@ -7,10 +7,12 @@ use serde_json::{Map, Value};
 use super::config_fields::{
     CONFIG_FIELDS, DIFFUSERS_FIELDS, DISTILBERT_FIELDS, ENCODER_DECODER_FIELDS, GPT2_FIELDS, HRM_FIELDS,
 };
+use super::copies::Copied;
 use super::hf::{self, HfModel};
 use super::settings::{Origin, Provenance, Setting, Settings};
 use super::{
-    Beside, Counted, Fields, JobError, JobSource, ModelSpec, TaskName, WeightsBeside, copies, hub, presets::Preset,
+    Beside, Counted, Fields, JobError, JobSource, ModelSpec, StoredWeights, TaskName, WeightsBeside, copies, hub,
+    presets::Preset,
 };
 use crate::model_type::{ConfigWords, facts, is_mirrored};
 use crate::nearest::nearest;
@@ -105,6 +107,13 @@ pub(super) fn second_model(key: &'static str, setting: &Setting, source: &JobSou
         find_config(name, source).map_err(|error| error.about(&[key]).at_place(place_of_origin(&setting.origin)))?;
     hf::refuse_other_head(&found.model.spec).map_err(|error| error.at_place(place_of_origin(&setting.origin)))?;
     let mut spec = found.model.spec;
+    if spec.beside.stored.is_some() {
+        let problem = "its config says that its weights are packed, which is not simulated of a second model";
+        return Err(JobError::of_kind(JobErrorKind::Unsimulated, format!("`{key}`: {problem}"))
+            .about(&[key])
+            .or_rehearse()
+            .at_place(place_of_origin(&setting.origin)));
+    }
     spec.beside.counted = counted_parameters(found.preset, &WeightsBeside::Absent)?;
     Ok(spec)
 }
@@ -144,8 +153,19 @@ fn find_config<'a>(name: &str, source: &'a JobSource) -> Result<Found<'a>, JobEr
             model.spec.name = preset.full_name(name).to_owned();
             Ok(Found { model, preset: Some(preset), config_file: None, weights: &WeightsBeside::Absent })
         }
-        None => Err(unknown_model(name)),
+        None => packed_copy(name).transpose()?.ok_or_else(|| unknown_model(name)),
     }
+}
+
+/// The built-in model of which `name` is a copy with packed weights, as its end tells.
+fn packed_copy(name: &str) -> Option<Result<Found<'static>, JobError>> {
+    let (whole, Copied::Packed(word, bits)) = copies::stored_copy(name)? else { return None };
+    let preset = Preset::find(whole)?;
+    Some(preset.model().map(|mut model| {
+        model.spec.beside.stored = Some(StoredWeights::by_name(word, bits, preset.full_name(whole)));
+        model.spec.name = name.to_owned();
+        Found { model, preset: Some(preset), config_file: None, weights: &WeightsBeside::Absent }
+    }))
 }
 
 fn unknown_model(name: &str) -> JobError {
@@ -164,13 +184,15 @@ fn unknown_model(name: &str) -> JobError {
 
 /// What to say of a name whose end tells that a built-in model's weights are stored quantized.
 fn hint_for_stored(name: &str) -> Option<String> {
-    let (whole, quantization) = copies::stored_copy(name)?;
+    let (whole, copied) = copies::stored_copy(name)?;
     let base = Preset::find(whole)?.full_name(whole);
-    Some(match quantization {
-        Some(word) => {
+    Some(match copied {
+        Copied::Key(word) => {
             format!("`{base}` is built in, and `--quantization {word}` with `--lora-r` trains adapters on it so")
         }
-        None => format!("`{base}` is built in, but training on weights that are stored like this is not simulated"),
+        Copied::Packed(..) | Copied::Otherwise => {
+            format!("`{base}` is built in, but training on weights that are stored like this is not simulated")
+        }
     })
 }
 

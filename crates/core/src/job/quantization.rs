@@ -1,4 +1,4 @@
-//! [`QuantizationSpec`]: how bitsandbytes stores the frozen base that adapters are trained on.
+//! [`QuantizationSpec`]: how the frozen base is stored that adapters are trained on.
 
 use serde::{Deserialize, Serialize};
 
@@ -17,8 +17,10 @@ pub struct QuantizationSpec {
     pub prepared: bool,
     /// Whether TRL casts embeddings and head back to bf16 then (`peft_module_casting_to_bf16`).
     pub recast: bool,
-    /// Inputs of a layer of GPTQ's that share a scale; 0 where all do.
+    /// Inputs of a layer that its checkpoint has packed which share a scale; 0 where all do.
     pub group_size: u64,
+    /// Of a weight in a checkpoint of GPTQ's.
+    pub bits: u64,
     /// Whether stacks of experts are quantized too, as Axolotl's `quantize_moe_experts` does it.
     pub experts: bool,
 }
@@ -35,6 +37,11 @@ pub enum QuantizedWeights {
     Int8,
     /// 4 bits in groups of inputs, as GPTQ's checkpoints have them, unpacked by a Triton kernel for each product.
     Gptq,
+    /// The same as gptqmodel holds it, which transformers 5 loads it by: a product keeps the unpacked weight.
+    #[serde(rename = "gptqmodel")]
+    GptqModel,
+    /// 4 bits in groups of inputs, as AWQ's checkpoints have them, by gptqmodel's CUDA kernels.
+    Awq,
 }
 
 impl QuantizedWeights {
@@ -45,12 +52,34 @@ impl QuantizedWeights {
             Self::Fp4 => "fp4",
             Self::Int8 => "int8",
             Self::Gptq => "gptq",
+            Self::GptqModel => "gptqmodel",
+            Self::Awq => "awq",
         }
     }
 
     /// Whether a weight is stored in tensors that FSDP can shard.
     pub const fn is_shardable(self) -> bool {
-        !matches!(self, Self::Int8)
+        matches!(self, Self::Nf4 | Self::Fp4 | Self::Gptq)
+    }
+
+    /// Whether its checkpoint has it packed, in groups of inputs that share a scale.
+    pub const fn is_stored_packed(self) -> bool {
+        matches!(self, Self::Gptq | Self::GptqModel | Self::Awq)
+    }
+
+    /// Whether `from_pretrained` brings it to the device, in the order of the checkpoint's names.
+    pub(crate) const fn comes_by_name(self) -> bool {
+        !matches!(self, Self::Gptq)
+    }
+
+    /// Whether peft's `prepare_model_for_kbit_training` casts what is not quantized (peft 0.21, utils/other.py).
+    pub(crate) const fn is_cast_by_peft(self) -> bool {
+        !matches!(self, Self::Gptq | Self::GptqModel)
+    }
+
+    /// Whether it is held by gptqmodel, which came to transformers with 5.
+    pub(crate) const fn is_gptqmodels(self) -> bool {
+        matches!(self, Self::GptqModel | Self::Awq)
     }
 
     /// Whether bitsandbytes packs a weight into half a byte.

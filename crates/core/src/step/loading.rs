@@ -35,6 +35,8 @@ pub(super) fn quantized(builder: Builder, job: &JobSpec) -> Builder {
     let form = match spec.weights {
         QuantizedWeights::Int8 => Quantization::Int8,
         QuantizedWeights::Gptq => Quantization::Gptq { group: spec.group_size },
+        QuantizedWeights::GptqModel => Quantization::GptqModel { bits: spec.bits, group: spec.group_size },
+        QuantizedWeights::Awq => Quantization::Awq { group: spec.group_size },
         QuantizedWeights::Nf4 | QuantizedWeights::Fp4 => {
             Quantization::FourBit(FourBit { double: spec.double, compute: spec.compute.dtype() })
         }

@@ -6,9 +6,7 @@ use crate::building::{BuildError, Builder, Mode};
 use crate::dtype::DType;
 use crate::family::{self, Build, Denoiser, Family};
 use crate::gpu::Device;
-use crate::job::{
-    Attention, CheckpointPolicy, JobError, JobSpec, Kernel, ModelSpec, QuantizedWeights, ShardInit, Task, check,
-};
+use crate::job::{Attention, CheckpointPolicy, JobError, JobSpec, Kernel, ModelSpec, ShardInit, Task, check};
 use crate::model::family::{Model, RunOptions};
 use crate::parallel::{self, Rebuild};
 use crate::tensor::{Context, Tensor};
@@ -135,7 +133,7 @@ fn language_model(job: &JobSpec, context: &Rc<Context>, family: Family) -> Resul
     let model = family.build_language_model(&spec, &builder, &options)?;
     builder.check_targets()?;
     if let Some(quantization) = job.quantization {
-        if quantization.weights != QuantizedWeights::Gptq {
+        if quantization.weights.comes_by_name() {
             builder.load_in_checkpoint_order();
         }
         if quantization.prepared {

@@ -29,8 +29,8 @@ impl Quantized {
         &self,
         _result: Tensor,
         _x: &Tensor,
-        _dtype: DType,
-        _update: impl FnOnce(&Tensor) -> Tensor,
+        _dtype_and_scaling: (DType, f64),
+        _project: impl FnOnce(&Tensor) -> Tensor,
     ) -> Tensor {
         match *self {}
     }

@@ -209,7 +209,9 @@ impl Builder {
         match self.quantization {
             None => Some(self.dtype),
             Some(Quantization::FourBit(form)) => Some(form.compute),
-            Some(Quantization::Int8 | Quantization::Gptq { .. }) => None,
+            // Of its scales (gptqmodel 7.6, torch.py, `_LinearWeightMetadata`).
+            Some(Quantization::GptqModel { .. }) => Some(DType::Float16),
+            Some(Quantization::Int8 | Quantization::Gptq { .. } | Quantization::Awq { .. }) => None,
         }
     }
 

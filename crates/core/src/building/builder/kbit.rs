@@ -30,6 +30,8 @@ enum LoadKind {
     Weight,
     /// Buffers of no checkpoint, behind them.
     Buffer,
+    /// What layers make of their weights when all are there.
+    MadeLater,
     /// Adapters, when the model is there.
     Adapter,
 }
@@ -78,6 +80,11 @@ impl Builder {
     /// The same of a weight that is quantized when it is there.
     pub(in crate::building) fn begin_quantized_load(&self, name: &str) {
         self.note_load(LoadKind::Weight, name, true);
+    }
+
+    /// Says that something is made now that comes when all weights are there.
+    pub(in crate::building) fn begin_made_later(&self) {
+        self.note_load(LoadKind::MadeLater, "", false);
     }
 
     pub(super) fn begin_buffer(&self) {

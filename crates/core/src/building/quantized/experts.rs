@@ -44,8 +44,8 @@ impl ExpertStack {
         drop(pieces);
         let stack = match quantization {
             Quantization::FourBit(form) => Self::FourBit(Packed::quantize(at, sizes, form.double, false)),
-            // Experts on a base of GPTQ are refused.
-            Quantization::Int8 | Quantization::Gptq { .. } => Self::Int8(Int8Stack::quantize(at, sizes)),
+            // Experts on a base that its checkpoint has packed are refused.
+            _ => Self::Int8(Int8Stack::quantize(at, sizes)),
         };
         drop(value);
         at.context().empty_cache();

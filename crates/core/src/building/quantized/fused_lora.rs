@@ -76,7 +76,7 @@ impl Quantized {
         match self {
             Self::FourBit(weight) => Some(Base::FourBit(weight.packed())),
             Self::Gptq(weight) => Some(Base::Gptq(weight.packed())),
-            Self::Int8(_) => None,
+            Self::Int8(_) | Self::GptqModel(_) | Self::Awq(_) => None,
         }
     }
 }

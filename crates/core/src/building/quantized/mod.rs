@@ -1,11 +1,13 @@
-//! Linear layers whose weights bitsandbytes quantizes (0.50, nn/modules.py, autograd/_functions.py, backends/cuda/ops.py), as
-//! transformers puts them in place of `nn.Linear` and `Conv1D`, and peft's adapters on them.
+//! Linear layers whose weights bitsandbytes quantizes (0.50, nn/modules.py, autograd/_functions.py, backends/cuda/ops.py) or a
+//! checkpoint has packed, as transformers puts them in place of `nn.Linear` and `Conv1D`, and peft's adapters on them.
 
+mod awq;
 mod choice;
 mod experts;
 mod four_bit;
 mod fused_lora;
 mod gptq;
+mod gptqmodel;
 mod int8;
 mod packed;
 
@@ -16,10 +18,12 @@ use crate::trace::Category;
 use super::builder::Builder;
 use super::quantization::Quantization;
 
+use awq::AwqWeight;
 pub(crate) use experts::ExpertStack;
 use four_bit::FourBitWeight;
 pub(crate) use fused_lora::{Adapted, multiply_fused};
 use gptq::GptqWeight;
+use gptqmodel::GptqModelWeight;
 use int8::Int8Weight;
 
 /// A quantized weight and what turns it back.
@@ -27,25 +31,25 @@ pub(crate) enum Quantized {
     Int8(Int8Weight),
     FourBit(FourBitWeight),
     Gptq(GptqWeight),
+    GptqModel(GptqModelWeight),
+    Awq(AwqWeight),
 }
 
 impl Quantized {
     /// The weight of the layer at `at`, if the model's layers are quantized; `transposed` where the checkpoint has it
-    /// [inputs, outputs]. One weight at a time is on the device as it was stored.
+    /// [inputs, outputs].
     pub(crate) fn load(at: &Builder, sizes: [u64; 2], transposed: bool) -> Option<Self> {
-        let quantization = at.quantization()?;
-        if let Quantization::Gptq { group } = quantization {
-            let weight = GptqWeight::load(at, sizes, group);
-            at.count_quantized(weight.weight(), sizes[0] * sizes[1]);
-            return Some(Self::Gptq(weight));
-        }
-        at.begin_quantized_load("weight");
-        let value = at.load(&sizes, at.dtype(), Category::Temporary);
-        let quantized = match quantization {
-            Quantization::Int8 | Quantization::Gptq { .. } => Self::Int8(Int8Weight::quantize(at, sizes)),
-            Quantization::FourBit(form) => Self::FourBit(FourBitWeight::quantize(at, sizes, form, transposed)),
+        let quantized = match at.quantization()? {
+            // transformers leaves `Conv1D` whole (integrations/awq.py).
+            Quantization::Awq { .. } if transposed => return None,
+            Quantization::Awq { group } => Self::Awq(AwqWeight::load(at, sizes, group)),
+            Quantization::Gptq { group } => Self::Gptq(GptqWeight::load(at, sizes, group)),
+            Quantization::GptqModel { bits, group } => Self::GptqModel(GptqModelWeight::load(at, sizes, (bits, group))),
+            Quantization::Int8 => quantize(at, sizes, || Self::Int8(Int8Weight::quantize(at, sizes))),
+            Quantization::FourBit(form) => {
+                quantize(at, sizes, || Self::FourBit(FourBitWeight::quantize(at, sizes, form, transposed)))
+            }
         };
-        drop(value);
         at.count_quantized(quantized.weight(), sizes[0] * sizes[1]);
         Some(quantized)
     }
@@ -56,6 +60,8 @@ impl Quantized {
             Self::Int8(weight) => weight.weight(),
             Self::FourBit(weight) => weight.weight(),
             Self::Gptq(weight) => weight.weight(),
+            Self::GptqModel(weight) => weight.weight(),
+            Self::Awq(weight) => weight.weight(),
         }
     }
 
@@ -65,34 +71,52 @@ impl Quantized {
             Self::Int8(weight) => weight.forward(x, bias),
             Self::FourBit(weight) => weight.forward(x, bias),
             Self::Gptq(weight) => weight.forward(x, bias),
+            Self::GptqModel(weight) => weight.forward(x, bias),
+            Self::Awq(weight) => weight.forward(x, bias),
         }
     }
 
     /// Whether peft's layer with an adapter is as on a weight that is whole (peft 0.21, tuners/lora/gptq.py).
     pub(crate) const fn is_adapted_as_whole(&self) -> bool {
-        matches!(self, Self::Gptq(_))
+        matches!(self, Self::Gptq(_) | Self::GptqModel(_))
     }
 
-    /// What an adapter, whose weights are in `dtype`, adds to the layer's result (peft 0.21, tuners/lora/bnb.py): `update` is
-    /// its scaled product. In 4 bits peft copies the result first.
+    /// What an adapter, whose weights are in `dtype`, adds to the layer's result (peft 0.21, tuners/lora/bnb.py and awq.py): `project`
+    /// is its product before it is scaled. In 4 bits of bitsandbytes' peft copies the result first; of AWQ's it scales last.
     pub(crate) fn add_adapter(
         &self,
         mut result: Tensor,
         x: &Tensor,
-        dtype: DType,
-        update: impl FnOnce(&Tensor) -> Tensor,
+        (dtype, scaling): (DType, f64),
+        project: impl FnOnce(&Tensor) -> Tensor,
     ) -> Tensor {
         if let Self::FourBit(_) = self {
             result = result.clone_contiguous();
         }
         let requires_conversion = !is_autocast(x);
         let x = if requires_conversion { x.to(dtype) } else { x.clone() };
-        let mut output = update(&x);
+        let mut output = project(&x);
+        let scales_last = matches!(self, Self::Awq(_));
+        if !scales_last {
+            output = output.mul_scalar(scaling);
+        }
         if requires_conversion {
             output = output.to(result.dtype());
         }
+        if scales_last {
+            output = output.mul_scalar(scaling);
+        }
         &result + &output
     }
+}
+
+/// What `pack` makes of a weight while one of them is on the device as it was stored.
+fn quantize(at: &Builder, sizes: [u64; 2], pack: impl FnOnce() -> Quantized) -> Quantized {
+    at.begin_quantized_load("weight");
+    let value = at.load(&sizes, at.dtype(), Category::Temporary);
+    let quantized = pack();
+    drop(value);
+    quantized
 }
 
 /// Counts a kernel that multiplies by the weight as it is stored. Its operations count as half precision's: int8's tensor cores are at

@@ -22,7 +22,7 @@ pub(super) use of_setup::paged_states;
 use of_setup::{
     compiled_step, dora_segments, engine_caveat, experts_caveats, flash_attn_package, left_open, nccl_caveat,
     other_kernels, quantized_base, quantized_judge, repeats_caveat, replayed_tokens, silicon_caveat, singular_values,
-    split_caveat, transformers_caveat,
+    sizes_by_name, split_caveat, transformers_caveat,
 };
 use of_streams::late_frees;
 
@@ -123,6 +123,7 @@ pub(super) fn all_caveats(
         transformers_caveat(job, reserved),
         silicon_caveat(job, reserved),
         quantized_base(job, reserved),
+        sizes_by_name(job, reserved),
         other_kernels(job, reserved),
         dora_segments(job, reserved),
         compiled_step(job),

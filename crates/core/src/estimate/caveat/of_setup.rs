@@ -244,10 +244,29 @@ pub(super) fn quantized_base(job: &JobSpec, reserved: u64) -> Option<Caveat> {
     if quantization.weights == QuantizedWeights::Gptq {
         // testdata/accuracy_gptq.txt: four of six equal, the others 2.1 and 3.9 % more.
         let text = "GPTQ's layers are in 4 bits with groups of inputs, and unpacked by Triton for each product (kernels that multiply them \
-                    packed, Marlin and ExLlama, do not train); some measured jobs reserved up to 4 % more: the range allows a twentieth";
+                    packed, Marlin and ExLlama, do not train); some measured jobs reserved up to 4 % more: the range allows a twentieth; gptqmodel 7, by which transformers 5 \
+                    loads them, takes more: quantization = \"gptqmodel\"";
         return Some(Caveat::adding("gptq", text, reserved / 20));
     }
+    if quantization.weights.is_gptqmodels() {
+        let text = "quantized layers are gptqmodel's 7.6 with backend = \"auto_trainable\" (others do not train), which sets \
+                    PYTORCH_ALLOC_CONF where nobody did: set `allocator` for that; without gradient checkpointing GPTQ's keep each \
+                    unpacked weight until its backward";
+        return Some(Caveat::remark("gptqmodel", text));
+    }
     Some(Caveat::remark("bitsandbytes", "quantized layers are those of bitsandbytes 0.50"))
+}
+
+/// What is not known of a checkpoint with packed weights of which only the name was given: Qwen2.5-72B-Instruct-AWQ has 0.4 % wider
+/// layers than the whole model, so that groups divide them.
+pub(super) fn sizes_by_name(job: &JobSpec, reserved: u64) -> Option<Caveat> {
+    let whole = job.model.beside.stored.as_ref()?.sizes_of.as_ref()?;
+    let text = format!(
+        "sizes are those of {whole}, packed in groups of {}: some publishers widen layers of packed models, and the range allows a \
+         hundredth; the checkpoint's own config.json tells",
+        job.quantization.map_or(0, |quantization| quantization.group_size)
+    );
+    Some(Caveat::adding("sizes_by_name", text, reserved / 100))
 }
 
 /// What measured jobs with other programs' kernels reserved beyond what is simulated (testdata/accuracy_foak.txt: 19 of 21 equal, the

@@ -75,6 +75,9 @@ pub(super) struct CaseQuantization {
     experts: bool,
     /// As checkpoints of GPTQ say it: -1 where there are no groups.
     group_size: Option<i64>,
+    /// Of a weight of GPTQ's.
+    #[serde(default = "four")]
+    bits: u64,
     #[serde(default)]
     recast: bool,
 }
@@ -155,6 +158,10 @@ enum CaseDtype {
     Float16,
 }
 
+const fn four() -> u64 {
+    4
+}
+
 const fn yes() -> bool {
     true
 }
@@ -168,8 +175,8 @@ impl CaseQuantization {
         };
         let prepared = self.prepared && !self.experts && framework != Framework::Trl;
         let group_size = self.group_size.map_or(128, |size| u64::try_from(size).unwrap_or(0));
-        let &Self { weights, double, experts, recast, .. } = self;
-        QuantizationSpec { weights, double, compute, prepared, experts, recast, group_size }
+        let &Self { weights, double, experts, recast, bits, .. } = self;
+        QuantizationSpec { weights, double, compute, prepared, experts, recast, group_size, bits }
     }
 }
 

@@ -30,12 +30,13 @@ pub(super) fn check_quantization(job: &JobSpec) -> Result<(), JobError> {
         return Err(refused("transformers does not train quantized weights themselves")
             .hint("train adapters on them: set lora.r, or lora.targets = \"all-linear\""));
     }
-    let is_gptq = job.quantization.is_some_and(|quantization| quantization.weights == QuantizedWeights::Gptq);
+    let is_packed = job.quantization.is_some_and(|quantization| quantization.weights.is_stored_packed());
     let of_next_tokens = job.task == Task::CausalLm;
-    // Of stacks of experts no checkpoint of GPTQ was seen.
+    // Of stacks of experts no checkpoint of GPTQ or AWQ was seen.
     let has_stacks = job.model.facts().has_experts && !job.transformers.loops_over_experts();
-    if is_gptq && (job.framework == Framework::Trl || !of_next_tokens || has_stacks) {
-        let error = refused("bases of GPTQ are simulated in plain training on next tokens, without stacks of experts");
+    if is_packed && (job.framework == Framework::Trl || !of_next_tokens || has_stacks) {
+        let error =
+            refused("bases of GPTQ and AWQ are simulated in plain training on next tokens, without stacks of experts");
         return Err(match (has_stacks, of_next_tokens) {
             (true, _) => error.or_rehearse(),
             (_, true) => error.hint("set framework = \"trainer\"").or_rehearse(),
@@ -53,11 +54,39 @@ pub(super) fn check_quantization(job: &JobSpec) -> Result<(), JobError> {
             .about(&[keys::QUANTIZE_MOE_EXPERTS, keys::PREPARE_FOR_KBIT_TRAINING])
             .hint("set prepare_for_kbit_training = false, or leave it out"));
     }
+    check_gptqmodel(job)?;
     match PackedShards::of_strategy(job.parallel.strategy) {
         Some(shards) => shards.check(job),
         None if matches!(job.parallel.strategy, Strategy::None | Strategy::Ddp(_)) => Ok(()),
         None => Err(refused("of several ranks only DDP and FSDP are simulated with quantized bases").or_rehearse()),
     }
+}
+
+/// Refuses what gptqmodel's layers are not, or not yet.
+fn check_gptqmodel(job: &JobSpec) -> Result<(), JobError> {
+    let Some(quantization) = job.quantization.filter(|quantization| quantization.weights.is_gptqmodels()) else {
+        return Ok(());
+    };
+    let refused = |problem: &str, beside| {
+        JobError::new(format!("`quantization`: {problem}")).about(&[keys::QUANTIZATION, beside])
+    };
+    let is_awq = quantization.weights == QuantizedWeights::Awq;
+    if job.transformers.is_before_5() {
+        let error = refused("transformers 4 has other layers for these checkpoints", keys::TRANSFORMERS);
+        return Err(if is_awq { error.or_rehearse() } else { error.hint("set quantization = \"gptq\"") });
+    }
+    let dtypes = [job.precision.weight_dtype(), job.precision.autocast_dtype().unwrap_or(DType::Float16)];
+    if is_awq && dtypes.contains(&DType::Bfloat16) {
+        let problem = "transformers casts a model of AWQ's to fp16, and bf16 over it is not simulated";
+        return Err(refused(problem, keys::PRECISION)
+            .hint("set precision = \"fp16-amp\" (dtype=\"float16\" and fp16=True of the Trainer), or \"fp16\""));
+    }
+    if !quantization.bits.is_power_of_two() {
+        return Err(refused("weights in 3, 5, 6 and 7 bits lie across words, which is not simulated", keys::GPTQ_BITS)
+            .hint("set gptq_bits to 2, 4 or 8")
+            .or_rehearse());
+    }
+    Ok(())
 }
 
 /// How FSDP shards packed weights: it casts and gathers floating dtypes, of which `bnb_4bit_quant_storage` must be the one that
@@ -99,9 +128,11 @@ impl PackedShards {
                 .or_rehearse());
         }
         if !quantization.weights.is_shardable() {
-            return Err(refused("FSDP shards weights in 4 bits alone: those in int8 are no floating dtype")
-                .hint("set quantization = \"nf4\", or parallel = \"ddp\"")
-                .or_rehearse());
+            return Err(refused(
+                "FSDP shards bitsandbytes' 4 bits and \"gptq\" alone: other packed weights are no floating dtype",
+            )
+            .hint("set quantization = \"nf4\", or parallel = \"ddp\"")
+            .or_rehearse());
         }
         let [init, hint] = self.init;
         if !self.loads_whole {

@@ -1,4 +1,4 @@
-//! Keys of quantized training: the base as bitsandbytes stores it, adapters as `[lora]` says.
+//! Keys of quantized training: the base as bitsandbytes or a checkpoint stores it, adapters as `[lora]` says.
 
 use super::super::kind::Kind;
 use super::{Default, Key, names};
@@ -7,16 +7,21 @@ pub(super) const WEIGHTS: Kind = Kind::Choice(&[
     ("nf4", "bitsandbytes, 4 bits, values of a normal distribution (QLoRA)"),
     ("fp4", "bitsandbytes, 4 bits, floating point"),
     ("int8", "bitsandbytes LLM.int8()"),
-    ("gptq", "a checkpoint of GPTQ in 4 bits, by Triton kernels (gptqmodel's and AutoGPTQ's tritonv2)"),
+    ("gptq", "a checkpoint of GPTQ in 4 bits, by Triton kernels (fms-acceleration's and AutoGPTQ's tritonv2)"),
+    (
+        "gptqmodel",
+        "a checkpoint of GPTQ, by gptqmodel 7 as transformers 5 loads it to be trained (backend = \"auto_trainable\")",
+    ),
+    ("awq", "a checkpoint of AWQ in 4 bits (`gemm`), by gptqmodel 7 likewise"),
 ]);
 pub(super) const COMPUTE_DTYPES: Kind =
     Kind::Choice(&[("fp32", "torch.float32"), ("bf16", "torch.bfloat16"), ("fp16", "torch.float16")]);
 
-pub(super) const KEYS: [Key; 7] = [
+pub(super) const KEYS: [Key; 8] = [
     Key {
         name: names::QUANTIZATION,
         kind: WEIGHTS,
-        default: Default::Unset,
+        default: Default::Rule("as the config's quantization_config says, else not set"),
         doc: "how the frozen linear layers are stored that adapters are trained on; the head and the embeddings stay whole",
         example: "\"nf4\"",
     },
@@ -47,8 +52,15 @@ pub(super) const KEYS: [Key; 7] = [
         name: names::GPTQ_GROUP_SIZE,
         kind: Kind::Size { min: 0, max: 1 << 20 },
         default: Default::Fixed("128", "what most checkpoints have"),
-        doc: "gptq: inputs that share a scale (group_size of the checkpoint's quantization_config); 0 where all do, which is its -1",
+        doc: "gptq, gptqmodel, awq: inputs that share a scale (group_size of the checkpoint's quantization_config); 0 where all do, which is its -1",
         example: "0",
+    },
+    Key {
+        name: names::GPTQ_BITS,
+        kind: Kind::Size { min: 2, max: 8 },
+        default: Default::Fixed("4", "what most checkpoints have"),
+        doc: "gptqmodel: bits of a weight (bits of the checkpoint's quantization_config): 2, 4 or 8",
+        example: "8",
     },
     Key {
         name: names::PEFT_MODULE_CASTING_TO_BF16,

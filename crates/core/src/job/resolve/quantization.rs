@@ -3,14 +3,18 @@
 use super::chooser::Chooser;
 use super::ranks;
 use crate::dtype::DType;
-use crate::job::{Framework, JobError, JobSpec, QuantizationSpec, QuantizedBase, QuantizedWeights, keys};
+use crate::job::{ComputeDtype, Framework, JobError, JobSpec, QuantizationSpec, QuantizedBase, QuantizedWeights, keys};
 
 /// The quantization of the base, if somebody asked for one.
 pub(super) fn resolve_quantization(
     choose: &mut Chooser<'_>,
     job: &JobSpec,
 ) -> Result<Option<QuantizationSpec>, JobError> {
-    let Some(weights) = choose.word_if_said::<QuantizedWeights>(keys::QUANTIZATION)? else { return Ok(None) };
+    let stored = take_stored(choose, job);
+    if !stored && !choose.is_said(keys::QUANTIZATION) {
+        return Ok(None);
+    }
+    let weights: QuantizedWeights = choose.take_word(keys::QUANTIZATION)?;
     let is_trl = job.framework == Framework::Trl;
     let (compute, why) = match job.precision.weight_dtype() {
         _ if !is_trl => ("fp32", "BitsAndBytesConfig's default"),
@@ -29,21 +33,38 @@ pub(super) fn resolve_quantization(
     };
     let experts = choose.take_switch(keys::QUANTIZE_MOE_EXPERTS);
     let why_prepared = if experts { "experts would be unpacked" } else { why_prepared };
-    // peft's preparation casts nothing of a model that GPTQ quantized.
-    let is_gptq = weights == QuantizedWeights::Gptq;
-    let is_prepared = is_trainers || (!is_trl && !is_sharded && !experts);
-    let prepared = !is_gptq && choose.switch_or(keys::PREPARE_FOR_KBIT_TRAINING, is_prepared, why_prepared);
+    let is_awq = weights == QuantizedWeights::Awq;
+    let why_prepared = if is_awq { "peft's guide does it for bitsandbytes" } else { why_prepared };
+    let is_prepared = is_trainers || (!is_trl && !is_sharded && !experts && !is_awq);
+    let prepared =
+        weights.is_cast_by_peft() && choose.switch_or(keys::PREPARE_FOR_KBIT_TRAINING, is_prepared, why_prepared);
     Ok(Some(QuantizationSpec {
-        group_size: if is_gptq { choose.take_size(keys::GPTQ_GROUP_SIZE) } else { 0 },
+        group_size: if weights.is_stored_packed() { choose.take_size(keys::GPTQ_GROUP_SIZE) } else { 0 },
+        bits: if weights == QuantizedWeights::GptqModel { choose.take_size(keys::GPTQ_BITS) } else { 4 },
         recast: prepared && is_four_bit && choose.take_switch(keys::PEFT_MODULE_CASTING_TO_BF16),
         experts,
         weights,
         double: is_four_bit && choose.take_switch(keys::BNB_4BIT_USE_DOUBLE_QUANT),
-        compute: if is_four_bit {
-            choose.word_or(keys::BNB_4BIT_COMPUTE_DTYPE, compute, why)?
-        } else {
-            crate::job::ComputeDtype::Bf16
-        },
+        compute: if is_four_bit { take_compute(choose, compute, why)? } else { ComputeDtype::Bf16 },
         prepared,
     }))
+}
+
+/// Puts what the checkpoint's config says of its weights before other defaults; whether it says anything.
+fn take_stored(choose: &mut Chooser<'_>, job: &JobSpec) -> bool {
+    let Some(stored) = &job.model.beside.stored else { return false };
+    let why = || stored.origin().to_owned();
+    let rows = stored.rows(job.transformers.is_before_5()).map(|(key, value)| (key, value.to_owned(), why()));
+    choose.trainer.splice(0..0, rows);
+    true
+}
+
+/// `bnb_4bit_compute_dtype`, as the checkpoint has it or by default.
+fn take_compute(choose: &mut Chooser<'_>, default: &str, why: &str) -> Result<ComputeDtype, JobError> {
+    let key = keys::BNB_4BIT_COMPUTE_DTYPE;
+    if choose.trainer.iter().any(|row| row.0 == key) {
+        choose.take_word(key)
+    } else {
+        choose.word_or(key, default, why)
+    }
 }

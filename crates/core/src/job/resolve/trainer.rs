@@ -10,7 +10,7 @@ use crate::job::model_source::Model;
 use crate::job::settings::Settings;
 use crate::job::{
     Baseline, DpoSpec, Framework, GrpoSpec, JobError, JobSource, JudgePhase, JudgeSpec, RewardSpec, Rollout,
-    SwarmLogProbs, SwarmSpec, Task, TaskName, TrlVersion,
+    StoredWeights, SwarmLogProbs, SwarmSpec, Task, TaskName, TrlVersion,
 };
 use crate::model_type::{AGI2, FLUX, SD3};
 
@@ -135,8 +135,10 @@ fn preference_precision(task: TaskName, model: &Model) -> &'static str {
 fn loaded_dtype(task: TaskName, model: &Model) -> Option<(&'static str, String, String)> {
     let loads = task.has_labels()
         || matches!(task, TaskName::InferenceForward | TaskName::Generate | TaskName::Ppo | TaskName::Embedding);
+    let stored_for_fp16 = model.spec.beside.stored.as_ref().is_some_and(StoredWeights::casts_to_fp16);
     let precision = match model.published_dtype.as_deref() {
         _ if !loads => return None,
+        _ if stored_for_fp16 => "\"fp16\"",
         Some("bfloat16") => "\"bf16\"",
         Some("float16") => "\"fp16\"",
         _ => return None,

@@ -58,7 +58,7 @@ impl Adapter {
         match base.weight {
             Weight::Quantized(quantized) if !quantized.is_adapted_as_whole() => {
                 let dtype = module.weight_dtype(Part::Down, &self.down);
-                quantized.add_adapter(result, input, dtype, |x| self.update(module, x))
+                quantized.add_adapter(result, input, (dtype, self.scaling), |x| self.project(module, x))
             }
             _ => self.forward(module, base, result, input),
         }
@@ -84,14 +84,16 @@ impl Adapter {
 
     /// `lora_B(lora_A(dropout(x))) * scaling`
     fn update(&self, module: &Module, x: &Tensor) -> Tensor {
-        let projected = {
-            let low_rank = {
-                let dropped = self.drop_out(module, x);
-                self.project_down(module, &dropped)
-            };
-            self.project_up(module, &low_rank)
+        self.project(module, x).mul_scalar(self.scaling)
+    }
+
+    /// `lora_B(lora_A(dropout(x)))`
+    fn project(&self, module: &Module, x: &Tensor) -> Tensor {
+        let low_rank = {
+            let dropped = self.drop_out(module, x);
+            self.project_down(module, &dropped)
         };
-        projected.mul_scalar(self.scaling)
+        self.project_up(module, &low_rank)
     }
 
     fn project_down(&self, module: &Module, x: &Tensor) -> Tensor {
