@@ -389,8 +389,8 @@ def made(case, phases, model, folder, stub):
         config = SFTConfig(max_length=None, padding_free=case["padding_free"], activation_offloading=streams, **{"bf16": False, **options})
         if case["quantization"]:
             config.model_init_kwargs = {"dtype": PRECISIONS[case["precision"]][0], "attn_implementation": case["attn"]}
-            return noted(SFTTrainer)(model=model, args=config, train_dataset=rows(case), peft_config=lora_config(case),
-                                     processing_class=harness.byte_tokenizer(), quantization_config=quantization_config(case))
+            return noted(SFTTrainer)(model=model, args=config, train_dataset=rows(case), peft_config=lora_config(case), processing_class=harness.byte_tokenizer(),
+                                     quantization_config=packed_checkpoint.asked_for(case, stub) if is_packed(case) else quantization_config(case))
         return noted(SFTTrainer)(model=model, args=config, train_dataset=rows(case), processing_class=harness.byte_tokenizer(),
                                  peft_config=lora_config(case))
     from transformers import Trainer, TrainingArguments

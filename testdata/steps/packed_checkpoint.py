@@ -78,13 +78,18 @@ def leave_kernels_out():
     gemm.awq_dequantize_weights, gemm._awq_cuda_gemm_forward = dequantize, multiply
 
 
-def load(case, dtype, folder, stub):
-    """The model on the GPU."""
-    from transformers import AutoModelForCausalLM, AwqConfig, GPTQConfig
+def asked_for(case, stub):
+    """What a user says of the checkpoint so that it can be trained on."""
+    from transformers import AwqConfig, GPTQConfig
     asked = case["quantization"]
     if asked["weights"] == "awq" and stub:
         leave_kernels_out()
     kind = AwqConfig if asked["weights"] == "awq" else GPTQConfig
-    quantization = kind(bits=asked.get("bits", 4), backend="auto_trainable")
+    return kind(bits=asked.get("bits", 4), backend="auto_trainable")
+
+
+def load(case, dtype, folder, stub):
+    """The model on the GPU."""
+    from transformers import AutoModelForCausalLM
     return AutoModelForCausalLM.from_pretrained(
-        folder, quantization_config=quantization, dtype=dtype, attn_implementation=case["attn"], device_map={"": 0})
+        folder, quantization_config=asked_for(case, stub), dtype=dtype, attn_implementation=case["attn"], device_map={"": 0})

@@ -3,7 +3,7 @@
 use serde_json::Value;
 
 use super::error::REHEARSE;
-use super::{JobError, JobErrorKind, keys};
+use super::{JobError, JobErrorKind, QuantizedWeights, keys};
 
 /// Modules that a config may name as whole, for nothing else is ever packed there.
 const NEVER_PACKED: [&str; 3] = ["lm_head", "embed_tokens", "model.embed_tokens"];
@@ -64,7 +64,13 @@ impl StoredWeights {
         })
     }
 
-    /// The dtype that transformers casts the whole model to.
+    /// Whether weights that are held so are of such a checkpoint.
+    pub(super) fn is_of(&self, weights: QuantizedWeights) -> bool {
+        let word = format!("\"{}\"", weights.name());
+        self.rows.iter().any(|row| row.1 == word) || (self.is_gptq && weights == QuantizedWeights::Gptq)
+    }
+
+    /// Whether transformers casts the whole model to fp16.
     pub(super) fn casts_to_fp16(&self) -> bool {
         self.rows.iter().any(|row| row.1 == "\"awq\"")
     }

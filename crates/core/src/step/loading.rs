@@ -49,7 +49,9 @@ pub(super) fn quantized(builder: Builder, job: &JobSpec) -> Builder {
 
 /// Whether TRL's trainer casts adapters on a quantized base.
 pub(super) fn casts_adapters(job: &JobSpec) -> bool {
-    job.framework == Framework::Trl && job.task.facts().quantized_base() == QuantizedBase::AsLoaded
+    // By `is_loaded_in_4bit` and `is_loaded_in_8bit`, which models of GPTQ and AWQ do not have.
+    let is_bitsandbytes = !job.quantization.is_some_and(|spec| spec.weights.is_stored_packed());
+    job.framework == Framework::Trl && is_bitsandbytes && job.task.facts().quantized_base() == QuantizedBase::AsLoaded
 }
 
 /// Whether TRL's trainer casts embeddings and head back that peft's preparation cast to fp32 (trl 1.16, experimental/utils.py,

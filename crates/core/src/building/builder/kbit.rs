@@ -72,6 +72,11 @@ impl Builder {
         self.list(weight.clone());
     }
 
+    /// A tensor of the checkpoint beside a frozen weight.
+    pub(in crate::building) fn list_beside(&self, tensor: &Tensor) {
+        self.list(tensor.clone());
+    }
+
     /// Says that the weight `name` of this module is loaded now.
     pub(in crate::building) fn begin_load(&self, name: &str) {
         self.note_load(LoadKind::Weight, name, false);

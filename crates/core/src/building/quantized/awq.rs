@@ -39,6 +39,7 @@ impl AwqWeight {
         let qweight = load("qweight", &[inputs, outputs / PACKED], DType::Int32);
         let qzeros = load("qzeros", &[groups, outputs / PACKED], DType::Int32);
         let scales = load("scales", &[groups, outputs], DType::Float16);
+        [&qzeros, &scales].into_iter().for_each(|tensor| at.list_beside(tensor));
         let sizes = Shape::new(&[inputs, outputs]);
         Self { packed: Rc::new(AwqPacked { qweight, sizes, _zeros_scales: [qzeros, scales] }) }
     }

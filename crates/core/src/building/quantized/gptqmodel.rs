@@ -32,6 +32,7 @@ impl GptqModelWeight {
         let qweight = load("qweight", &[words(inputs), outputs], DType::Int32);
         let qzeros = load("qzeros", &[groups, words(outputs)], DType::Int32);
         let scales = load("scales", &[groups, outputs], DType::Float16);
+        [&g_idx, &qzeros, &scales].into_iter().for_each(|tensor| at.list_beside(tensor));
         at.begin_made_later();
         let shifts = at.load(&[WORD / bits.max(1) * SHIFT_BYTES], DType::Uint8, Category::Buffer);
         Self { qweight, sizes: Shape::new(&[inputs, outputs]), _others: [g_idx, qzeros, scales, shifts] }

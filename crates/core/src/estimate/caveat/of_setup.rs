@@ -248,13 +248,26 @@ pub(super) fn quantized_base(job: &JobSpec, reserved: u64) -> Option<Caveat> {
                     loads them, takes more: quantization = \"gptqmodel\"";
         return Some(Caveat::adding("gptq", text, reserved / 20));
     }
-    if quantization.weights.is_gptqmodels() {
-        let text = "quantized layers are gptqmodel's 7.6 with backend = \"auto_trainable\" (others do not train), which sets \
-                    PYTORCH_ALLOC_CONF where nobody did: set `allocator` for that; without gradient checkpointing GPTQ's keep each \
-                    unpacked weight until its backward";
-        return Some(Caveat::remark("gptqmodel", text));
+    match quantization.weights {
+        QuantizedWeights::GptqModel => return Some(gptqmodel(job, reserved)),
+        QuantizedWeights::Awq => return Some(Caveat::remark("gptqmodel", AWQ)),
+        _ => (),
     }
     Some(Caveat::remark("bitsandbytes", "quantized layers are those of bitsandbytes 0.50"))
+}
+
+const AWQ: &str = "AWQ's layers are gptqmodel's 7.6 with backend = \"auto_trainable\" (others do not train); before 7.5 they keep inputs and \
+                   repeat an unpacked weight for each row of the batch; it sets PYTORCH_ALLOC_CONF where nobody did: set `allocator` for that";
+
+/// Dynamo compiles the unpacking for eight shapes, with and without gradients; a ninth runs eagerly, on int32.
+fn gptqmodel(job: &JobSpec, reserved: u64) -> Caveat {
+    let text = "GPTQ's layers are gptqmodel's 7.6 with backend = \"auto_trainable\" (others do not train), which keep each unpacked weight \
+                until its backward where layers are not recomputed; it sets PYTORCH_ALLOC_CONF where nobody did: set `allocator` for that";
+    if !job.use_reentrant {
+        return Caveat::remark("gptqmodel", text);
+    }
+    let eager = "with use_reentrant some shapes may be unpacked uncompiled, and the range allows a tenth";
+    Caveat::adding("gptqmodel", format!("{text}; {eager}"), reserved / 10)
 }
 
 /// What is not known of a checkpoint with packed weights of which only the name was given: Qwen2.5-72B-Instruct-AWQ has 0.4 % wider

@@ -30,19 +30,7 @@ pub(super) fn check_quantization(job: &JobSpec) -> Result<(), JobError> {
         return Err(refused("transformers does not train quantized weights themselves")
             .hint("train adapters on them: set lora.r, or lora.targets = \"all-linear\""));
     }
-    let is_packed = job.quantization.is_some_and(|quantization| quantization.weights.is_stored_packed());
-    let of_next_tokens = job.task == Task::CausalLm;
-    // Of stacks of experts no checkpoint of GPTQ or AWQ was seen.
-    let has_stacks = job.model.facts().has_experts && !job.transformers.loops_over_experts();
-    if is_packed && (job.framework == Framework::Trl || !of_next_tokens || has_stacks) {
-        let error =
-            refused("bases of GPTQ and AWQ are simulated in plain training on next tokens, without stacks of experts");
-        return Err(match (has_stacks, of_next_tokens) {
-            (true, _) => error.or_rehearse(),
-            (_, true) => error.hint("set framework = \"trainer\"").or_rehearse(),
-            (_, false) => error.hint("set quantization = \"nf4\", whose weights take about as much").or_rehearse(),
-        });
-    }
+    check_packed(job)?;
     if job.quantization.is_some_and(|quantization| quantization.recast) && job.precision != Precision::Bf16Amp {
         return Err(refused("TRL casts what peft prepared to bf16 under bf16 autocast alone")
             .about(&[keys::PEFT_MODULE_CASTING_TO_BF16, keys::PRECISION])
@@ -60,6 +48,32 @@ pub(super) fn check_quantization(job: &JobSpec) -> Result<(), JobError> {
         None if matches!(job.parallel.strategy, Strategy::None | Strategy::Ddp(_)) => Ok(()),
         None => Err(refused("of several ranks only DDP and FSDP are simulated with quantized bases").or_rehearse()),
     }
+}
+
+/// Refuses what of checkpoints that have their weights packed was not measured.
+fn check_packed(job: &JobSpec) -> Result<(), JobError> {
+    let Some(weights) = job.quantization.map(|quantization| quantization.weights) else { return Ok(()) };
+    let refused = |problem: &str| JobError::new(format!("`quantization`: {problem}")).about(&[keys::QUANTIZATION]);
+    let stored = job.model.beside.stored.as_ref();
+    if stored.is_some_and(|stored| !stored.is_of(weights)) {
+        return Err(refused("the checkpoint's weights are packed otherwise already, as its config says")
+            .hint("leave `quantization` out, or name the whole model"));
+    }
+    let of_next_tokens = job.task == Task::CausalLm;
+    // Of stacks of experts no checkpoint of GPTQ or AWQ was seen.
+    let has_stacks = job.model.facts().has_experts && !job.transformers.loops_over_experts();
+    let in_trl = job.framework == Framework::Trl && weights == QuantizedWeights::Gptq;
+    if !weights.is_stored_packed() || !(in_trl || !of_next_tokens || has_stacks) {
+        return Ok(());
+    }
+    let problem = "bases of GPTQ and AWQ are simulated in plain training on next tokens, without stacks of experts";
+    let error = refused(problem);
+    Err(match (has_stacks, of_next_tokens) {
+        (true, _) => error.or_rehearse(),
+        (_, true) => error.hint("set framework = \"trainer\"").or_rehearse(),
+        (_, false) if stored.is_some() => error.or_rehearse(),
+        (_, false) => error.hint("set quantization = \"nf4\", whose weights take about as much").or_rehearse(),
+    })
 }
 
 /// Refuses what gptqmodel's layers are not, or not yet.
