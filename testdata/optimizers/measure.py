@@ -2,7 +2,7 @@
 """Measure what clipping, the gradient scaler and optimizer steps allocate, and write steps.json beside this file.
 
 Needs torch 2.11, bitsandbytes 0.50, lion-pytorch 0.2, schedulefree 1.4, torchao 0.18, galore-torch 1.0,
-apollo-torch 1.0.3 and a CUDA device, or a stand-in for its driver libraries whose
+apollo-torch 1.0.3, transformers 5.17, torch-optimi 0.3, grokadamw 0.1 and a CUDA device, or a stand-in for its driver libraries whose
 kernels do nothing: only the order and size of allocations are recorded, never values. A case is an optimizer over
 parameters ([sizes, dtype, has a gradient]) that is stepped twice; its events are, in order, the bytes of an allocation,
 or minus the number (from 1) of the allocation that is freed.
@@ -16,7 +16,16 @@ import torch
 
 # Steps that `torch.compile` compiles: a case is run twice, and the second run's events are recorded, for which nothing is compiled.
 COMPILED = {"adamw_torch_8bit": ("AdamW8bit", {}), "adamw_torch_4bit": ("AdamW4bit", {"block_size": 256}), "ao_adamw_4bit": ("AdamW4bit", {})}
-LOW_RANK = ["galore_adamw", "apollo_adamw"]
+LOW_RANK = ["galore_adamw", "apollo_adamw", "galore_adamw_8bit", "galore_adafactor"]
+# bitsandbytes' classes that transformers makes of `optim` (trainer_optimizer.py, `_get_bitsandbytes_optimizer`).
+BITSANDBYTES = {"lion_32bit": ("Lion", {}), "lion_8bit": ("Lion", {"optim_bits": 8}), "paged_lion_32bit": ("Lion", {"is_paged": True}),
+                "paged_lion_8bit": ("Lion", {"optim_bits": 8, "is_paged": True}), "ademamix": ("AdEMAMix", {}),
+                "ademamix_8bit": ("AdEMAMix", {"optim_bits": 8}), "paged_ademamix_32bit": ("AdEMAMix", {"is_paged": True}),
+                "paged_ademamix_8bit": ("AdEMAMix", {"optim_bits": 8, "is_paged": True}), "rmsprop_bnb_32bit": ("RMSprop", {"optim_bits": 32}),
+                "rmsprop_bnb_8bit": ("RMSprop", {"optim_bits": 8})}
+SCHEDULE_FREE = {"schedule_free_adamw": "AdamWScheduleFree", "schedule_free_radam": "RAdamScheduleFree", "schedule_free_sgd": "SGDScheduleFree"}
+# Further ones, whose cases stand after all others.
+LATER = [*BITSANDBYTES, "rmsprop", "adagrad", "transformers_adafactor", "schedule_free_radam", "schedule_free_sgd", "stable_adamw", "grokadamw"]
 DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
 ODD = [[1], [7], [3, 5], [4095], [4096], [4097], [64, 64], [65, 63], [1, 300], [300, 1]]
 MATRICES = [[300, 700], [700, 300], [2000, 33], [33, 2000], [512, 512], [512], [5000, 4096], [4096]]
@@ -35,7 +44,7 @@ def mixed(*dtypes):
 
 def cases():
     names = ["adamw", "adam", "adamw_fused", "adamw_forloop", "sgd", "sgd_momentum", "adafactor", "adamw8bit", "lion",
-             "paged_adamw_8bit", "paged_adamw_32bit", "schedule_free_adamw", "muon", "adam_atan2", *COMPILED, *LOW_RANK]
+             "paged_adamw_8bit", "paged_adamw_32bit", "schedule_free_adamw", "muon", "adam_atan2", *COMPILED, *LOW_RANK[:2]]
     for name in names:
         for dtype in ("fp32", "bf16"):
             yield dict(optimizer=name, parameters=parameters(ODD + MATRICES, dtype))
@@ -61,9 +70,25 @@ def cases():
         yield dict(optimizer=name, parameters=parameters([[4096, 3], [256, 48], [384, 65], [16, 2, 256], [151, 896], [5120]], "bf16"))
         for _ in range(2):
             yield dict(optimizer=name, parameters=drawn(generator), clip=True)
-    for name in LOW_RANK:
+    for name in LOW_RANK[:2]:
         for arguments in ("rank=16", "rank=9,update_proj_gap=1", "rank=4096", "rank=64,scale_type=tensor,update_proj_gap=1"):
             yield dict(optimizer=name, parameters=drawn(generator), optim_args=arguments, clip=True)
+    yield from later_cases(random.Random(2))
+
+
+def later_cases(generator):
+    for name in [*LATER, *LOW_RANK[2:]]:
+        # bitsandbytes' RMSprop has no kernels for gradients in bf16.
+        half = "fp16" if name.startswith("rmsprop_bnb") else "bf16"
+        for dtype in ("fp32", half):
+            yield dict(optimizer=name, parameters=parameters(ODD + MATRICES, dtype))
+        yield dict(optimizer=name, parameters=mixed("fp16", half, "fp32"), clip=True)
+        for at in range(0 if half == "fp16" else 2):
+            arguments = {"optim_args": ("rank=16,update_proj_gap=1", "rank=4096")[at]} if name in LOW_RANK else {}
+            yield dict(optimizer=name, parameters=drawn(generator), clip=True, **arguments)
+    yield dict(optimizer="transformers_adafactor", parameters=parameters(CONVOLUTION, "bf16"))
+    for name in ("rmsprop", "lion_8bit", "transformers_adafactor"):
+        yield dict(optimizer=name, parameters=parameters(ODD, "fp32"), clip=True, scaler=True)
 
 
 def drawn(generator):
@@ -106,10 +131,12 @@ def low_rank(name, others, projected, arguments=""):
     """GaLore's or APOLLO's AdamW in the groups that transformers makes of `optim_args` (trainer_optimizer.py, `_setup_low_rank_optimizer`)."""
     said = dict(part.split("=") for part in arguments.replace(" ", "").split(",") if part)
     group = dict(rank=int(said.get("rank", 128)), update_proj_gap=int(said.get("update_proj_gap", 200)), proj_type="std")
-    if name == "galore_adamw":
+    if name.startswith("galore"):
         import galore_torch
         if "Phantom" in torch.cuda.get_device_name() and torch.linalg.svd.__name__ != "svd": let_svd_succeed()
         groups = [{"params": others}, {"params": projected, "scale": float(said.get("scale", 0.25)), **group}]
+        if name == "galore_adamw_8bit": return galore_torch.GaLoreAdamW8bit(groups)
+        if name == "galore_adafactor": return galore_torch.GaLoreAdafactor(groups, lr=1e-3, scale_parameter=False, relative_step=False)
         return galore_torch.GaLoreAdamW(groups, no_deprecation_warning=True)
     import apollo_torch
     scales = {"proj": "random", "scale": float(said.get("scale", 1)), "scale_type": said.get("scale_type", "channel")}
@@ -123,6 +150,12 @@ def leave_kernels_out():
     class Kernel:
         def run(self, *args, **options): pass
     AsyncCompile.triton = lambda self, name, source, device_str="cuda": Kernel()
+
+
+def leave_triton_out():
+    """Kernels of Triton are not launched: they allocate nothing themselves."""
+    import triton
+    triton.runtime.jit.JITFunction.run = lambda self, *args, **options: None
 
 
 def build(name, tensors, arguments=""):
@@ -142,11 +175,27 @@ def build(name, tensors, arguments=""):
     if name in ("paged_adamw_8bit", "paged_adamw_32bit"):
         import bitsandbytes
         return [(bitsandbytes.optim.PagedAdamW8bit if name.endswith("8bit") else bitsandbytes.optim.PagedAdamW32bit)(tensors)]
-    if name == "schedule_free_adamw":
+    if name in BITSANDBYTES:
+        import bitsandbytes
+        kind, options = BITSANDBYTES[name]
+        return [getattr(bitsandbytes.optim, kind)(tensors, lr=1e-3, **options)]
+    if name in SCHEDULE_FREE:
         import schedulefree
-        optimizer = schedulefree.AdamWScheduleFree(tensors)
+        optimizer = getattr(schedulefree, SCHEDULE_FREE[name])(tensors)
         optimizer.train()
         return [optimizer]
+    if name == "rmsprop": return [torch.optim.RMSprop(tensors)]
+    if name == "adagrad": return [torch.optim.Adagrad(tensors)]
+    if name == "transformers_adafactor":
+        from transformers.optimization import Adafactor
+        return [Adafactor(tensors, lr=1e-3, scale_parameter=False, relative_step=False)]
+    if name == "stable_adamw":
+        import optimi
+        leave_triton_out()
+        return [optimi.StableAdamW(tensors, lr=1e-3)]
+    if name == "grokadamw":
+        import grokadamw
+        return [grokadamw.GrokAdamW(tensors)]
     if name in COMPILED:
         leave_kernels_out()
         import torchao.optim
@@ -170,7 +219,10 @@ def run(case):
     loss = torch.zeros((), device="cuda")
     torch._C._cuda_clearCublasWorkspaces()
     torch.cuda.memory._record_memory_history(context=None, max_entries=1_000_000)
+    gradients = [tensor.grad for tensor in tensors]
     for _ in range(2):
+        # GaLore's of 8 bits leaves projected ones.
+        for tensor, gradient in zip(tensors, gradients): tensor.grad = gradient
         if scaler: scaler.scale(loss)
         if case.get("clip"):
             if scaler: scaler.unscale_(optimizers[0])

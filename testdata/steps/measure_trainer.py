@@ -5,7 +5,7 @@ Fields of a case (kind `trainer`): id, framework (trainer | trl), model, task (c
 labels are target_len tokens and whose collator is DataCollatorForSeq2Seq | sequence_classification | token_classification | image_classification | contrastive: CLIPModel or SiglipModel with
 return_loss=True on micro_batch pairs, whose collator is that of transformers' examples/pytorch/contrastive-image-text/run_clip.py), precision (fp32 | amp_bf16
 (bf16=True) | amp_fp16 (fp16=True) | bf16 (bf16 weights, no autocast) | fp16 | bf16_amp | fp16_amp), micro_batch, seq_len, steps, grad_accum,
-gradient_checkpointing, use_reentrant, optimizer (a word of `OptimizerNames`: adamw_torch, sgd, adamw_torch_4bit, of whose compiled steps a second run counts, with
+gradient_checkpointing, use_reentrant, optimizer (a word of `OptimizerNames`: adamw_torch, sgd, galore_adamw_layerwise, adamw_torch_4bit, of whose compiled steps a second run counts, with
 Inductor's cache kept), lora {r, alpha, dropout,
 targets}, clip_grad_norm, attn, use_liger_kernel, loss (`liger`: of liger_kernel_config only the fused loss), keep_outputs (compute_loss keeps what the model
 returns until the next pass), use_cache, tp (the ranks of world share layers by transformers' tp_plan, in place of DDP), world (ranks of DDP as torchrun starts them, in one process, as in
@@ -356,9 +356,11 @@ def made(case, phases, model, folder, stub):
         options["remove_unused_columns"] = False
     if case["optimizer"]:
         options["optim"] = case["optimizer"]
-    if case["optimizer"] == "galore_adamw" and stub:
+    if stub and (case["optimizer"] or "").startswith("galore"):
         of_optimizers().let_svd_succeed()
-    if case["optimizer"] in ("galore_adamw", "apollo_adamw"):
+    if case["optimizer"] == "stable_adamw":
+        of_optimizers().leave_triton_out()
+    if (case["optimizer"] or "").startswith(("galore", "apollo")):
         options |= dict(optim_args=case["optim_args"], optim_target_modules=case["optim_target_modules"] or "all-linear")
     if case["optimizer"] in ("adamw_torch_8bit", "adamw_torch_4bit"):
         of_optimizers().leave_kernels_out()
@@ -445,8 +447,8 @@ def run_trainer(case, phases, stub):
 
 
 def warm(cases):
-    if any(case["quantization"] or case["optimizer"] in ("galore_adamw", "apollo_adamw") for case in cases):
-        # bitsandbytes, which peft imports, asks for the GPU at once: no child could use it then.
+    if any(case["quantization"] or case["optimizer"] for case in cases):
+        # bitsandbytes, which peft and optimizers import, asks for the GPU at once: no child could use it then.
         return
     import datasets, peft, trl.trainer.sft_trainer, transformers.trainer  # noqa: shared by the children
     import torch.testing._internal.distributed.fake_pg, torch.nn.parallel.distributed  # noqa

@@ -42,7 +42,7 @@ DEFAULTS = dict(
     gradient_checkpointing=False,  # HF layer checkpointing, use_reentrant=False
     optimizer="adamw",             # adamw (foreach) | adamw_fused | adamw_forloop | sgd | sgd_momentum | adafactor | those of one object in
                                    # testdata/optimizers/measure.py; of compiled ones the second run counts, with Inductor's cache kept
-    optim_args="", optim_target_modules=[],   # transformers', for galore_adamw and apollo_adamw; [] is all linear layers
+    optim_args="", optim_target_modules=[],   # transformers', of GaLore and APOLLO; [] is all linear layers
     optimizer_in_backward=False,   # an optimizer for each parameter steps when its gradient is there (register_post_accumulate_grad_hook)
     grad_accum=1,
     zero_grad_set_to_none=True,

@@ -246,11 +246,8 @@ const FLASH: &str =
     "SDPA's own flash kernel is --attention flash; the flash-attn package is --attention flash_attention_2";
 const UNSLOTH: &str = "Unsloth's kernels are not simulated: `tonnage rehearse --gpu GPU -- python train.py` runs your script and \
                        tells its peak";
-const PAGED: &str = "of paged optimizers paged_adamw_8bit and paged_adamw_32bit are simulated; --optimizer lion is not paged; `tonnage \
-                     rehearse` runs your script";
-
-const LAYERWISE: &str = "layer by layer it is simulated in a loop of one's own: --framework loop --optimizer-in-backward with --optimizer \
-                         galore_adamw or apollo_adamw; `tonnage rehearse` runs a script of the Trainer's";
+/// What transformers' `_layerwise` adds to an optimizer in a low rank.
+const LAYERWISE: (&str, &str) = (keys::OPTIMIZER_IN_BACKWARD, "true");
 
 /// Values of keys: the key, the word, what it is.
 const VALUES: &[(&str, &str, Meaning)] = &[
@@ -261,7 +258,9 @@ const VALUES: &[(&str, &str, Meaning)] = &[
     (keys::OPTIMIZER, "adamw_8bit", Says(&[(keys::OPTIMIZER, "adamw8bit")])),
     (keys::OPTIMIZER, "adam8bit", Says(&[(keys::OPTIMIZER, "adamw8bit")])),
     (keys::OPTIMIZER, "ao_adamw_8bit", Says(&[(keys::OPTIMIZER, "adamw_torch_8bit")])),
-    (keys::OPTIMIZER, "lion_32bit", Says(&[(keys::OPTIMIZER, "lion")])),
+    (keys::OPTIMIZER, "rmsprop_bnb", Says(&[(keys::OPTIMIZER, "rmsprop_bnb_32bit")])),
+    (keys::OPTIMIZER, "paged_lion", Says(&[(keys::OPTIMIZER, "paged_lion_32bit")])),
+    (keys::OPTIMIZER, "paged_ademamix", Says(&[(keys::OPTIMIZER, "paged_ademamix_32bit")])),
     (
         keys::OPTIMIZER,
         "adamw_hf",
@@ -275,10 +274,17 @@ const VALUES: &[(&str, &str, Meaning)] = &[
         ),
     ),
     (keys::OPTIMIZER, "paged_adamw", Says(&[(keys::OPTIMIZER, "paged_adamw_32bit")])),
-    (keys::OPTIMIZER, "galore_adamw_layerwise", Sentence(LAYERWISE)),
-    (keys::OPTIMIZER, "apollo_adamw_layerwise", Sentence(LAYERWISE)),
-    (keys::OPTIMIZER, "paged_lion_8bit", Sentence(PAGED)),
-    (keys::OPTIMIZER, "paged_lion_32bit", Sentence(PAGED)),
+    (keys::OPTIMIZER, "galore_adamw_layerwise", Says(&[(keys::OPTIMIZER, "galore_adamw"), LAYERWISE])),
+    (keys::OPTIMIZER, "galore_adamw_8bit_layerwise", Says(&[(keys::OPTIMIZER, "galore_adamw_8bit"), LAYERWISE])),
+    (keys::OPTIMIZER, "apollo_adamw_layerwise", Says(&[(keys::OPTIMIZER, "apollo_adamw"), LAYERWISE])),
+    (
+        keys::OPTIMIZER,
+        "galore_adafactor_layerwise",
+        Sentence(
+            "transformers 5.17 makes GaLore's Adafactor with both a learning rate and a relative step, which it refuses: use \
+             galore_adafactor",
+        ),
+    ),
     (keys::BNB_4BIT_COMPUTE_DTYPE, "float32", Says(&[(keys::BNB_4BIT_COMPUTE_DTYPE, "fp32")])),
     (keys::BNB_4BIT_COMPUTE_DTYPE, "bfloat16", Says(&[(keys::BNB_4BIT_COMPUTE_DTYPE, "bf16")])),
     (keys::BNB_4BIT_COMPUTE_DTYPE, "float16", Says(&[(keys::BNB_4BIT_COMPUTE_DTYPE, "fp16")])),

@@ -42,11 +42,34 @@ pub(super) fn is_tall(gradient: &Tensor) -> bool {
     gradient.size(0) >= gradient.size(1)
 }
 
+/// What is kept to project a parameter's gradients.
+#[derive(Default)]
+pub(super) struct Projected {
+    steps: u64,
+    matrix: Option<Tensor>,
+}
+
+impl Projected {
+    pub(super) fn matrix(&self) -> Option<&Tensor> {
+        self.matrix.as_ref()
+    }
+
+    /// A gradient in the low rank; every so many steps the projection is made anew.
+    pub(super) fn project(&mut self, gradient: &Tensor, spec: &LowRankSpec, projection: &impl Projection) -> Tensor {
+        if self.matrix.is_none() || self.steps.is_multiple_of(spec.update_proj_gap) {
+            let made = projection.orthogonal(gradient, spec.rank);
+            made.set_category(Category::OptimizerState);
+            self.matrix = Some(made);
+        }
+        self.steps += 1;
+        self.matrix.as_ref().map_or_else(|| gradient.clone(), |matrix| project(gradient, matrix))
+    }
+}
+
 /// What is kept of a parameter.
 #[derive(Default)]
 struct State {
-    steps: u64,
-    matrix: Option<Tensor>,
+    projected: Projected,
     moments: Option<[Tensor; 2]>,
     norm: Option<Tensor>,
 }
@@ -61,11 +84,18 @@ pub(super) struct LowRankAdamW<P> {
 
 impl<P: Projection> LowRankAdamW<P> {
     pub(super) fn new(parameters: Vec<Tensor>, spec: &LowRankSpec, projection: P) -> Self {
-        let (projected, others): (Vec<_>, Vec<_>) = parameters.into_iter().partition(|one| is_projected(one, spec));
-        let first_projected = others.len();
-        let parameters = others.into_iter().chain(projected).map(|parameter| (parameter, State::default())).collect();
+        let (parameters, first_projected) = others_first(parameters, spec);
+        let parameters = parameters.into_iter().map(|parameter| (parameter, State::default())).collect();
         Self { parameters, first_projected, spec: spec.clone(), projection }
     }
+}
+
+/// Parameters in the order of their groups, and where those begin that are projected.
+pub(super) fn others_first(parameters: Vec<Tensor>, spec: &LowRankSpec) -> (Vec<Tensor>, usize) {
+    let (projected, mut all): (Vec<_>, Vec<_>) = parameters.into_iter().partition(|one| is_projected(one, spec));
+    let first_projected = all.len();
+    all.extend(projected);
+    (all, first_projected)
 }
 
 /// Whether a parameter is the weight of a linear layer that is named (`_setup_low_rank_optimizer`, transformers 5.17).
@@ -86,23 +116,17 @@ impl<P: Projection> Optimizer for LowRankAdamW<P> {
             let context = parameter.context();
             let _module = context.enter_module(parameter.module());
             if is_projected {
-                if state.matrix.is_none() || state.steps.is_multiple_of(self.spec.update_proj_gap) {
-                    let made = self.projection.orthogonal(&whole, self.spec.rank);
-                    made.set_category(Category::OptimizerState);
-                    state.matrix = Some(made);
-                }
-                gradient = state.matrix.as_ref().map(|matrix| project(&whole, matrix));
+                gradient = Some(state.projected.project(&whole, &self.spec, &self.projection));
             }
             let Some(stepped) = &gradient else { continue };
             let [_, squares] = state.moments.get_or_insert_with(|| {
                 let _category = context.enter_category(Category::OptimizerState);
                 [zeros_like(stepped), zeros_like(stepped)]
             });
-            state.steps += 1;
             let denominators = squares.unary("sqrt.default", squares.dtype());
             let denominators = &*root.insert(denominators);
             direction = Some(squares.binary("div.Tensor", denominators, squares.dtype()));
-            if let (true, Some(matrix)) = (is_projected, &state.matrix) {
+            if let (true, Some(matrix)) = (is_projected, state.projected.matrix()) {
                 let (direction, norm) = (&mut direction, &mut state.norm);
                 self.projection.update(Stepped { gradient: &whole, projected: stepped, matrix, direction, norm });
             }

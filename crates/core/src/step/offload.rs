@@ -2,7 +2,7 @@
 
 use std::rc::Rc;
 
-use crate::job::{JobSpec, OffloadHooks, OptimizerKind};
+use crate::job::{JobSpec, OffloadHooks};
 use crate::tensor::{Context, EnteredHooks, EnteredOffload, OffloadActivations, SaveOnCpu};
 
 /// The hooks of a job.
@@ -16,11 +16,7 @@ pub(super) struct Offload {
 impl Offload {
     pub(super) fn of(job: &JobSpec, context: &Rc<Context>) -> Self {
         let held = |hooks| job.simulated_offload().filter(|offload| offload.hooks == hooks).map(|offload| offload.held);
-        let has_bitsandbytes = job.quantization.is_some()
-            || matches!(
-                job.optimizer,
-                OptimizerKind::Adamw8bit | OptimizerKind::PagedAdamw8bit | OptimizerKind::PagedAdamw32bit
-            );
+        let has_bitsandbytes = job.quantization.is_some() || job.optimizer.is_bitsandbytes();
         Self {
             save_on_cpu: held(OffloadHooks::SaveOnCpu).map(SaveOnCpu),
             streams: held(OffloadHooks::Streams)

@@ -176,11 +176,17 @@ pub(super) fn create_optimizers(
     if let Some(wrapper) = wrapper.filter(|wrapper| wrapper.divides_optimizer()) {
         return wrapper.optimizers(job);
     }
+    if job.optimizer_in_backward {
+        return vec![optimizer::step_in_backward(job, parameters)];
+    }
     if job.optimizer.is_low_rank() {
         // Its groups are what is projected and what is not.
         return vec![optimizer::build(job, parameters)];
     }
     let (decaying, rest): (Vec<Tensor>, Vec<Tensor>) = parameters.iter().cloned().partition(optimizer::decays);
+    if job.optimizer.walks_groups() {
+        return vec![optimizer::build(job, &[decaying, rest].concat())];
+    }
     [decaying, rest].iter().map(|group| optimizer::build(job, group)).collect()
 }
 

@@ -47,23 +47,31 @@ pub(super) struct GrpoCase {
 /// An optimizer by the name that Hugging Face has for it (`OptimizerNames`), or by ours.
 #[derive(Clone, Copy, Deserialize)]
 #[serde(try_from = "Value")]
-pub(super) struct OptimizerName(OptimizerKind);
+pub(super) struct OptimizerName {
+    kind: OptimizerKind,
+    in_backward: bool,
+}
 
 impl TryFrom<Value> for OptimizerName {
     type Error = serde_json::Error;
 
     fn try_from(name: Value) -> Result<Self, serde_json::Error> {
-        let ours = match words::meaning_of_value(keys::OPTIMIZER, &name) {
-            Some(Meaning::Says([(_, ours)])) => (*ours).into(),
-            _ => name,
+        let (ours, in_backward) = match words::meaning_of_value(keys::OPTIMIZER, &name) {
+            Some(Meaning::Says([(_, ours), others @ ..])) => ((*ours).into(), !others.is_empty()),
+            _ => (name, false),
         };
-        serde_json::from_value(ours).map(Self)
+        Ok(Self { kind: serde_json::from_value(ours)?, in_backward })
     }
 }
 
 impl OptimizerName {
     pub(super) const fn kind(self) -> OptimizerKind {
-        self.0
+        self.kind
+    }
+
+    /// Whether each parameter's steps in backward (`_layerwise`).
+    pub(super) const fn steps_in_backward(self) -> bool {
+        self.in_backward
     }
 }
 

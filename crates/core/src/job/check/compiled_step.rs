@@ -1,15 +1,15 @@
-//! What optimizers whose step is compiled do not go with here.
+//! What optimizers that were measured on whole parameters do not go with here.
 
 use crate::job::keys;
 use crate::job::{JobError, JobErrorKind, JobSpec, Strategy};
 
-/// Refuses torchao's states where ranks divide parameters or states: they were measured whole.
+/// Refuses them where ranks divide parameters or states.
 pub(super) fn check_compiled_step(job: &JobSpec) -> Result<(), JobError> {
     let is_whole = matches!(job.parallel.strategy, Strategy::None | Strategy::Ddp(_));
-    if is_whole || !job.optimizer.is_compiled() || !job.task.trains() {
+    if is_whole || !job.optimizer.needs_whole() || !job.task.trains() {
         return Ok(());
     }
-    let problem = "`optimizer`: torchao's is simulated on one GPU and under DDP";
+    let problem = "`optimizer`: this one is simulated on one GPU and under DDP";
     Err(JobError::of_kind(JobErrorKind::Unsimulated, problem)
         .about(&[keys::OPTIMIZER, keys::PARALLEL])
         .hint("use adamw_fused")

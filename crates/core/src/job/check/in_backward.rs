@@ -11,19 +11,20 @@ pub(super) fn fits_in_backward(job: &JobSpec) -> Result<(), JobError> {
         return Ok(());
     }
     let is_known = job.task.name().has_labels() && job.model.is_in_transformers();
+    let is_layerwise = job.optimizer.is_low_rank() && matches!(job.framework, Framework::Trainer | Framework::Trl);
     let is_alone = job.parallel.world_size <= 1 && matches!(job.parallel.strategy, Strategy::None);
     let refused = [
         (keys::TASK, !is_known, "it is simulated of transformers' models on labels", LEAVE),
         (
             keys::FRAMEWORK,
-            job.framework != Framework::Loop,
-            "trainers make an optimizer of their own",
+            job.framework != Framework::Loop && !is_layerwise,
+            "of trainers' optimizers GaLore's and APOLLO's step there",
             "set framework = \"loop\"",
         ),
         (keys::WORLD_SIZE, !is_alone, "it is simulated on one GPU: a wrapper's own hooks are not told apart", LEAVE),
         (
             keys::CLIP_GRAD_NORM,
-            job.clip_grad_norm.is_some(),
+            job.clip_grad_norm.is_some() && !is_layerwise,
             "a norm is of all gradients, and they are gone",
             "set clip_grad_norm = 0",
         ),

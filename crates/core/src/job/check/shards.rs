@@ -47,7 +47,7 @@ pub(super) fn fits_hybrid_shards(job: &JobSpec) -> Result<(), JobError> {
 /// What PyTorch 2.11 says of a step over DTensors, measured by `testdata/rehearse/reference/measure_parallel.py`.
 const fn fails_on_dtensors(optimizer: OptimizerKind) -> Option<&'static str> {
     match optimizer {
-        OptimizerKind::Adamw8bit | OptimizerKind::PagedAdamw8bit | OptimizerKind::PagedAdamw32bit => {
+        bitsandbytes if bitsandbytes.is_bitsandbytes() => {
             Some("bitsandbytes' kernels take no DTensor (\"got mixed torch.Tensor and DTensor\")")
         }
         OptimizerKind::Adafactor => {

@@ -8,8 +8,8 @@ use crate::job::keys;
 use crate::job::model_source::Model;
 use crate::job::{
     Attention, Baseline, CheckpointPolicy, ClipSpec, DiffusionSpec, Framework, Head, JobError, JobSource, JobSpec,
-    Kernels, LogitsPath, ModelSpec, Parallel, RunSpec, Seq2SeqSpec, Strategy, Task, TaskName, TransformersVersion,
-    check,
+    Kernels, LogitsPath, ModelSpec, OptimizerKind, Parallel, RunSpec, Seq2SeqSpec, Strategy, Task, TaskName,
+    TransformersVersion, check,
 };
 use crate::model_type::{ModelKind, ModelType, NEVER};
 
@@ -41,7 +41,7 @@ pub(super) fn resolve_job(choose: &mut Chooser<'_>, model: Model, source: &JobSo
         gradient_checkpointing: checkpoint_policy(choose.take_switch(keys::GRADIENT_CHECKPOINTING)),
         use_reentrant: false,
         activation_offload: data::activation_offload(choose, trains)?,
-        optimizer: choose.take_word(keys::OPTIMIZER)?,
+        optimizer: resolve_optimizer(choose, framework)?,
         low_rank: choose.take_low_rank()?,
         optimizer_in_backward: choose.switch_if_said(keys::OPTIMIZER_IN_BACKWARD),
         clip_grad_norm: resolve_clip(choose),
@@ -174,6 +174,16 @@ fn resolve_logits(choose: &mut Chooser<'_>, fuses: bool) -> Result<LogitsPath, J
         logits_to_keep: Some(choose.take_size(keys::LOGITS_TO_KEEP)).filter(|positions| *positions > 0),
         loss: choose.word_or(keys::LOSS, loss, why)?,
     })
+}
+
+/// What the optimizer's word means to the program that trains. schedulefree's RAdam comes to its full step in the third of those simulated.
+fn resolve_optimizer(choose: &mut Chooser<'_>, framework: Framework) -> Result<OptimizerKind, JobError> {
+    let said: OptimizerKind = choose.take_word(keys::OPTIMIZER)?;
+    if said == OptimizerKind::ScheduleFreeRadam {
+        choose.trainer.push((keys::STEPS, "3".to_owned(), "RAdam's variance is tractable then".to_owned()));
+    }
+    let is_trainer = matches!(framework, Framework::Trainer | Framework::Trl);
+    Ok(if is_trainer { said.in_trainer() } else { said })
 }
 
 /// What trains: said, or what most train such a task with.

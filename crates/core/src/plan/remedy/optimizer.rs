@@ -26,6 +26,7 @@ pub(super) const EIGHT_BIT: Remedy = Remedy {
     caution: "",
     apply: |job| match (job.optimizer, job.parallel.strategy) {
         _ if !job.task.trains() => not_for("nothing is trained"),
+        (OptimizerKind::PagedAdamw32bit, _) => not_for("the moments are in managed memory"),
         (OptimizerKind::Adamw8bit | OptimizerKind::PagedAdamw8bit, _) => {
             already_done("the moments are in 8 bits already")
         }
@@ -35,7 +36,6 @@ pub(super) const EIGHT_BIT: Remedy = Remedy {
             OptimizerKind::Adamw | OptimizerKind::Adam | OptimizerKind::AdamwFused | OptimizerKind::AdamwForloop,
             Strategy::None | Strategy::Ddp(_),
         ) => change_one(keys::OPTIMIZER, "adamw8bit"),
-        (OptimizerKind::PagedAdamw32bit, _) => not_for("the moments are in managed memory"),
         (_, Strategy::None | Strategy::Ddp(_)) => not_for("the optimizer is no Adam"),
         (_, Strategy::Fsdp2(_)) => not_for("bitsandbytes' kernels take no DTensor, as FSDP2's shards are"),
         _ => not_for("8-bit moments are not simulated on shards"),

@@ -1,0 +1,45 @@
+//! Adagrad (torch/optim/adagrad.py), foreach: sums of squares of all parameters, made with the optimizer, and two temporaries of the size of
+//! all parameters of a dtype.
+
+use crate::op::{foreach_sqrt, group_by_dtype};
+use crate::tensor::Tensor;
+use crate::trace::Category;
+
+use super::{Optimizer, Traffic};
+
+pub(super) struct Adagrad {
+    parameters: Vec<Tensor>,
+    sums: Vec<Tensor>,
+}
+
+impl Adagrad {
+    pub(super) fn new(parameters: Vec<Tensor>) -> Self {
+        let sum_of = |parameter: &Tensor| {
+            let context = parameter.context();
+            let _module = context.enter_module(parameter.module());
+            let _category = context.enter_category(Category::OptimizerState);
+            parameter.unary("full_like.default", parameter.dtype())
+        };
+        let sums = parameters.iter().map(sum_of).collect();
+        Self { parameters, sums }
+    }
+}
+
+impl Optimizer for Adagrad {
+    /// Roots and numerators of a dtype stay until the next dtype's are there.
+    fn step(&mut self) {
+        let stepped = self.parameters.iter().zip(&self.sums).filter(|(parameter, _)| parameter.grad().is_some());
+        let sums: Vec<Tensor> = stepped.map(|(_, sum)| sum.clone()).collect();
+        let (mut roots, mut numerators) = (Vec::new(), Vec::new());
+        for group in group_by_dtype(&sums) {
+            roots = foreach_sqrt(group.iter().map(|&at| &sums[at]));
+            numerators = group.iter().map(|&at| sums[at].unary("_foreach_mul.ScalarList", sums[at].dtype())).collect();
+        }
+        drop((roots, numerators));
+    }
+
+    fn traffic(&self) -> Traffic {
+        // _multi_tensor_adagrad: addcmul_ 3, add_ 2, addcdiv_ 4.
+        Traffic::of_passes(9)
+    }
+}
