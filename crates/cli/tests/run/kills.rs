@@ -1,6 +1,7 @@
 //! Kills of job and supervisor at any moment: no record is lost, no process left, and the run goes on.
 
-use std::time::Duration;
+use std::process::{Child, ExitStatus};
+use std::time::{Duration, Instant};
 
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
@@ -9,7 +10,7 @@ use super::{Home, wait_gone};
 
 /// A job that counts in a file, so that every start goes on from where it was, in steps of a few milliseconds.
 const COUNTS: &str = r#"
-    sleep 7104 &
+    sleep 7104.SEED &
     n=$(cat count 2>/dev/null || echo 0)
     while [ "$n" -lt 60 ]; do
         n=$((n + 1)); echo "$n" > count.tmp; mv count.tmp count; echo "step $n/60"; sleep 0.01
@@ -26,38 +27,58 @@ impl Dice {
     }
 }
 
-/// Who is killed.
-const KINDS: [&[Who]; 9] = [
-    &[Who::Job],
-    &[Who::Supervisor],
-    &[Who::Keeper],
-    &[Who::Guardian],
-    &[Who::Supervisor, Who::Keeper],
-    &[Who::Keeper, Who::Supervisor],
-    &[Who::Guardian, Who::Keeper],
-    &[Who::Supervisor, Who::Guardian],
-    &[Who::Job, Who::Keeper],
-];
-
-#[derive(Clone, Copy, PartialEq)]
+#[derive(Clone, Copy, Debug, PartialEq)]
 enum Who {
     Job,
     Keeper,
     Guardian,
     Supervisor,
 }
+use Who::{Guardian, Job, Keeper, Supervisor};
 
-/// `TONNAGE_KILLS=200 cargo test -p tonnage --test run kills` is the long lane.
+/// Who is stopped (SIGSTOP), and then who is killed. An odd number: every other job is silent.
+const KINDS: [(&[Who], &[Who]); 19] = [
+    (&[], &[Job]),
+    (&[], &[Supervisor]),
+    (&[], &[Keeper]),
+    (&[], &[Guardian]),
+    (&[], &[Supervisor, Keeper]),
+    (&[], &[Keeper, Supervisor]),
+    (&[], &[Guardian, Keeper]),
+    (&[], &[Supervisor, Guardian]),
+    (&[], &[Job, Keeper]),
+    (&[], &[Supervisor, Guardian, Keeper]),
+    (&[], &[Job, Keeper, Guardian, Supervisor]),
+    (&[Keeper], &[Supervisor]),
+    (&[Keeper], &[Keeper]),
+    (&[Keeper], &[Guardian]),
+    (&[Keeper], &[Supervisor, Guardian]),
+    (&[Guardian], &[Supervisor]),
+    (&[Guardian], &[Job]),
+    (&[Guardian], &[Supervisor, Keeper]),
+    (&[Job, Keeper], &[Supervisor]),
+];
+
+/// Whether somebody is left who ends what the command started.
+fn leaves_a_keeper((stopped, killed): (&[Who], &[Who])) -> bool {
+    [Supervisor, Guardian, Keeper].iter().any(|who| !killed.contains(who) && !stopped.contains(who))
+}
+
+/// `TONNAGE_KILLS=200 cargo test -p tonnage --test run many_kills` is the long lane; `TONNAGE_KILLS_SEED` makes it another, which
+/// may run beside it.
 #[test]
 fn many_kills_lose_nothing() {
-    let home = Home::new("kills");
-    let mut dice = Dice(7);
+    let number = |name: &str| std::env::var(name).ok().and_then(|text| text.parse::<u64>().ok());
+    let (kills, seed) = (number("TONNAGE_KILLS").unwrap_or(38), number("TONNAGE_KILLS_SEED").unwrap_or(7));
+    let home = Home::new(&format!("kills-{seed}"));
+    let mut dice = Dice(seed);
+    let marker = format!("sleep\u{0}7104.{seed}");
+    let counts = COUNTS.replace("SEED", &seed.to_string());
     // Every other job is silent: none dies of a pipe that nobody reads.
-    let silent = format!("exec > /dev/null 2>&1; {COUNTS}");
-    let kills: u64 = std::env::var("TONNAGE_KILLS").ok().and_then(|kills| kills.parse().ok()).unwrap_or(27);
+    let silent = format!("exec > /dev/null 2>&1; {counts}");
     let mut killed = 0;
     for round in 0..kills {
-        let script = if round % 2 == 0 { COUNTS } else { &silent };
+        let script = if round % 2 == 0 { &counts } else { &silent };
         let first = ["run", "--grace", "0", "--max-attempts", "50", "--", "sh", "-c", script];
         let goes_on = is_unfinished(&home);
         if !goes_on {
@@ -66,49 +87,94 @@ fn many_kills_lose_nothing() {
         let words: &[&str] = if goes_on { &AGAIN } else { &first };
         let mut supervisor = home.command(words).stdout(std::process::Stdio::null()).spawn().unwrap();
         // Now and then before there is a process at all.
-        let until = std::time::Instant::now() + Duration::from_secs(20);
+        let until = Instant::now() + Duration::from_secs(20);
         while round % 5 != 4 && job_pid(&home).is_none() && supervisor.try_wait().unwrap().is_none() {
-            assert!(std::time::Instant::now() < until, "round {round}: nothing starts");
+            assert!(Instant::now() < until, "round {round}: nothing starts");
             std::thread::sleep(Duration::from_millis(5));
         }
         std::thread::sleep(Duration::from_millis(dice.below(250)));
+        assert!(super::processes(&marker).len() < 2, "round {round}: a job is started beside what is left of another");
         let kind = KINDS[usize::try_from(round).unwrap() % KINDS.len()];
-        killed += u32::from(kill_all(&home, kind, supervisor.id().cast_signed()));
-        let status = supervisor.wait().unwrap();
-        if kind.contains(&Who::Supervisor) {
-            wait_gone("sleep\u{0}7104");
+        let found = strike(&home, kind, supervisor.id().cast_signed());
+        killed += u32::from(found);
+        let status = wait_for_end(&mut supervisor, || format!("round {round}, {kind:?}"));
+        if kind.1.contains(&Supervisor) {
+            wait_until_ended_or_told(&home, &marker, !found || leaves_a_keeper(kind));
         } else {
             assert!(status.success(), "round {round}: what was killed is started again: {}", home.last());
         }
         assert_eq!(home.run(&["list", "--json"]).status.code(), Some(0));
     }
-    let output = home.run(if is_unfinished(&home) { &AGAIN } else { &["run", "--", "sh", "-c", COUNTS] });
+    let anew = ["run", "--", "sh", "-c", &counts];
+    let output = home.run(if is_unfinished(&home) { &AGAIN } else { &anew });
     assert_eq!(output.status.code(), Some(0), "{}", String::from_utf8_lossy(&output.stderr));
     assert_eq!(std::fs::read_to_string(home.path("count")).unwrap(), "60\n");
     let run = home.last();
     assert_eq!(run["result"]["outcome"], "succeeded");
-    wait_gone("sleep\u{0}7104");
+    wait_until_ended_or_told(&home, &marker, true);
     eprintln!("{killed} of {kills} rounds found whom they kill alive");
     assert!(u64::from(killed) * 3 > kills, "too few rounds found their victims alive: {killed} of {kills}");
 }
 
 const AGAIN: [&str; 5] = ["run", "--resume", "last", "--grace", "0"];
 
-/// Kills all of them, one right after the other; whether all were there.
-fn kill_all(home: &Home, kind: &[Who], supervisor: i32) -> bool {
+/// Stops and kills, one right after the other; whether all were there.
+fn strike(home: &Home, (stopped, killed): (&[Who], &[Who]), supervisor: i32) -> bool {
     let job = job_pid(home);
     let keeper = job.and_then(parent);
     let guardian = keeper.and_then(parent);
     let pid = |who: &Who| match who {
-        Who::Job => job,
-        Who::Keeper => keeper,
-        Who::Guardian => guardian,
-        Who::Supervisor => Some(supervisor),
+        Job => job,
+        Keeper => keeper,
+        Guardian => guardian,
+        Supervisor => Some(supervisor),
     };
-    let pids: Vec<Option<i32>> = kind.iter().map(pid).collect();
+    let with = |signal: Signal| move |who: &Who| Some((pid(who)?, signal));
+    let signals: Vec<_> =
+        stopped.iter().map(with(Signal::SIGSTOP)).chain(killed.iter().map(with(Signal::SIGKILL))).collect();
     // One that has just ended by itself needs no kill.
-    let sent = pids.iter().flatten().filter(|pid| kill(Pid::from_raw(**pid), Signal::SIGKILL).is_ok()).count();
-    sent == kind.len()
+    let sent = signals.iter().flatten().filter(|(pid, signal)| kill(Pid::from_raw(*pid), *signal).is_ok()).count();
+    sent == signals.len()
+}
+
+/// The supervisor's end. One that waits for who was stopped would wait for ever.
+fn wait_for_end(supervisor: &mut Child, place: impl Fn() -> String) -> ExitStatus {
+    let until = Instant::now() + Duration::from_secs(60);
+    loop {
+        if let Some(status) = supervisor.try_wait().unwrap() {
+            return status;
+        }
+        assert!(Instant::now() < until, "{}: the supervisor does not end", place());
+        std::thread::sleep(Duration::from_millis(5));
+    }
+}
+
+/// Waits until nothing of the job is left, nor of who kept it; where nobody was left to end it, until the run says which
+/// processes there are: who goes on with it, or stops it, ends them.
+fn wait_until_ended_or_told(home: &Home, marker: &str, ends: bool) {
+    let until = Instant::now() + Duration::from_secs(20);
+    let told = |left: &[i32]| {
+        let run: serde_json::Value = serde_json::from_slice(&home.run(&["show", "last", "--json"]).stdout).unwrap();
+        left.iter().all(|pid| run["run"]["left_behind"].as_array().is_some_and(|told| told.contains(&(*pid).into())))
+    };
+    loop {
+        let left = super::processes(marker);
+        if left.is_empty() && (!ends || keepers_of(home).is_empty()) || !ends && told(&left) {
+            return;
+        }
+        assert!(Instant::now() < until, "left behind: {left:?}, kept by {:?}", keepers_of(home));
+        std::thread::sleep(Duration::from_millis(20));
+    }
+}
+
+/// Guardians and keepers of this home's runs.
+fn keepers_of(home: &Home) -> Vec<i32> {
+    let mark = home.path("home/runs").display().to_string();
+    let is_told = |pid: &i32| {
+        String::from_utf8_lossy(&std::fs::read(format!("/proc/{pid}/environ")).unwrap_or_default()).contains(&mark)
+    };
+    let all = super::processes("run-guardian\u{0}").into_iter().chain(super::processes("tonnage\u{0}keep\u{0}"));
+    all.filter(is_told).collect()
 }
 
 fn parent(pid: i32) -> Option<i32> {
@@ -133,9 +199,9 @@ fn wait_for_a_session_of_its_own(program: &str) {
         let line = std::fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
         String::from_utf8_lossy(&line).starts_with(program)
     };
-    let until = std::time::Instant::now() + Duration::from_secs(20);
+    let until = Instant::now() + Duration::from_secs(20);
     while !super::processes(program).iter().any(has_begun) {
-        assert!(std::time::Instant::now() < until, "{program} was not started");
+        assert!(Instant::now() < until, "{program} was not started");
         std::thread::sleep(Duration::from_millis(20));
     }
 }
@@ -176,14 +242,14 @@ fn a_job_may_save_and_say_so_when_its_supervisor_died() {
         "trap 'sleep 0.3; echo last words; echo saved > saved; exit 0' TERM; echo first; while :; do sleep 0.05; done";
     let [supervisor, ..] = started(&home, &["--grace", "10"], script);
     kill_now(&[supervisor]);
-    let until = std::time::Instant::now() + Duration::from_secs(10);
+    let until = Instant::now() + Duration::from_secs(10);
     while !home.path("saved").exists() {
-        assert!(std::time::Instant::now() < until, "the job died of its pipe");
+        assert!(Instant::now() < until, "the job died of its pipe");
         std::thread::sleep(Duration::from_millis(20));
     }
     let logs = || String::from_utf8_lossy(&home.run(&["logs"]).stdout).into_owned();
     while !logs().starts_with("first\nlast words\n") {
-        assert!(std::time::Instant::now() < until, "{}", logs());
+        assert!(Instant::now() < until, "{}", logs());
         std::thread::sleep(Duration::from_millis(20));
     }
 }
@@ -236,9 +302,31 @@ fn a_supervisor_that_is_stopped_goes_on_to_end() {
 fn a_keeper_that_is_stopped_does_not_keep_a_run_alive() {
     let home = Home::new("sigstop-keeper");
     let [_, _, keeper, _] = started(&home, &["--grace", "1"], "exec sleep 7126");
-    kill(Pid::from_raw(keeper), Signal::SIGSTOP).unwrap();
+    // Again and again: its guardian wakes it.
+    let stopping = std::thread::spawn(move || {
+        while kill(Pid::from_raw(keeper), Signal::SIGSTOP).is_ok() {
+            std::thread::sleep(Duration::from_millis(2));
+        }
+    });
     assert_eq!(home.run(&["stop"]).status.code(), Some(0));
     wait_gone("sleep\u{0}7126");
+    stopping.join().unwrap();
+}
+
+#[test]
+fn who_is_stopped_is_woken() {
+    let home = Home::new("sigstop-guardian");
+    let script = "while [ ! -e go ]; do sleep 0.05; done";
+    let [_, guardian, ..] = started(&home, &["--grace", "1"], script);
+    kill(Pid::from_raw(guardian), Signal::SIGSTOP).unwrap();
+    home.write("go", "");
+    home.wait("a guardian that is stopped holds up no end", |run| run["result"]["outcome"] == "succeeded");
+    std::fs::remove_file(home.path("go")).unwrap();
+    let [_, guardian, keeper, _] = started(&home, &["--grace", "1"], script);
+    kill(Pid::from_raw(keeper), Signal::SIGSTOP).unwrap();
+    kill_now(&[guardian]);
+    home.write("go", "");
+    home.wait("nor does a keeper whose guardian is dead", |run| run["result"]["outcome"] == "succeeded");
 }
 
 /// Whether there is a run to go on with: a supervisor may have been killed before it made one.

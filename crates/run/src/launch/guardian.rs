@@ -20,11 +20,13 @@ use std::time::Duration;
 
 use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+use nix::sys::signal::{Signal, kill};
 use nix::sys::wait::waitpid;
+use nix::unistd::Pid;
 
 use super::keeper::{hold_out, own_pid};
 use super::tree;
-use crate::os::OWN_PROGRAM;
+use crate::os::{OWN_PROGRAM, is_child_running};
 
 /// What it is called in lists of processes.
 pub(super) const NAME: &str = "run-guardian";
@@ -32,6 +34,8 @@ pub(super) const NAME: &str = "run-guardian";
 const MOST_BYTES: usize = 64 << 20;
 /// How long output is waited for when all processes are gone.
 const LAST_WORDS: Duration = Duration::from_secs(2);
+/// How often a keeper that somebody stopped is woken.
+const WAKE: Duration = Duration::from_secs(1);
 
 /// Starts the keeper, and ends what it leaves; `logs` is the attempt's folder.
 pub fn guard_keeper(grace: Duration, logs: Option<PathBuf>) -> ExitCode {
@@ -42,6 +46,7 @@ pub fn guard_keeper(grace: Duration, logs: Option<PathBuf>) -> ExitCode {
     match command.spawn() {
         Ok(keeper) => {
             let control = Arc::new(control);
+            keep_awake(keeper.id().cast_signed());
             let written = logs.and_then(|logs| take_over(Arc::clone(&control), &logs));
             wait_for(&keeper);
             tree::end_tree(own_pid(), None, &[], grace);
@@ -57,6 +62,16 @@ pub fn guard_keeper(grace: Duration, logs: Option<PathBuf>) -> ExitCode {
             ExitCode::FAILURE
         }
     }
+}
+
+/// A keeper that is stopped (SIGSTOP) ends nothing, not even when the supervisor is dead: it is woken as long as it lives.
+fn keep_awake(keeper: i32) {
+    thread::spawn(move || {
+        while is_child_running(keeper) {
+            let _ = kill(Pid::from_raw(keeper), Signal::SIGCONT);
+            thread::sleep(WAKE);
+        }
+    });
 }
 
 /// Until the keeper is gone; orphans that end meanwhile are buried.

@@ -19,9 +19,9 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use nix::errno::Errno;
-use nix::sys::signal::{SigSet, Signal, killpg};
+use nix::sys::signal::{SigSet, Signal, kill, killpg};
 use nix::sys::wait::{WaitStatus, waitpid};
-use nix::unistd::Pid;
+use nix::unistd::{Pid, getppid};
 use tonnage_core::record::ExitRecord;
 
 use super::evidence::{self, Evidence};
@@ -57,6 +57,7 @@ pub fn keep_command(grace: Duration, logs: Option<PathBuf>) -> ExitCode {
             let asked = Asked::default();
             follow_control(lines, pid, grace, asked.clone());
             reap_children(&mut control, pid, grace, &Witness { logs, asked, began: Instant::now() });
+            wake_guardian();
             ExitCode::SUCCESS
         }
         Err(reason) => {
@@ -111,7 +112,7 @@ pub fn begin_command(keeper: i32, argv: &[std::ffi::OsString]) -> ExitCode {
     let _ = SigSet::empty().thread_set_mask();
     // The last resort, where supervisor, guardian and keeper die at once.
     os::die_with_parent();
-    let is_orphan = nix::unistd::getppid().as_raw() != keeper;
+    let is_orphan = getppid().as_raw() != keeper;
     let Some((program, arguments)) = argv.split_first().filter(|_| !is_orphan) else {
         return ExitCode::from(NOT_STARTED);
     };
@@ -175,8 +176,14 @@ fn follow_control(lines: BufReader<UnixStream>, leader: i32, grace: Duration, as
         tree::end_tree(own_pid(), Some(leader), &[], grace);
         // The main thread reaps and exits; if it cannot, because the command is unkillable, this one does.
         thread::sleep(Duration::from_secs(1));
+        wake_guardian();
         std::process::exit(1);
     });
+}
+
+/// A guardian that is stopped would not see this process end, and stay behind itself.
+fn wake_guardian() {
+    let _ = kill(getppid(), Signal::SIGCONT);
 }
 
 fn forward(leader: i32, number: &str) {

@@ -29,12 +29,24 @@ pub fn processes_of(folder: &Path, recorded: &[Identity]) -> Vec<Identity> {
 }
 
 fn marked_processes(folder: &Path) -> Vec<Identity> {
+    let found = told_pids(folder).into_iter().filter(|pid| !is_keeper(*pid));
+    found.filter_map(Identity::of).filter(Identity::is_alive).collect()
+}
+
+/// All that were told the run's folder, those that keep its commands too.
+fn told_pids(folder: &Path) -> Vec<i32> {
     let path = folder.display().to_string();
     let entries = fs::read_dir("/proc").into_iter().flatten().flatten();
     let pids = entries.filter_map(|entry| entry.file_name().to_str()?.parse::<i32>().ok());
     let own = std::process::id().cast_signed();
-    let found = pids.filter(|pid| *pid != own && is_told(*pid, &path) && !is_keeper(*pid));
-    found.filter_map(Identity::of).filter(Identity::is_alive).collect()
+    pids.filter(|pid| *pid != own && is_told(*pid, &path)).collect()
+}
+
+/// Keepers and guardians end by themselves, unless somebody stopped them.
+fn wake_keepers(folder: &Path) {
+    for pid in told_pids(folder).into_iter().filter(|pid| is_keeper(*pid)) {
+        let _ = kill(Pid::from_raw(pid), Signal::SIGCONT);
+    }
 }
 
 fn is_told(pid: i32, run: &str) -> bool {
@@ -54,6 +66,7 @@ fn is_keeper(pid: i32) -> bool {
 
 /// Ends the run's processes: asks, waits for `grace`, then kills. Those that were found, and whether none is left.
 pub fn end_processes_of(folder: &Path, recorded: &[Identity], grace: Duration) -> (Vec<u32>, bool) {
+    wake_keepers(folder);
     let found = processes_of(folder, recorded);
     let pids = found.iter().map(|process| process.pid.cast_unsigned()).collect();
     signal_processes(&found, Signal::SIGTERM);

@@ -20,6 +20,8 @@ use super::{evidence, guardian};
 use crate::RunError;
 use crate::os::OWN_PROGRAM;
 
+/// How often a guardian that should end is woken.
+const WAKE_POLL: Duration = Duration::from_millis(5);
 /// How often orphans are looked for that hold the output.
 const ORPHANS_POLL: Duration = Duration::from_millis(20);
 
@@ -125,10 +127,20 @@ impl Process {
         let _ = kill(Pid::from_raw(guardian), Signal::SIGKILL);
     }
 
+    /// One that somebody stopped (SIGSTOP) hears nothing and ends nothing.
+    pub fn wake_keepers(&self) {
+        for pid in self.keeper_pids() {
+            let _ = kill(Pid::from_raw(pid), Signal::SIGCONT);
+        }
+    }
+
     /// Waits for the guardian and for what is left of the output. As long as somebody may write, `end_orphans` is called again and
     /// again: a process whose parents die at one blow is nobody's child for a moment, and one look may miss it.
     pub fn finish_output(mut self, end_orphans: &dyn Fn()) -> Output {
-        let _ = self.guardian.wait();
+        while matches!(self.guardian.try_wait(), Ok(None)) {
+            self.wake_keepers();
+            thread::sleep(WAKE_POLL);
+        }
         while self.output.is_open() {
             thread::sleep(ORPHANS_POLL);
             if self.output.is_open() {

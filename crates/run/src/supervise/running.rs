@@ -81,6 +81,7 @@ impl Running {
 
     /// What a second brought.
     pub fn tick_second(&mut self, policy: &Policy) -> Vec<Event> {
+        self.process.wake_keepers();
         match &self.ending {
             Some(ending) if !ending.killed && Instant::now() >= ending.by => self.kill_all(),
             // A keeper that is stopped (SIGSTOP) does not hear that it should end its command.
