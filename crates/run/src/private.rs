@@ -143,4 +143,27 @@ mod tests {
         fs::set_permissions(path, fs::Permissions::from_mode(0o777)).unwrap();
         assert!(!is_out_of_reach(path));
     }
+
+    /// Root can give files away; everybody else meets root's.
+    #[test]
+    fn what_another_user_owns_is_trusted_with_nothing() {
+        if !geteuid().is_root() {
+            assert!(!is_out_of_reach(Path::new("/")) && !holds_only(Path::new("/"), &|_| true));
+            return;
+        }
+        let nobody = Some(65534);
+        let folder = TemporaryFolder::make().unwrap();
+        let inner = folder.path().join("a/b");
+        make_folder(&inner).unwrap();
+        write_new(&inner.join("a.py"), b"x").unwrap();
+        assert!(holds_only(&inner, &|_| true) && is_out_of_reach(&inner));
+        std::os::unix::fs::chown(inner.join("a.py"), nobody, None).unwrap();
+        assert!(!holds_only(&inner, &|_| true));
+        // Who owns a folder above can put another in its place, whatever its mode.
+        std::os::unix::fs::chown(folder.path().join("a"), nobody, None).unwrap();
+        assert!(!is_out_of_reach(&inner));
+        std::os::unix::fs::chown(folder.path().join("a"), Some(0), None).unwrap();
+        std::os::unix::fs::chown(&inner, nobody, None).unwrap();
+        assert!(!is_out_of_reach(&inner));
+    }
 }

@@ -1,8 +1,10 @@
 //! The commands of README.md and docs/*.md: their flags exist, also of those within sentences; `tests/run/pages.rs` executes them.
 
+use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
+use serde_json::Value;
 use tonnage_core::job::words::meaning_of_name;
 
 use super::support::pages::{all_lines, pages, repository, split_words};
@@ -104,4 +106,60 @@ fn the_readmes_plot_is_what_its_command_draws() {
     }
     assert!(drawn == std::fs::read_to_string(&committed).expect("the committed plot"), "draw it anew: TONNAGE_BLESS=1");
     std::fs::remove_dir_all(folder).expect("removed");
+}
+
+/// Words between backticks.
+fn quoted_words(page: &str) -> BTreeSet<&str> {
+    let is_of_a_name = |c: char| c.is_alphanumeric() || c == '_';
+    let quoted = page.lines().flat_map(|line| line.split('`').skip(1).step_by(2));
+    quoted.flat_map(|code| code.split(move |c| !is_of_a_name(c))).collect()
+}
+
+/// The keys of a document, but those that are a job's or a message's own.
+fn keys_of(value: &Value, found: &mut BTreeSet<String>) {
+    const THEIRS: [&str; 3] = ["changes", "figures", "record"];
+    match value {
+        Value::Object(fields) => {
+            for (key, below) in fields {
+                found.insert(key.clone());
+                if !THEIRS.contains(&key.as_str()) && !key.ends_with("_at_peak") && !key.ends_with("per_phase") {
+                    keys_of(below, found);
+                }
+            }
+        }
+        Value::Array(values) => values.iter().for_each(|value| keys_of(value, found)),
+        _ => {}
+    }
+}
+
+#[test]
+fn every_key_of_an_answer_is_on_its_page() {
+    let page = std::fs::read_to_string(repository().join("docs/json.md")).unwrap();
+    let known = quoted_words(&page);
+    let commands = [
+        "gpus",
+        "models",
+        "keys",
+        "estimate gpt2",
+        "estimate gpt2 --gpu l4",
+        "estimate gpt2 --gpu l4 --compare seq_len=8,16",
+        "estimate examples/sapo-gpt2-swarm.toml --gpu a100-80",
+        "fit gpt2 --gpus l4,t4",
+        "fit gpt2 --gpus l4 --solve seq_len",
+        "plan gpt2 --gpu t4 --max-steps 10",
+        "plan gpt2 --max-steps 10 --gpus h100 --budget 10",
+        "cost gpt2 --gpu l4 --max-steps 10",
+        "trace replay testdata/snapshots/mid_training.pickle.gz",
+        "doctor testdata/failures/slurm-oom.txt",
+        "doctor testdata/failures",
+    ];
+    for command in commands {
+        let words = split_words(&format!("{command} --json"));
+        let output = run(&words, &repository());
+        let answer: Value = serde_json::from_slice(&output.stdout).expect(command);
+        let mut keys = BTreeSet::new();
+        keys_of(&answer, &mut keys);
+        let unknown: Vec<&String> = keys.iter().filter(|key| !known.contains(key.as_str())).collect();
+        assert!(unknown.is_empty(), "`tonnage {command} --json` has keys that docs/json.md does not name: {unknown:?}");
+    }
 }

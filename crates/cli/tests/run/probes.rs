@@ -61,3 +61,22 @@ fn what_was_seen_corrects_the_preflight() {
     let estimate = String::from_utf8(home.run(&["estimate", &job]).stdout).unwrap();
     assert!(estimate.contains("a probe measured 21.00 GiB"), "{estimate}");
 }
+
+#[test]
+fn what_a_probe_writes_for_its_command_is_in_a_folder_of_nobody_else() {
+    let home = Home::new("probe-folder");
+    let job = home.write("job.toml", JOB);
+    let config = home.write("ds.json", "{\"train_micro_batch_size_per_gpu\": 1}");
+    let temporary = home.path("temporary");
+    std::fs::create_dir(&temporary).unwrap();
+    let script = "ls -ld \"$(dirname \"$2\")\"; echo \"$2\"";
+    let words = ["probe", &job, "--rehearse", "--", "sh", "-c", script, "sh", "--deepspeed", &config];
+    let output = home.command(&words).env("TMPDIR", &temporary).output().unwrap();
+    let said = String::from_utf8_lossy(&output.stdout).into_owned() + &String::from_utf8_lossy(&output.stderr);
+    let told = said.lines().find(|line| line.starts_with(temporary.to_str().unwrap())).expect(&said);
+    let name = std::path::Path::new(told).strip_prefix(&temporary).unwrap().iter().next().unwrap();
+    // Six letters of mkdtemp, which nobody can guess: not the number of the process.
+    let name = name.to_str().unwrap().strip_prefix("tonnage-").expect(told);
+    assert!(name.len() == 6 && said.contains("drwx------"), "{said}");
+    assert_eq!(std::fs::read_dir(&temporary).unwrap().count(), 0, "it is removed at the end");
+}
