@@ -76,7 +76,7 @@ fn many_kills_lose_nothing() {
     let counts = COUNTS.replace("SEED", &seed.to_string());
     // Every other job is silent: none dies of a pipe that nobody reads.
     let silent = format!("exec > /dev/null 2>&1; {counts}");
-    let mut killed = 0;
+    let (mut killed, mut left) = (0, Vec::new());
     for round in 0..kills {
         let script = if round % 2 == 0 { &counts } else { &silent };
         let first = ["run", "--grace", "0", "--max-attempts", "50", "--", "sh", "-c", script];
@@ -99,7 +99,8 @@ fn many_kills_lose_nothing() {
         killed += u32::from(found);
         let status = wait_for_end(&mut supervisor, || format!("round {round}, {kind:?}"));
         if kind.1.contains(&Supervisor) {
-            wait_until_ended_or_told(&home, &marker, !found || leaves_a_keeper(kind));
+            let place = format!("round {round}, {kind:?}, found {found}");
+            left = wait_until_ended_or_told(&home, &marker, &left, !found || leaves_a_keeper(kind), &place);
         } else {
             assert!(status.success(), "round {round}: what was killed is started again: {}", home.last());
         }
@@ -111,7 +112,7 @@ fn many_kills_lose_nothing() {
     assert_eq!(std::fs::read_to_string(home.path("count")).unwrap(), "60\n");
     let run = home.last();
     assert_eq!(run["result"]["outcome"], "succeeded");
-    wait_until_ended_or_told(&home, &marker, true);
+    wait_until_ended_or_told(&home, &marker, &[], true, "the end");
     eprintln!("{killed} of {kills} rounds found whom they kill alive");
     assert!(u64::from(killed) * 3 > kills, "too few rounds found their victims alive: {killed} of {kills}");
 }
@@ -149,32 +150,38 @@ fn wait_for_end(supervisor: &mut Child, place: impl Fn() -> String) -> ExitStatu
     }
 }
 
-/// Waits until nothing of the job is left, nor of who kept it; where nobody was left to end it, until the run says which
-/// processes there are: who goes on with it, or stops it, ends them.
-fn wait_until_ended_or_told(home: &Home, marker: &str, ends: bool) {
+/// Waits until nothing of the job is left, nor of who kept it. Where nobody was left to end it, until the run says which
+/// processes there are: who goes on with it, or stops it, ends them; what was told `before` may be there as long as nobody did.
+/// What is left.
+fn wait_until_ended_or_told(home: &Home, marker: &str, before: &[i32], ends: bool, place: &str) -> Vec<i32> {
     let until = Instant::now() + Duration::from_secs(20);
-    let told = |left: &[i32]| {
-        let run: serde_json::Value = serde_json::from_slice(&home.run(&["show", "last", "--json"]).stdout).unwrap();
-        left.iter().all(|pid| run["run"]["left_behind"].as_array().is_some_and(|told| told.contains(&(*pid).into())))
-    };
     loop {
         let left = super::processes(marker);
-        if left.is_empty() && (!ends || keepers_of(home).is_empty()) || !ends && told(&left) {
-            return;
+        let all_gone = left.is_empty() && (!ends || keepers_of(home).is_empty());
+        let may_stay = !left.is_empty() && (!ends || left.iter().all(|pid| before.contains(pid)));
+        if all_gone || may_stay && are_told(home, &left) {
+            return left;
         }
-        assert!(Instant::now() < until, "left behind: {left:?}, kept by {:?}", keepers_of(home));
+        assert!(Instant::now() < until, "{place}: left behind: {left:?}, kept by {:?}", keepers_of(home));
         std::thread::sleep(Duration::from_millis(20));
     }
 }
 
+fn are_told(home: &Home, left: &[i32]) -> bool {
+    let told = home.last()["run"]["left_behind"].as_array().cloned().unwrap_or_default();
+    left.iter().all(|pid| told.contains(&(*pid).into()))
+}
+
 /// Guardians and keepers of this home's runs.
 fn keepers_of(home: &Home) -> Vec<i32> {
-    let mark = home.path("home/runs").display().to_string();
-    let is_told = |pid: &i32| {
-        String::from_utf8_lossy(&std::fs::read(format!("/proc/{pid}/environ")).unwrap_or_default()).contains(&mark)
-    };
     let all = super::processes("run-guardian\u{0}").into_iter().chain(super::processes("tonnage\u{0}keep\u{0}"));
-    all.filter(is_told).collect()
+    all.filter(|pid| is_of(home, *pid)).collect()
+}
+
+/// Whether the process was started for a run of this home: another may have its number by now.
+fn is_of(home: &Home, pid: i32) -> bool {
+    let mark = home.path("home/runs").display().to_string();
+    String::from_utf8_lossy(&std::fs::read(format!("/proc/{pid}/environ")).unwrap_or_default()).contains(&mark)
 }
 
 fn parent(pid: i32) -> Option<i32> {
@@ -342,7 +349,8 @@ fn job_pid(home: &Home) -> Option<i32> {
     if !last["exit"].is_null() {
         return None;
     }
-    i32::try_from(last["pid"].as_i64()?).ok()
+    // Until a run is taken up again, its last process is that of before.
+    i32::try_from(last["pid"].as_i64()?).ok().filter(|pid| is_of(home, *pid))
 }
 
 #[test]
