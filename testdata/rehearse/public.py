@@ -12,6 +12,7 @@ rehearsal's (`public/python/forced.py`), so that nothing that a value decides is
 """
 
 import argparse
+import collections
 import hashlib
 import json
 import os
@@ -33,6 +34,11 @@ BEGIN, END = "<!-- rows -->", "<!-- /rows -->"
 FORCED = ("<!-- forced -->", "<!-- /forced -->")
 NOT_OF_VALUES = {"steady", "buckets", "convolution", "recurrent", "unused", "longest"}
 """Caveats that do not say that a value or the sizes of batches decided something."""
+OF_DATA = {"shapes", "not_again"}
+"""Those that say what of the data or of the script was not seen: no value of the device decided it, or another caveat would say so."""
+DECIDES = "decide nothing"
+TRUE = {"equal": "equal when true", "less": "less when true", "more, told": "more when true, told", "MORE, SILENT": "MORE WHEN TRUE, SILENT"}
+"""What came of a run with true values -> what the table says of the values."""
 VERDICTS = ("fits", "tight", "does not fit")
 LIMIT = 900
 """Seconds after which a rehearsal is ended."""
@@ -186,13 +192,22 @@ def short(commit):
 
 def told_before(page, marks):
     """The lines that a table of the page had: first two cells -> all of them."""
-    lines = [line for line in page.split(marks[0])[1].split(marks[1])[0].splitlines() if line.startswith("| ")]
-    return {tuple(line.split(" | ")[:2]): line for line in lines}
+    return lines_of(page.split(marks[0])[1].split(marks[1])[0])
+
+
+def lines_of(told):
+    """A table's lines: first two cells -> all of them."""
+    return {tuple(line.split(" | ")[:2]): line for line in told.splitlines() if line.startswith("| ")}
 
 
 def shown_of(row):
     """A row's folder and command."""
     return f"{row['in']}: {row['run']}" if "in" in row else row["run"]
+
+
+def forced_cells(row):
+    """The first two cells of a row among those with true values."""
+    return f"| {row['repository']}", f"`{shown_of(row)[:120]}`"
 
 
 def forced_table(rows, answers, forced, before):
@@ -202,7 +217,7 @@ def forced_table(rows, answers, forced, before):
     for row in rows:
         shown = shown_of(row)
         if row["key"] not in forced or row["key"] not in answers:
-            kept = before.get((f"| {row['repository']}", f"`{shown[:120]}`"))
+            kept = before.get(forced_cells(row))
             if kept:
                 lines.append(kept)
                 counts[kept.split(" | ")[5]] = counts.get(kept.split(" | ")[5], 0) + 1
@@ -222,29 +237,40 @@ def came(row, answer):
     return wording(row, answer)[0] in VERDICTS
 
 
-def table(rows, answers, versions, before):
+def table(rows, answers, versions, before, true_lines):
     """The page's table and the counts above it; scripts that were not run this time keep their lines."""
-    lines = [table_line(row, answers.get(row["key"]), before) for row in rows]
+    lines = [table_line(row, answers.get(row["key"]), before, true_lines) for row in rows]
     verdicts = [(row["repository"], line.split(" | ")[2]) for row, line in zip(rows, lines)]
     started = [repository for repository, verdict in verdicts if not verdict.startswith("not ") or verdict == "not known"]
     reached = sum(verdict in VERDICTS for _, verdict in verdicts)
+    values = collections.Counter(line.split(" | ")[5] for line in lines) - collections.Counter({"": len(lines)})
     counts = (
         f"{len(started)} scripts of {len(set(started))} repositories were started; {reached} came to a verdict. "
-        f"{sum('needs' in row for row in rows)} more need what cannot be had here. {versions}"
+        f"{sum('needs' in row for row in rows)} more need what cannot be had here. {versions}\n\n"
+        f"Values of the device: {', '.join(f'{count} {word}' for word, count in sorted(values.items()))}."
     )
-    head = ["| repository at commit | folder: command | verdict | peak allocated (bytes) | caveats | seconds | remark |", "|---|---|---|---|---|---|---|"]
+    head = ["| repository at commit | folder: command | verdict | peak allocated (bytes) | caveats | values of the device | seconds | remark |", "|---|---|---|---|---|---|---|---|"]
     return f"{counts}\n\n" + "\n".join(head + lines)
 
 
-def table_line(row, answer, before):
+def table_line(row, answer, before, true_lines):
     """A script's line."""
     kept = before.get((f"| {row['repository']} {short(row['commit'])}", f"`{shown_of(row)}`"))
     if answer is None and kept:
-        return kept
-    verdict, peak, codes, remark = wording(row, answer)
-    seconds = f"{answer['seconds']:.0f}" if answer else ""
-    remark = " ".join(remark.split()).replace("|", "\\|").replace(str(pathlib.Path.home()), "~")[:160]
-    return f"| {row['repository']} {short(row['commit'])} | `{shown_of(row)}` | {verdict} | {peak} | {codes} | {seconds} | {remark} |"
+        _, _, verdict, peak, codes, *_, seconds, remark = kept.removesuffix(" |").split(" | ")
+    else:
+        verdict, peak, codes, remark = wording(row, answer)
+        seconds = f"{answer['seconds']:.0f}" if answer else ""
+        remark = " ".join(remark.split()).replace("|", "\\|").replace(str(pathlib.Path.home()), "~")[:160]
+    values = of_values(codes, true_lines.get(forced_cells(row))) if verdict in VERDICTS else ""
+    return f"| {row['repository']} {short(row['commit'])} | `{shown_of(row)}` | {verdict} | {peak} | {codes} | {values} | {seconds} | {remark} |"
+
+
+def of_values(codes, true_line):
+    """What a run with true values says of the device's values; without one, whether the rehearsal's caveats say that any decided something:
+    where none did, true values take the same way."""
+    compared = TRUE.get(true_line.split(" | ")[5]) if true_line else None
+    return compared or ("not compared" if set(filter(None, codes.split(", "))) - NOT_OF_VALUES - OF_DATA else DECIDES)
 
 
 def listed():
@@ -308,8 +334,9 @@ def main():
         before, after = page.split(BEGIN)[0], page.split(END)[1]
         rows_before, forced_before = told_before(page, (BEGIN, END)), told_before(page, FORCED)
         versions = f"PyTorch {torch.__version__}, transformers {transformers.__version__}."
-        after = after.split(FORCED[0])[0] + f"{FORCED[0]}\n{forced_table(rows, answers, forced, forced_before)}\n{FORCED[1]}" + after.split(FORCED[1])[1]
-        DOCUMENT.write_text(f"{before}{BEGIN}\n{table(rows, answers, versions, rows_before)}\n{END}{after}")
+        true_table = forced_table(rows, answers, forced, forced_before)
+        after = after.split(FORCED[0])[0] + f"{FORCED[0]}\n{true_table}\n{FORCED[1]}" + after.split(FORCED[1])[1]
+        DOCUMENT.write_text(f"{before}{BEGIN}\n{table(rows, answers, versions, rows_before, lines_of(true_table))}\n{END}{after}")
 
 
 if __name__ == "__main__":
