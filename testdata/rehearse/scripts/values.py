@@ -56,6 +56,25 @@ for drawn in (
 ):
     assert drawn.log_prob(drawn.sample()).shape in ((8,), (8, 8))
 
+# A mask is counted where a number of the device is written by it, or where it stands beside other places: never by what the memory held before.
+torch.full((64,), 1.0, device="cuda")
+mask, table = torch.randn(64, device="cuda") > 0, torch.randn(64, 4, device="cuda")
+
+
+def written(index, value):
+    torch.cuda.reset_peak_memory_stats()
+    before = torch.cuda.memory_allocated()
+    table[index] = value
+    return torch.cuda.max_memory_allocated() - before
+
+
+places = torch.arange(64, device="cuda")
+assert written(mask, table.new_ones(4)) <= written(mask, torch.ones((), device="cuda")) <= written((mask, places % 4), 1) and written(mask, 1) == 0
+# Columns that were chosen of a table that is filled up are valid in what it was filled from.
+owners = torch.arange(4).repeat_interleave(torch.tensor([2, 3, 1, 2])).cuda()
+order = torch.randn(4, 3, device="cuda").argsort(1)
+assert torch.bincount(owners[torch.cat([order[at, :1] + 7 for at in range(4)])]).sum().item() == 4
+
 # What is nobody's is all there, however small, and so is what only data would leave out of a sparse tensor.
 assert torch.argwhere(x > 0).shape == (64, 2) and x[x.sigmoid() > 0.5].shape == (64,) and x.relu().to_sparse()._nnz() == 64
 twins = torch.sparse_coo_tensor(torch.tensor([[0, 0, 5], [1, 1, 2]]), torch.ones(3), (8, 8)).cuda()

@@ -80,6 +80,7 @@ const SHIM: &[(&str, &str)] = &[
     ("tonnage_rehearse/values/__init__.py", include_str!("../../python/rehearse/tonnage_rehearse/values/__init__.py")),
     ("tonnage_rehearse/values/added.py", include_str!("../../python/rehearse/tonnage_rehearse/values/added.py")),
     ("tonnage_rehearse/values/arrays.py", include_str!("../../python/rehearse/tonnage_rehearse/values/arrays.py")),
+    ("tonnage_rehearse/values/assigned.py", include_str!("../../python/rehearse/tonnage_rehearse/values/assigned.py")),
     ("tonnage_rehearse/values/births.py", include_str!("../../python/rehearse/tonnage_rehearse/values/births.py")),
     ("tonnage_rehearse/values/branches.py", include_str!("../../python/rehearse/tonnage_rehearse/values/branches.py")),
     ("tonnage_rehearse/values/choices.py", include_str!("../../python/rehearse/tonnage_rehearse/values/choices.py")),

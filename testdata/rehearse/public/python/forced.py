@@ -73,7 +73,9 @@ def twin_mode():
             return {"computed": self.computed, "random": dict(self.random), "other_sizes": dict(self.sizes), "unseen": self.unseen}
 
         def twin(self, tensor):
-            """The same tensor in the host's memory: a view of the twin of its memory."""
+            """The same tensor in the host's memory: a view of the twin of its memory; of a sparse one, made of its parts."""
+            if tensor.layout is not torch.strided:
+                return _with_parts(torch, tensor, [self.twin(part) for part in _parts(torch, tensor)])
             if not tensor.numel():
                 return torch.empty_strided(tensor.size(), tensor.stride(), dtype=tensor.dtype, device="cpu")
             size, base = tensor.element_size(), _base(tensor)
@@ -132,6 +134,8 @@ def twin_mode():
                 return None
             state = torch.get_rng_state() if torch.Tag.nondeterministic_seeded in func.tags or "dropout" in name else None
             try:
+                if state is not None:
+                    torch.default_generator.manual_seed(_seed(torch, kwargs))
                 if _products(name, args) > LARGEST:
                     raise NotImplementedError
                 made = func(*tree_map(self.on_host, args), **{**tree_map(self.on_host, kwargs), **({"pin_memory": False} if "pin_memory" in kwargs else {})})
@@ -156,6 +160,9 @@ def twin_mode():
             name = func.overloadpacket.__name__
             if name == "lift_fresh":
                 self.forget(args[0])
+            if name.startswith("_ctc_loss"):
+                # Within itself it copies them to the host, out of sight.
+                args = tuple(self.on_host(one) if named.name.endswith("_lengths") else one for named, one in zip(func._schema.arguments, args))
             with torch.no_grad():
                 if name == "copy_" and not args[0].is_cuda:
                     func(*args, **kwargs)
@@ -171,13 +178,13 @@ def twin_mode():
             if name in READS:
                 return out if truth is None else truth
             with torch.no_grad():
-                self.bind(name, out, truth, {_base(one) for one in here if one.numel()})
+                self.bind(name, out, truth, {_base(part) for one in here for part in _parts(torch, one) if part.numel()})
             if self.bytes > KEPT:
                 self.drop()
             return out
 
         def bind(self, name, out, truth, bases):
-            outs, truths = tree_flatten(out)[0], tree_flatten(truth)[0]
+            outs, truths = ([part for one in tree_flatten(made)[0] for part in _parts(torch, one)] for made in (out, truth))
             truths = truths if len(truths) == len(outs) else [None] * len(outs)
             for one, value in zip(outs, truths):
                 if not isinstance(one, torch.Tensor):
@@ -192,6 +199,29 @@ def twin_mode():
                     self.born(one, value)
 
     return Twins()
+
+
+def _seed(torch, kwargs):
+    """Another one for every number that the device draws, and the same where it draws again from a state that was kept."""
+    generator = kwargs.get("generator") or torch.cuda.default_generators[torch.cuda.current_device()]
+    return int.from_bytes(bytes(generator.get_state().tolist()), "little") % (2**63 - 1)
+
+
+def _parts(torch, value):
+    """The tensors with memory of which a sparse one is made; anything else as it is."""
+    if not isinstance(value, torch.Tensor) or value.layout is torch.strided:
+        return [value]
+    if value.layout is torch.sparse_coo:
+        return [value._indices(), value._values()]
+    rows = value.layout in (torch.sparse_csr, torch.sparse_bsr)
+    return [*((value.crow_indices(), value.col_indices()) if rows else (value.ccol_indices(), value.row_indices())), value.values()]
+
+
+def _with_parts(torch, sparse, parts):
+    """A sparse tensor like this one, made of these parts."""
+    if sparse.layout is torch.sparse_coo:
+        return torch.sparse_coo_tensor(*parts, sparse.shape, is_coalesced=sparse.is_coalesced(), check_invariants=False)
+    return torch.sparse_compressed_tensor(*parts, sparse.shape, layout=sparse.layout, check_invariants=False)
 
 
 def _base(tensor):
@@ -221,8 +251,13 @@ def _size(torch, name, args, kwargs, truth, twin):
         return int(twin(masks[0]).count_nonzero()) if masks else None
     if name == "masked_scatter_backward":
         return int(twin(args[1]).count_nonzero())
+    twice = [one for one in args if getattr(one, "layout", None) is torch.sparse_coo and not one.is_coalesced()]
+    if twice and (name in ("coalesce", "_coalesce") or "mm" in name):
+        return twin(twice[0]).coalesce()._nnz()
     if truth is None:
         return None
+    if "to_sparse" in name:
+        return truth._nnz()
     first = truth[0] if isinstance(truth, (tuple, list)) and truth else truth
     if name in ("nonzero", "unique_dim"):
         return first.shape[args[1] if name == "unique_dim" else 0]

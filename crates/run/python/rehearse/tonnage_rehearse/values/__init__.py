@@ -1,11 +1,11 @@
 """Values of device tensors, as far as the host can know them: what it wrote itself and what follows from that is computed
 beside the device; what only a kernel would compute reads as zero, and choices of a kernel (experts, tokens) as valid ones.
 
-`known` keeps values, `follow` computes them, `births`, `choices`, `sizes` (and `lengths`) and `reads` are where they begin, are made up,
+`known` keeps values, `follow` computes them, `births`, `choices`, `sizes` (and `assigned`, `lengths`) and `reads` are where they begin, are made up,
 decide a size, and reach the host.
 """
 
-from . import added, births, branches, choices, compiled, follow, known, lengths, reads, rules, sizes, sparse
+from . import added, assigned, births, branches, choices, compiled, follow, known, lengths, reads, rules, sizes, sparse
 
 
 def install(torch, wanted):
@@ -19,6 +19,7 @@ def install(torch, wanted):
     choices.install(torch)
     compiled.install(torch)
     sizes.install(torch)
+    assigned.install(torch)
     sparse.install(torch)
     lengths.install(torch)
     rules.install(torch)

@@ -6,7 +6,7 @@ import math
 from .. import caveats
 from ..answers import batch
 from . import choices, hosted, known
-from .follow import Computing, Spent, _compiling, any_known, change, follow, replace
+from .follow import Computing, Spent, _compiling, any_known, follow, replace
 from .known import Answered, Certainty
 from .numbers import host_numbers, is_printed, size_told
 
@@ -26,9 +26,6 @@ def install(torch):
     replace(torch, owners, "bincount", _counted)
     replace(torch, (torch.nn.functional,), "one_hot", _one_hot)
     replace(torch, (torch.Tensor,), "__getitem__", _indexed)
-    replace(torch, (torch.Tensor,), "__setitem__", _assigned)
-    replace(torch, (torch, torch.Tensor), "index_put", _put)
-    replace(torch, (torch, torch.Tensor), "index_put_", _put)
     for name in ("view", "reshape", "expand", "repeat", "narrow", "split", "split_with_sizes"):
         replace(torch, (torch.Tensor,), name, _sized)
     replace(torch, (torch,), "split", _sized)
@@ -257,7 +254,7 @@ def _mapping():
     return known._torch()._C._functorch.peek_interpreter_stack() is not None
 
 
-def _is_mask(index):
+def is_mask(index):
     torch = known._torch()
     return isinstance(index, torch.Tensor) and index.dtype in (torch.bool, torch.uint8) and index.dim() > 0 and is_of_device(index)
 
@@ -270,14 +267,34 @@ def _indexed(original, name):
                 follow(original, name, out, (self, index), {})
                 return out
             return original(self, index)
-        index = hosted.masks(_host_index(index))
-        masks = [one for one in (index if isinstance(index, tuple) else (index,)) if _is_mask(one)]
+        index = hosted.masks(host_index(index))
+        masks = [one for one in (index if isinstance(index, tuple) else (index,)) if is_mask(one)]
         out = _by_mask(original, self, index, masks) if masks and self.is_cuda else original(self, index)
         if id(self) in known.Values.by_id:
-            follow(original, name, out, (self, index), {})
+            follow(_valid(original), name, out, (self, index), {})
         return out
 
     return getitem
+
+
+def _valid(original):
+    """What was chosen among all columns of a table that is filled up may lie beyond what a row has: there it is another valid choice."""
+
+    def indexed(values, index):
+        try:
+            return original(values, index)
+        except IndexError:
+            parts = index if isinstance(index, tuple) else (index,)
+            sizes = zip(parts, values.shape, strict=False)
+            valid = tuple(part.remainder(size) if size and _is_places(part) else part for part, size in sizes)
+            return original(values, valid if isinstance(index, tuple) else valid[0])
+
+    return indexed
+
+
+def _is_places(part):
+    torch = known._torch()
+    return isinstance(part, torch.Tensor) and part.dtype not in (torch.bool, torch.uint8)
 
 
 def _by_mask(original, self, index, masks):
@@ -316,7 +333,7 @@ def answer_within(node, answered):
     node.register_hook(lambda *_: answered.__exit__())
 
 
-def _host_index(index):
+def host_index(index):
     """The index with numbers in place of single numbers of the device, which PyTorch would read."""
     torch = known._torch()
 
@@ -331,50 +348,6 @@ def _host_index(index):
         return host_numbers([part])[0]
 
     return tuple(one(part) for part in index) if type(index) is tuple else one(index)
-
-
-def _assigned(original, name):
-    def setitem(self, index, value):
-        if _compiling() or Spent.depth or not self.is_cuda:
-            original(self, index, value)
-            return
-        index = _host_index(index)
-        torch = known._torch()
-        if any(_is_mask(one) for one in (index if isinstance(index, tuple) else (index,))) and isinstance(value, torch.Tensor) and value.dim():
-            count = _rows_of(self, index, value)
-            with Answered(count):
-                original(self, index, value)
-            answer_backward(self, count)
-            known.forget(self)
-            return
-        before = known.of(self)
-        original(self, index, value)
-        if before is not None:
-            change(original, self, before, (index, value), {})
-
-    return setitem
-
-
-def _put(original, name):
-    def put(self, indices, values, *args, **kwargs):
-        if not is_of_device(self) or not values.dim() or not any(_is_mask(one) for one in indices):
-            return original(self, indices, values, *args, **kwargs)
-        count = _rows_of(self, tuple(indices), values)
-        with Answered(count):
-            out = original(self, indices, values, *args, **kwargs)
-        answer_backward(out, count)
-        return out
-
-    return put
-
-
-def _rows_of(target, index, value):
-    """Elements of the mask: as many as there are rows to write, where there is one for each."""
-    mask = next(one for one in (index if isinstance(index, tuple) else (index,)) if _is_mask(one))
-    rest = target.dim() - mask.dim() if not isinstance(index, tuple) else value.dim()
-    if value.dim() == rest + 1 and value.shape[0] != 1:
-        return value.shape[0]
-    return elements(mask, "mask")[0]
 
 
 def _sized(original, name):
