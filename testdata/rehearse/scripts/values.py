@@ -70,6 +70,12 @@ def written(index, value):
 
 places = torch.arange(64, device="cuda")
 assert written(mask, table.new_ones(4)) <= written(mask, torch.ones((), device="cuda")) <= written((mask, places % 4), 1) and written(mask, 1) == 0
+# Neither is a size that PyTorch would read itself.
+torch.tensor([7] * 64, device="cuda")
+number = torch.randn(64, device="cuda").sum().long()
+assert torch.nn.functional.pad(table, (0, number)).shape == table.tile((number + 1, 1)).shape == table.unflatten(0, (number + 64, 1)).squeeze(1).shape == (64, 4)
+assert table.select(0, number).shape == (4,) and table.topk(number + 1).values.shape == (64, 1) and torch.rand((number + 2, 3), device="cuda").shape == (2, 3)
+assert torch.repeat_interleave(table, torch.tensor(2).cuda(), 0).shape == (128, 4)
 # Columns that were chosen of a table that is filled up are valid in what it was filled from.
 owners = torch.arange(4).repeat_interleave(torch.tensor([2, 3, 1, 2])).cuda()
 order = torch.randn(4, 3, device="cuda").argsort(1)

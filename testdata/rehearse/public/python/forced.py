@@ -160,9 +160,10 @@ def twin_mode():
             name = func.overloadpacket.__name__
             if name == "lift_fresh":
                 self.forget(args[0])
-            if name.startswith("_ctc_loss"):
-                # Within itself it copies them to the host, out of sight.
-                args = tuple(self.on_host(one) if named.name.endswith("_lengths") else one for named, one in zip(func._schema.arguments, args))
+            if name.startswith("_ctc_loss") and func._overloadname == "Tensor":
+                # Within itself it copies the lengths to the host, out of sight, and goes on by them as numbers.
+                args = tuple(self.on_host(one).tolist() if named.name.endswith("_lengths") else one for named, one in zip(func._schema.arguments, args))
+                func = func.overloadpacket.default
             with torch.no_grad():
                 if name == "copy_" and not args[0].is_cuda:
                     func(*args, **kwargs)

@@ -1,6 +1,7 @@
 """Functions whose results have a size that only values decide. PyTorch reads that size from the device and allocates by it;
 here it reads the size that is known, or one that is never too small, and the report says which."""
 
+import functools
 import math
 
 from .. import caveats
@@ -9,6 +10,11 @@ from . import choices, hosted, known
 from .follow import Computing, Spent, _compiling, any_known, follow, replace
 from .known import Answered, Certainty
 from .numbers import host_numbers, is_printed, size_told
+
+SIZED = (
+    "view", "reshape", "expand", "repeat", "narrow", "split", "split_with_sizes", "select", "tile", "unflatten", "topk", "kthvalue", "chunk",
+)  # fmt: skip
+"""Functions whose arguments after the first are sizes and places, which PyTorch would read itself where they are tensors."""
 
 
 def install(torch):
@@ -26,9 +32,11 @@ def install(torch):
     replace(torch, owners, "bincount", _counted)
     replace(torch, (torch.nn.functional,), "one_hot", _one_hot)
     replace(torch, (torch.Tensor,), "__getitem__", _indexed)
-    for name in ("view", "reshape", "expand", "repeat", "narrow", "split", "split_with_sizes"):
-        replace(torch, (torch.Tensor,), name, _sized)
-    replace(torch, (torch,), "split", _sized)
+    for name in SIZED:
+        replace(torch, owners, name, _sized)
+    replace(torch, (torch.nn.functional,), "pad", _sized)
+    for name in ("rand", "randn", "randint"):
+        replace(torch, (torch,), name, functools.partial(_sized, first=0))
 
 
 def is_of_device(tensor):
@@ -198,7 +206,8 @@ def _repeated(original, name):
         elif found.certainty >= Certainty.CHOSEN:
             choices.told(name)
         value = known.uniform(repeats.shape, repeats.dtype, 1) if found is None else found.value
-        times = repeats.numel() if repeats is input else input.shape[kwargs["dim"]] if kwargs.get("dim") is not None else input.numel()
+        dimension = kwargs.get("dim", args[1] if len(args) > 1 else None)
+        times = repeats.numel() if repeats is input else input.numel() if dimension is None else input.shape[dimension]
         with Computing():
             total = int(value.sum()) if value.numel() > 1 or repeats is input else int(value) * times
         with Answered(total):
@@ -350,13 +359,13 @@ def host_index(index):
     return tuple(one(part) for part in index) if type(index) is tuple else one(index)
 
 
-def _sized(original, name):
+def _sized(original, name, first=1):
     def sized(*args, **kwargs):
         if _compiling():
             return original(*args, **kwargs)
-        for value in args[1:]:
+        for value in args[first:]:
             if type(value) is not int:
-                return original(args[0], *host_numbers(args[1:]), **kwargs)
+                return original(*args[:first], *host_numbers(args[first:]), **kwargs)
         return original(*args, **kwargs)
 
     return sized
