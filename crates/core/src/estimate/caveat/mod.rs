@@ -20,9 +20,9 @@ use of_model::{
 };
 pub(super) use of_setup::paged_states;
 use of_setup::{
-    compiled_step, dora_segments, engine_caveat, experts_caveats, flash_attn_package, left_open, nccl_caveat,
-    other_kernels, quantized_base, quantized_judge, repeats_caveat, replayed_tokens, silicon_caveat, singular_values,
-    sizes_by_name, split_caveat, transformers_caveat,
+    compiled_step, dora_segments, engine_caveat, experts_caveats, flash_attn_package, kept_outputs, left_open,
+    nccl_caveat, other_kernels, quantized_base, quantized_judge, repeats_caveat, replayed_tokens, silicon_caveat,
+    singular_values, sizes_by_name, split_caveat, transformers_caveat,
 };
 use of_streams::late_frees;
 
@@ -120,6 +120,7 @@ pub(super) fn all_caveats(
         flash_attn_package(job, reserved),
         nccl_caveat(job),
         split_caveat(job, reserved),
+        kept_outputs(job),
         transformers_caveat(job, reserved),
         silicon_caveat(job, reserved),
         quantized_base(job, reserved),

@@ -10,8 +10,8 @@ use super::{
 use crate::dtype::DType;
 use crate::host::HostKind;
 use crate::job::{
-    BackwardPrefetch, Ddp, FlatInit, Framework, Fsdp1, Fsdp2, JobError, JobSpec, OptimizerKind, Parallel, ShardInit,
-    Strategy, Task, TensorPlan,
+    BackwardPrefetch, Ddp, FlatInit, Framework, Fsdp1, Fsdp2, JobError, JobSpec, OptimizerKind, Parallel, Schedule,
+    ShardInit, Strategy, Task, TensorPlan,
 };
 
 /// A case of kind `parallel`.
@@ -30,6 +30,7 @@ pub(super) struct Case {
     /// The rank, or `DataParallel`'s GPU, that was measured.
     rank: u64,
     strategy: CaseStrategy,
+    schedule: Schedule,
     precision: CasePrecision,
     reduce_dtype: ReduceDType,
     gradient_checkpointing: bool,
@@ -64,6 +65,8 @@ enum CaseStrategy {
     Dp,
     /// transformers' `tp_plan`.
     Tp,
+    /// PyTorch's schedules of stages; `grad_accum` micro-batches a step.
+    Pp,
 }
 
 /// Where a model is, or when it gets its memory, before it is sharded.
@@ -96,6 +99,7 @@ impl Default for Case {
             world: 4,
             rank: 0,
             strategy: CaseStrategy::Ddp,
+            schedule: Schedule::OneForwardOneBackward,
             precision: CasePrecision::Fp32,
             reduce_dtype: ReduceDType::Float32,
             gradient_checkpointing: false,
@@ -130,6 +134,7 @@ impl Case {
         let parameters_as_bucket_view = self.parameters_as_bucket_view;
         match self.strategy {
             CaseStrategy::Single => Strategy::None,
+            CaseStrategy::Pp => Strategy::PipelineParallel { stages: self.world, schedule: self.schedule },
             CaseStrategy::Tp => Strategy::TensorParallel { size: self.world, plan: TensorPlan::Transformers },
             CaseStrategy::Dp => Strategy::DataParallel,
             CaseStrategy::Ddp => Strategy::Ddp(ddp),

@@ -17,10 +17,15 @@ pub(super) fn fits_tensor_plan(job: &JobSpec) -> Result<(), JobError> {
     };
     let sharded = "set parallel = \"fsdp2\"";
     let whole = "set parallel = \"ddp\"";
-    let megatron = "set tensor.plan = \"megatron\", whose range is wide";
+    let facts = job.model.facts();
+    let megatron = if facts.divides_heads && !facts.has_experts {
+        "set tensor.plan = \"megatron\", whose range is wide"
+    } else {
+        "ddp and fsdp2 keep layers whole"
+    };
     let is_known = job.framework == Framework::Loop || in_trainer;
     let refused = [
-        (keys::MODEL, !job.model.facts().has_tensor_plan, "its plan was not measured", megatron),
+        (keys::MODEL, !facts.has_tensor_plan, "its plan was not measured", megatron),
         (keys::TASK, job.task != Task::CausalLm, "next tokens are what was measured", whole),
         (keys::FRAMEWORK, !is_known, "it was measured in a loop of one's own and in transformers' Trainer", whole),
         (
@@ -85,7 +90,7 @@ mod tests {
         let source = || {
             let source =
                 JobSource::model("llama-3.2-1b").set("seq_len", 64).set("parallel", "tensor").set("world_size", 4);
-            source.set("tensor.plan", "transformers").set("optimizer", "adamw_forloop")
+            source.set("framework", "loop").set("tensor.plan", "transformers").set("optimizer", "adamw_forloop")
         };
         assert!(source().resolve(&[]).is_ok());
         assert!(source().set("framework", "trainer").set("optimizer", "adamw_fused").resolve(&[]).is_ok());
