@@ -6,7 +6,6 @@ use std::cell::{Cell, OnceCell, RefCell};
 use std::ops::Deref;
 use std::rc::Rc;
 
-use super::object::Detached;
 use super::other_devices::Devices;
 use super::recorder::Recorder;
 use crate::dtype::DType;
@@ -44,7 +43,7 @@ pub struct Context {
     /// The node that runs, where hooks may ask for it, and what they do when it has run (`node.register_hook`).
     pub(super) keeps_running_node: Cell<bool>,
     /// What a node's result is made of, until that has been delivered.
-    pub(super) kept_for_delivery: Cell<Option<Detached>>,
+    pub(super) kept_for_delivery: Cell<Option<Box<dyn Any>>>,
     pub(super) running_node: RefCell<Option<Rc<dyn Any>>>,
     pub(super) node_hooks: RefCell<Vec<Callback>>,
     linear_is_replaced: Cell<bool>,

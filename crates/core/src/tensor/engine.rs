@@ -116,7 +116,7 @@ impl Tensor {
 impl Context {
     /// Keeps a tensor, of which the running node returns a part as a `DTensor`, until that has been added to other gradients.
     pub(crate) fn keep_for_delivery(&self, tensor: &Tensor) {
-        self.kept_for_delivery.set(Some(tensor.detached()));
+        self.kept_for_delivery.set(Some(Box::new(tensor.detached())));
     }
 }
 

@@ -296,24 +296,6 @@ impl Builder {
         }
     }
 
-    /// `deepspeed.zero.Init`: this rank's part is copied out of the parameter, which goes.
-    fn keep_part(&self, parameter: Tensor) -> Tensor {
-        if let Some(ranks) = self.ranks_of_parts {
-            let sizes = [parameter.numel().div_ceil(ranks)];
-            let _module = self.context.enter_module(self.module_id());
-            let _category = self.context.enter_category(Category::Parameter);
-            let part = Tensor::empty(&self.context, "empty.memory_format", Shape::new(&sizes), parameter.dtype());
-            parameter.clear_data();
-            self.built.borrow_mut().parts.push((parameter.clone(), part));
-        }
-        parameter
-    }
-
-    /// The parts of parameters that were loaded so.
-    pub(crate) fn take_parts(&self) -> Vec<(Tensor, Tensor)> {
-        std::mem::take(&mut self.built.borrow_mut().parts)
-    }
-
     fn count(&self, tensor: Tensor) -> Tensor {
         self.built.borrow_mut().parameter_count += tensor.numel();
         self.list(if self.lora.is_some() || self.is_frozen { tensor } else { tensor.into_parameter() })

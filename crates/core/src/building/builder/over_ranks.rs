@@ -1,8 +1,9 @@
-//! Building one rank's part of a model whose layers several ranks share.
+//! Building one rank's part of a model whose layers several ranks share, or whose parameters DeepSpeed divides as they load.
 
 use super::super::split::Split;
 use super::Builder;
 use crate::tensor::{Shape, Tensor};
+use crate::trace::Category;
 
 impl Builder {
     /// The same model, of whose layers so many ranks have a part each; the sizes of its config are a part's already.
@@ -40,5 +41,23 @@ impl Builder {
     /// The parameters that are divided over ranks.
     pub(crate) fn divided(&self) -> Vec<Tensor> {
         self.built.borrow().divided.clone()
+    }
+
+    /// `deepspeed.zero.Init`: this rank's part is copied out of the parameter, which goes.
+    pub(super) fn keep_part(&self, parameter: Tensor) -> Tensor {
+        if let Some(ranks) = self.ranks_of_parts {
+            let sizes = [parameter.numel().div_ceil(ranks)];
+            let _module = self.context.enter_module(self.module_id());
+            let _category = self.context.enter_category(Category::Parameter);
+            let part = Tensor::empty(&self.context, "empty.memory_format", Shape::new(&sizes), parameter.dtype());
+            parameter.clear_data();
+            self.built.borrow_mut().parts.push((parameter.clone(), part));
+        }
+        parameter
+    }
+
+    /// The parts of parameters that were loaded so.
+    pub(crate) fn take_parts(&self) -> Vec<(Tensor, Tensor)> {
+        std::mem::take(&mut self.built.borrow_mut().parts)
     }
 }

@@ -231,6 +231,10 @@ pub(super) fn ranks_of_trainer(world_size: u64, is_peft: bool, recomputes: bool)
     Parallel { world_size, rank: 0, strategy }
 }
 
+const fn layers_over(size: u64) -> Strategy {
+    Strategy::TensorParallel { size, plan: TensorPlan::Transformers }
+}
+
 pub(super) fn job_of_case(case: TrainerCase) -> Result<JobSpec, JobError> {
     let images = CaseImages {
         per_row: case.images_per_row,
@@ -258,10 +262,7 @@ pub(super) fn job_of_case(case: TrainerCase) -> Result<JobSpec, JobError> {
     let precision = case.precision.precision();
     let parallel = match &case.fsdp1 {
         Some(fsdp1) => Parallel { strategy: fsdp1.strategy(precision, case.quantization.is_some()), ..ranks },
-        None if case.tp => Parallel {
-            strategy: Strategy::TensorParallel { size: case.world, plan: TensorPlan::Transformers },
-            ..ranks
-        },
+        None if case.tp => Parallel { strategy: layers_over(case.world), ..ranks },
         None => ranks,
     };
     Ok(JobSpec {

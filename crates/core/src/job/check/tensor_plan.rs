@@ -9,13 +9,30 @@ pub(super) fn fits_tensor_plan(job: &JobSpec) -> Result<(), JobError> {
     if job.parallel.ranks_of_layers().is_none() {
         return Ok(());
     }
+    let mut refused = training_refusals(job).into_iter().chain(weight_refusals(job));
+    match refused.find(|(_, is_set, ..)| *is_set) {
+        Some((key, _, why, hint)) => {
+            let problem = format!("tensor.plan = \"transformers\" does not go with `{key}` as it is: {why}");
+            Err(JobError::of_kind(JobErrorKind::Unsimulated, problem)
+                .about(&[keys::TENSOR_PLAN, key])
+                .hint(hint)
+                .or_rehearse())
+        }
+        None => Ok(()),
+    }
+}
+
+/// A key, whether the job sets it so, why that does not go, and the way out.
+type Refusal = (&'static str, bool, &'static str, &'static str);
+
+/// What the loop, the model and the optimizer must be.
+fn training_refusals(job: &JobSpec) -> [Refusal; 6] {
     let in_trainer = job.framework == Framework::Trainer;
     let is_stepped = match job.optimizer {
         OptimizerKind::AdamwForloop => true,
         OptimizerKind::Adamw | OptimizerKind::AdamwFused => in_trainer,
         _ => false,
     };
-    let sharded = "set parallel = \"fsdp2\"";
     let whole = "set parallel = \"ddp\"";
     let facts = job.model.facts();
     let megatron = if facts.divides_heads && !facts.has_experts {
@@ -24,7 +41,7 @@ pub(super) fn fits_tensor_plan(job: &JobSpec) -> Result<(), JobError> {
         "ddp and fsdp2 keep layers whole"
     };
     let is_known = job.framework == Framework::Loop || in_trainer;
-    let refused = [
+    [
         (keys::MODEL, !facts.has_tensor_plan, "its plan was not measured", megatron),
         (keys::TASK, job.task != Task::CausalLm, "next tokens are what was measured", whole),
         (keys::FRAMEWORK, !is_known, "it was measured in a loop of one's own and in transformers' Trainer", whole),
@@ -46,6 +63,13 @@ pub(super) fn fits_tensor_plan(job: &JobSpec) -> Result<(), JobError> {
             "torch.nn.utils.clip_grad_norm_ fails on parts beside whole gradients",
             "leave it out, or set framework = \"trainer\"",
         ),
+    ]
+}
+
+/// What reads weights otherwise, or was not measured beside parts.
+fn weight_refusals(job: &JobSpec) -> [Refusal; 7] {
+    let sharded = "set parallel = \"fsdp2\"";
+    [
         (keys::LORA_R, job.lora.is_some(), "adapters on parts were not measured", sharded),
         (keys::QUANTIZATION, job.quantization.is_some(), "quantized parts were not measured", sharded),
         (
@@ -68,17 +92,7 @@ pub(super) fn fits_tensor_plan(job: &JobSpec) -> Result<(), JobError> {
             "offloaded activations were not measured",
             "leave it out",
         ),
-    ];
-    match refused.into_iter().find(|(_, is_set, ..)| *is_set) {
-        Some((key, _, why, hint)) => {
-            let problem = format!("tensor.plan = \"transformers\" does not go with `{key}` as it is: {why}");
-            Err(JobError::of_kind(JobErrorKind::Unsimulated, problem)
-                .about(&[keys::TENSOR_PLAN, key])
-                .hint(hint)
-                .or_rehearse())
-        }
-        None => Ok(()),
-    }
+    ]
 }
 
 #[cfg(test)]

@@ -21,7 +21,7 @@ pub(super) const SCHEDULES: Kind = Kind::Choice(&[
     ("gpipe", "all forward passes, then all backward passes"),
 ]);
 const TENSOR_PLANS: Kind = Kind::Choice(&[
-    ("transformers", "tp_plan of transformers: embedding and logits whole on every rank"),
+    (names::TRANSFORMERS, "tp_plan of transformers: embedding and logits whole on every rank"),
     ("megatron", "Megatron's: vocabulary and logits divided too (not measured)"),
 ]);
 pub(super) const INITS: Kind = Kind::Choice(&[

@@ -109,7 +109,7 @@ pub(super) fn is_fsdp(choose: &Chooser<'_>) -> bool {
 
 fn resolve_tensor_plan(choose: &mut Chooser<'_>, framework: Framework) -> Result<TensorPlan, JobError> {
     let (plan, whose) = match framework {
-        Framework::Trainer | Framework::Trl => ("transformers", "what its models load by in the Trainer"),
+        Framework::Trainer | Framework::Trl => (keys::TRANSFORMERS, "what its models load by in the Trainer"),
         _ => ("megatron", "what loops of one's own divide with"),
     };
     choose.word_or(keys::TENSOR_PLAN, plan, whose)

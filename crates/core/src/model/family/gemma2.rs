@@ -84,8 +84,7 @@ impl GemmaRmsNorm {
 
     fn scaled_norm(&self, x: &Tensor) -> Tensor {
         if self.mode.liger_kernels() == LigerKernels::Layers {
-            // The residual needs the incoming gradient.
-            return x.liger_rms_norm(&self.weight, false);
+            return x.liger_rms_norm(&self.weight, false); // The residual needs the incoming gradient.
         }
         let mut output = self.norm(&x.float());
         output = {
@@ -148,10 +147,8 @@ impl ScaledEmbedding {
 
     pub(crate) fn forward(&self, input_ids: &Tensor) -> Tensor {
         let _module = self.module.enter();
-        self.module.with_ranks(input_ids, |input_ids| {
-            let embedded = self.embedding.look_up(input_ids);
-            &embedded * &self.embed_scale.to(self.embedding.weight.dtype())
-        })
+        let scaled = |embedded: Tensor| &embedded * &self.embed_scale.to(self.embedding.weight.dtype());
+        self.module.with_ranks(input_ids, |input_ids| scaled(self.embedding.look_up(input_ids)))
     }
 }
 
