@@ -6,6 +6,7 @@ mod of_host;
 mod of_model;
 mod of_setup;
 mod of_streams;
+mod quantized;
 
 use crate::job::JobSpec;
 use crate::step::Repetition;
@@ -21,10 +22,11 @@ use of_model::{
 pub(super) use of_setup::paged_states;
 use of_setup::{
     compiled_step, dora_segments, engine_caveat, experts_caveats, flash_attn_package, kept_outputs, left_open,
-    nccl_caveat, other_kernels, quantized_base, quantized_judge, repeats_caveat, replayed_tokens, silicon_caveat,
-    singular_values, sizes_by_name, split_caveat, transformers_caveat,
+    nccl_caveat, other_kernels, quantized_judge, repeats_caveat, replayed_tokens, silicon_caveat, singular_values,
+    split_caveat, transformers_caveat,
 };
 use of_streams::late_frees;
+use quantized::{quantized_base, sizes_by_name};
 
 /// Something the reader must know about a figure.
 #[derive(Clone, Debug, PartialEq, Eq)]
