@@ -143,7 +143,7 @@ impl PackedShards {
         }
         if !quantization.weights.is_shardable() {
             return Err(refused(
-                "FSDP shards bitsandbytes' 4 bits and \"gptq\" alone: other packed weights are no floating dtype",
+                "FSDP shards bitsandbytes' 4 bits and \"gptq\" alone: those of int8 and others are no floating dtype",
             )
             .hint("set quantization = \"nf4\", or parallel = \"ddp\"")
             .or_rehearse());
