@@ -31,7 +31,7 @@ pub(crate) enum Quantized {
     Int8(Int8Weight),
     FourBit(FourBitWeight),
     Gptq(GptqWeight),
-    GptqModel(GptqModelWeight),
+    GptqModel(Box<GptqModelWeight>),
     Awq(AwqWeight),
 }
 
@@ -44,7 +44,9 @@ impl Quantized {
             Quantization::Awq { .. } if transposed => return None,
             Quantization::Awq { group } => Self::Awq(AwqWeight::load(at, sizes, group)),
             Quantization::Gptq { group } => Self::Gptq(GptqWeight::load(at, sizes, group)),
-            Quantization::GptqModel { bits, group } => Self::GptqModel(GptqModelWeight::load(at, sizes, (bits, group))),
+            Quantization::GptqModel { bits, group } => {
+                Self::GptqModel(Box::new(GptqModelWeight::load(at, sizes, (bits, group))))
+            }
             Quantization::Int8 => quantize(at, sizes, || Self::Int8(Int8Weight::quantize(at, sizes))),
             Quantization::FourBit(form) => {
                 quantize(at, sizes, || Self::FourBit(FourBitWeight::quantize(at, sizes, form, transposed)))
