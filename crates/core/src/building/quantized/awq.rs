@@ -20,7 +20,7 @@ pub(crate) struct AwqWeight {
     packed: Rc<AwqPacked>,
 }
 
-/// Its buffers.
+/// Its buffers, which its backward reads again: weights and zeros in int32, scales in fp16.
 struct AwqPacked {
     qweight: Tensor,
     /// Inputs by outputs of the weight once it is unpacked.
