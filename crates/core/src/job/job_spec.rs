@@ -62,8 +62,7 @@ impl Precision {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Attention {
-    /// The kernel PyTorch chooses for the device, dtype and mask (cuDNN attention deprioritized, as by
-    /// `TORCH_CUDNN_SDPA_DEPRIORITIZED=1`).
+    /// The kernel PyTorch chooses for the device, dtype and mask (cuDNN's last: `TORCH_CUDNN_SDPA_DEPRIORITIZED=1`).
     Sdpa,
     /// SDPA restricted to the flash kernel.
     Flash,
@@ -474,8 +473,7 @@ pub struct JobSpec {
     pub train_mode: bool,
     /// Whether the labels of a plain loop lie in a tensor beside the tokens; else the tokens are the labels.
     pub own_labels: bool,
-    /// Whether some rows are shorter than `seq_len` and padded to it. `None` is simulated as rows of one length, and the range allows
-    /// for others.
+    /// Whether some rows are shorter than `seq_len` and padded to it. `None`: rows of one length, and the range allows for others.
     pub padded: Option<bool>,
     /// Whether the rows of a batch lie end to end in one (TRL's `padding_free`).
     pub padding_free: bool,

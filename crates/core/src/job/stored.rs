@@ -129,14 +129,14 @@ impl Words<'_> {
             return Some(vec![(keys::QUANTIZATION, "\"int8\"".to_owned())]);
         }
         let form = self.0.get("bnb_4bit_quant_type").and_then(Value::as_str).unwrap_or("fp4");
-        let compute = match self.0.get("bnb_4bit_compute_dtype").and_then(Value::as_str).unwrap_or("float32") {
+        let compute = match self.0.get(keys::BNB_4BIT_COMPUTE_DTYPE).and_then(Value::as_str).unwrap_or("float32") {
             "bfloat16" => "bf16",
             "float16" => "fp16",
             _ => "fp32",
         };
         let is_known = self.is_on("load_in_4bit") && ["nf4", "fp4"].contains(&form);
         is_known.then(|| {
-            let double = self.is_on("bnb_4bit_use_double_quant").to_string();
+            let double = self.is_on(keys::BNB_4BIT_USE_DOUBLE_QUANT).to_string();
             vec![
                 (keys::QUANTIZATION, format!("\"{form}\"")),
                 (keys::BNB_4BIT_USE_DOUBLE_QUANT, double),
@@ -194,9 +194,12 @@ mod tests {
         assert_eq!(said(gptq, true), "quantization=gptq gptq_bits=8 gptq_group_size=0");
         let awq = r#"{"quant_method": "awq", "bits": 4, "group_size": 64, "version": "GEMM", "modules_to_not_convert": null}"#;
         assert_eq!(said(awq, false), "quantization=awq gptq_group_size=64");
-        let nf4 = r#"{"quant_method": "bitsandbytes", "load_in_4bit": true, "bnb_4bit_quant_type": "nf4",
-            "bnb_4bit_use_double_quant": true, "bnb_4bit_compute_dtype": "bfloat16", "llm_int8_skip_modules": ["lm_head"]}"#;
-        assert_eq!(said(nf4, false), "quantization=nf4 bnb_4bit_use_double_quant=true bnb_4bit_compute_dtype=bf16");
+        let [double, compute] = [keys::BNB_4BIT_USE_DOUBLE_QUANT, keys::BNB_4BIT_COMPUTE_DTYPE];
+        let nf4 = format!(
+            r#"{{"quant_method": "bitsandbytes", "load_in_4bit": true, "bnb_4bit_quant_type": "nf4", "{double}": true,
+            "{compute}": "bfloat16", "llm_int8_skip_modules": ["lm_head"]}}"#
+        );
+        assert_eq!(said(&nf4, false), "quantization=nf4 bnb_4bit_use_double_quant=true bnb_4bit_compute_dtype=bf16");
         assert_eq!(said(r#"{"quant_method": "bitsandbytes", "load_in_8bit": true}"#, false), "quantization=int8");
         assert!(read(awq).unwrap().casts_to_fp16() && !read(gptq).unwrap().casts_to_fp16());
     }
