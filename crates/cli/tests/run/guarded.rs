@@ -236,7 +236,10 @@ fn ranks_take_the_largest_batch_that_fits_tightly_too() {
     let ddp = format!("{}world_size = 2\nparallel = \"ddp\"\n", JOB.replace("8GiB", "3GiB"));
     let job = home.write("job.toml", &ddp);
     assert_eq!(home.run(&[&["run", &job, "--"], &command[..]].concat()).status.code(), Some(0));
-    let rows = home.last()["attempts"][0]["attempt"]["batch"]["micro_batch_size"].as_u64().unwrap();
+    let run = home.last();
+    let rows = run["attempts"][0]["attempt"]["batch"]["micro_batch_size"].as_u64().unwrap();
+    let listed = run["run"]["command"].as_str().unwrap();
+    assert!(listed.ends_with(&format!("sh {rows} {}", 64 / rows)), "a list shows what was started: {listed}");
     // The next larger equal batch is one that an estimate refuses too.
     let fits = |rows: u64| {
         let (rows, passes) = (format!("micro_batch_size={rows}"), format!("gradient_accumulation_steps={}", 64 / rows));
