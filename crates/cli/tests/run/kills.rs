@@ -10,7 +10,7 @@ use super::{Home, wait_gone};
 
 /// A job that counts in a file, so that every start goes on from where it was, in steps of a few milliseconds.
 const COUNTS: &str = r#"
-    sleep 7104.SEED &
+    sleep 7131.SEED &
     n=$(cat count 2>/dev/null || echo 0)
     while [ "$n" -lt 60 ]; do
         n=$((n + 1)); echo "$n" > count.tmp; mv count.tmp count; echo "step $n/60"; sleep 0.01
@@ -72,7 +72,7 @@ fn many_kills_lose_nothing() {
     let (kills, seed) = (number("TONNAGE_KILLS").unwrap_or(38), number("TONNAGE_KILLS_SEED").unwrap_or(7));
     let home = Home::new(&format!("kills-{seed}"));
     let mut dice = Dice(seed);
-    let marker = format!("sleep\u{0}7104.{seed}");
+    let marker = format!("sleep\u{0}7131.{seed}\u{0}");
     let counts = COUNTS.replace("SEED", &seed.to_string());
     // Every other job is silent: none dies of a pipe that nobody reads.
     let silent = format!("exec > /dev/null 2>&1; {counts}");
