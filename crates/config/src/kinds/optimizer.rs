@@ -10,8 +10,6 @@ use crate::rule::{Became, Said};
 type Word = (&'static str, &'static str, Option<(&'static str, Allowance)>);
 
 const APEX: &str = "apex's fused AdamW is simulated as PyTorch's; the range allows a fifth of the peak";
-const HF_ADAFACTOR: &str =
-    "transformers' own Adafactor is simulated as PyTorch's; the range allows a fifth of the peak";
 const MUON: &str =
     "a trainer's own Muon is simulated as Muon for matrices beside AdamW; the range allows a fifth of the peak";
 
@@ -20,7 +18,6 @@ const MUON: &str =
 const WORDS: &[Word] = &[
     ("adamw_hf", "adamw", None),
     ("adamw_apex_fused", "adamw_fused", Some((APEX, Allowance::Fifth))),
-    ("adafactor", "adafactor", Some((HF_ADAFACTOR, Allowance::Fifth))),
     ("muon", "muon", Some((MUON, Allowance::Fifth))),
 ];
 
@@ -28,21 +25,23 @@ const WORDS: &[Word] = &[
 pub fn read(facts: &mut Facts, said: &Said<'_>) -> Became {
     let word = said.word();
     let word = word.trim_start_matches("optimizernames.");
-    let nearby = WORDS.iter().find(|(theirs, ..)| *theirs == word).map(|(_, ours, noted)| (*ours, *noted));
-    match nearby.or_else(|| Some((known_word(word)?, None))) {
-        Some((ours, noted)) => {
+    let nearby = WORDS.iter().find(|(theirs, ..)| *theirs == word).map(|(_, ours, noted)| (*ours, &[][..], *noted));
+    let known = || known_word(word).map(|(ours, others)| (ours, others, None));
+    match nearby.or_else(known) {
+        Some((ours, others, noted)) => {
             facts.set_text(keys::OPTIMIZER, ours, said.place);
+            others.iter().for_each(|(key, value)| facts.set_text(key, value, said.place));
             noted.map_or(Became::Used(keys::OPTIMIZER), |(text, allowance)| Became::Noted(text.to_owned(), allowance))
         }
         None => Became::Refused(format!("the optimizer `{}` is not simulated", crate::text::brief_text(word))),
     }
 }
 
-/// The key's value that a word is, or is another name of.
-fn known_word(word: &str) -> Option<&'static str> {
-    if let Some(Meaning::Says([(keys::OPTIMIZER, ours)])) = meaning_of_value(keys::OPTIMIZER, &word.into()) {
-        return Some(ours);
-    }
+/// The key's value that a word is, or is another name of, and what else it says.
+fn known_word(word: &str) -> Option<(&'static str, &'static [(&'static str, &'static str)])> {
     let Kind::Choice(words) = &Key::find(keys::OPTIMIZER)?.kind else { return None };
-    words.iter().map(|(ours, _)| *ours).find(|ours| *ours == word)
+    match meaning_of_value(keys::OPTIMIZER, &word.into()) {
+        Some(Meaning::Says([(keys::OPTIMIZER, ours), others @ ..])) => Some((ours, others)),
+        _ => words.iter().map(|(ours, _)| *ours).find(|ours| *ours == word).map(|ours| (ours, &[][..])),
+    }
 }

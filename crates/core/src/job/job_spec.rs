@@ -233,6 +233,11 @@ impl OptimizerKind {
             )
     }
 
+    /// Whether its kernels take gradients in bf16.
+    pub const fn takes_bf16(self) -> bool {
+        !matches!(self, Self::RmspropBnb8bit | Self::RmspropBnb32bit)
+    }
+
     /// What `optim` means where the same word is a class of transformers' own.
     #[must_use]
     pub const fn in_trainer(self) -> Self {

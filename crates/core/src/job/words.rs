@@ -246,6 +246,10 @@ const FLASH: &str =
     "SDPA's own flash kernel is --attention flash; the flash-attn package is --attention flash_attention_2";
 const UNSLOTH: &str = "Unsloth's kernels are not simulated: `tonnage rehearse --gpu GPU -- python train.py` runs your script and \
                        tells its peak";
+const LOMO: &str = "LOMO steps inside of its own backward (lomo-optim), which is not simulated: what is nearest is --optimizer sgd \
+                    --optimizer-in-backward true with --framework loop; `tonnage rehearse` runs your script";
+const OTHER_DEVICES: &str = "it steps on devices that are no GPUs: adamw_torch_fused is what the Trainer has on a GPU";
+
 /// What transformers' `_layerwise` adds to an optimizer in a low rank.
 const LAYERWISE: (&str, &str) = (keys::OPTIMIZER_IN_BACKWARD, "true");
 
@@ -277,6 +281,17 @@ const VALUES: &[(&str, &str, Meaning)] = &[
     (keys::OPTIMIZER, "galore_adamw_layerwise", Says(&[(keys::OPTIMIZER, "galore_adamw"), LAYERWISE])),
     (keys::OPTIMIZER, "galore_adamw_8bit_layerwise", Says(&[(keys::OPTIMIZER, "galore_adamw_8bit"), LAYERWISE])),
     (keys::OPTIMIZER, "apollo_adamw_layerwise", Says(&[(keys::OPTIMIZER, "apollo_adamw"), LAYERWISE])),
+    (keys::OPTIMIZER, "lomo", Sentence(LOMO)),
+    (keys::OPTIMIZER, "adalomo", Sentence(LOMO)),
+    (
+        keys::OPTIMIZER,
+        "adamw_anyprecision",
+        Sentence(
+            "torchdistx is not simulated: stable_adamw sums with Kahan's correction too; `tonnage rehearse` runs your script",
+        ),
+    ),
+    (keys::OPTIMIZER, "adamw_torch_xla", Sentence(OTHER_DEVICES)),
+    (keys::OPTIMIZER, "adamw_torch_npu_fused", Sentence(OTHER_DEVICES)),
     (
         keys::OPTIMIZER,
         "galore_adafactor_layerwise",

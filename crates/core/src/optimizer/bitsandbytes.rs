@@ -46,22 +46,29 @@ pub(super) struct Storage {
 pub(super) struct Bitsandbytes {
     states: States<Kept>,
     storage: Storage,
+    /// Whether the weights of embeddings keep moments of 32 bits.
+    spares_embeddings: bool,
     /// The signed table, and the unsigned one of squares, moved to the device for the first quantized tensor.
     tables: Option<Vec<Tensor>>,
 }
 
 impl Bitsandbytes {
-    pub(super) fn new(parameters: Vec<Tensor>, storage: Storage) -> Self {
-        Self { states: States::new(parameters), storage, tables: None }
+    pub(super) fn new(parameters: Vec<Tensor>, storage: Storage, spares_embeddings: bool) -> Self {
+        Self { states: States::new(parameters), storage, spares_embeddings, tables: None }
+    }
+
+    fn storage_of(&self, parameter: &Tensor) -> Storage {
+        let is_spared = self.spares_embeddings && parameter.context().is_embedding(parameter.module());
+        Storage { eight_bits: self.storage.eight_bits && !is_spared, ..self.storage }
     }
 }
 
 impl Optimizer for Bitsandbytes {
     fn step(&mut self) {
-        let storage = self.storage;
         for at in 0..self.states.parameters().len() {
-            let quantizes = |parameter: &Tensor| storage.quantizes(parameter) && parameter.grad().is_some();
-            if let Some(parameter) = self.states.parameters().get(at).filter(|parameter| quantizes(parameter)) {
+            let Some(parameter) = self.states.parameters().get(at) else { return };
+            let storage = self.storage_of(parameter);
+            if storage.quantizes(parameter) && parameter.grad().is_some() {
                 self.tables.get_or_insert_with(|| storage.tables(parameter.context()));
             }
             self.states.initialize_one(at, |parameter, _| storage.moments_of(parameter));

@@ -45,6 +45,7 @@ impl Optimizer for GaloreAdamW8bit {
             let _module = context.enter_module(parameter.module());
             if at < self.first_projected {
                 state.moments.get_or_insert_with(|| init_state(&mut self.tables, parameter));
+                take_norm(parameter);
                 continue;
             }
             let projected = &*gradient.insert(state.projected.project(&whole, &self.spec, &Galore));
@@ -54,6 +55,7 @@ impl Optimizer for GaloreAdamW8bit {
             parameter.set_data(&saved);
             parameter.set_grad(Some(projected.clone()));
             state.moments.get_or_insert_with(|| init_state(&mut self.tables, &low_rank));
+            take_norm(&low_rank);
             if let Some(matrix) = state.projected.matrix() {
                 let (mut direction, norm) = (Some(low_rank), &mut None);
                 Galore.update(Stepped { gradient: &whole, projected, matrix, direction: &mut direction, norm });
@@ -65,6 +67,15 @@ impl Optimizer for GaloreAdamW8bit {
         // The copy's add_ 3, decay 2; moments are small.
         Traffic::of_passes(5)
     }
+}
+
+/// What limits an update in 32 bits: `torch.norm(p.data.float())` (bitsandbytes/functional.py, `optimizer_update_32bit`).
+fn take_norm(stepped: &Tensor) {
+    if STORAGE.quantizes(stepped) {
+        return;
+    }
+    let in_fp32 = stepped.dtype().is_half().then(|| stepped.unary("_to_copy.default", DType::Float32));
+    drop(in_fp32.as_ref().unwrap_or(stepped).norm());
 }
 
 /// `init_state`; arguments that were for older versions of bitsandbytes limit updates by a norm, for which a number is kept.

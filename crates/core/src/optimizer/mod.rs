@@ -34,7 +34,7 @@ pub(crate) use in_backward::step_in_backward;
 pub(crate) use scaler::GradScaler;
 pub(crate) use sparse_sign_sgd::SparseSignSgd;
 
-use crate::job::{JobSpec, LowRankSpec, OptimizerKind};
+use crate::job::{Framework, JobSpec, LowRankSpec, OptimizerKind, Strategy};
 use crate::tensor::Tensor;
 
 use adam::{Adam, Implementation};
@@ -68,25 +68,35 @@ pub(crate) fn decays(parameter: &Tensor) -> bool {
     parameter.sizes().len() >= 2
 }
 
-/// The optimizer of a job over some of its parameters.
-pub(crate) fn build(job: &JobSpec, parameters: &[Tensor]) -> Box<dyn Optimizer> {
-    build_kind((job.optimizer, &job.low_rank), parameters)
+/// What an optimizer is told beside its kind.
+#[derive(Clone, Copy)]
+struct Told<'a> {
+    low_rank: &'a LowRankSpec,
+    /// Whether the Trainer makes it.
+    by_trainer: bool,
 }
 
-fn build_kind((kind, low_rank): (OptimizerKind, &LowRankSpec), parameters: &[Tensor]) -> Box<dyn Optimizer> {
+/// The optimizer of a job over some of its parameters.
+pub(crate) fn build(job: &JobSpec, parameters: &[Tensor]) -> Box<dyn Optimizer> {
+    // Shards that ranks step are no module's weights.
+    let has_modules = matches!(job.parallel.strategy, Strategy::None | Strategy::Ddp(_));
+    let by_trainer = has_modules && matches!(job.framework, Framework::Trainer | Framework::Trl);
+    build_kind(job.optimizer, Told { low_rank: &job.low_rank, by_trainer }, parameters)
+}
+
+fn build_kind(kind: OptimizerKind, told: Told<'_>, parameters: &[Tensor]) -> Box<dyn Optimizer> {
     let parameters = parameters.to_vec();
-    let optimizer = build_uncounted(kind, low_rank, parameters.clone());
+    let optimizer = build_uncounted(kind, told, parameters.clone());
     Box::new(Counted::new(optimizer, parameters))
 }
 
-/// bitsandbytes' with moments of so many bits.
-fn bitsandbytes(moments: Moments, bits: u64, parameters: Vec<Tensor>) -> Box<dyn Optimizer> {
-    Box::new(Bitsandbytes::new(parameters, Storage { moments, eight_bits: bits == 8, paged: false }))
-}
-
-/// The same in managed memory.
-fn paged(moments: Moments, bits: u64, parameters: Vec<Tensor>) -> Box<dyn Optimizer> {
-    Box::new(Bitsandbytes::new(parameters, Storage { moments, eight_bits: bits == 8, paged: true }))
+/// bitsandbytes' with moments of so many bits. `create_optimizer` has the weights of embeddings keep 32 (transformers 5.17, trainer.py).
+fn bitsandbytes(
+    (moments, bits, paged): (Moments, u64, bool),
+    told: Told<'_>,
+    parameters: Vec<Tensor>,
+) -> Box<dyn Optimizer> {
+    Box::new(Bitsandbytes::new(parameters, Storage { moments, eight_bits: bits == 8, paged }, told.by_trainer))
 }
 
 fn schedule_free(averaged: Averaged, parameters: Vec<Tensor>) -> Box<dyn Optimizer> {
@@ -97,7 +107,8 @@ fn torchao(codes: Codes, parameters: Vec<Tensor>) -> Box<dyn Optimizer> {
     Box::new(TorchaoAdamW::new(parameters, codes))
 }
 
-fn build_uncounted(kind: OptimizerKind, low_rank: &LowRankSpec, parameters: Vec<Tensor>) -> Box<dyn Optimizer> {
+fn build_uncounted(kind: OptimizerKind, told: Told<'_>, parameters: Vec<Tensor>) -> Box<dyn Optimizer> {
+    let low_rank = told.low_rank;
     match kind {
         OptimizerKind::Adamw | OptimizerKind::Adam => Box::new(Adam::new(parameters, Implementation::Foreach)),
         OptimizerKind::AdamwFused => Box::new(Adam::new(parameters, Implementation::Fused)),
@@ -108,17 +119,21 @@ fn build_uncounted(kind: OptimizerKind, low_rank: &LowRankSpec, parameters: Vec<
         OptimizerKind::TransformersAdafactor => Box::new(TransformersAdafactor::new(parameters)),
         OptimizerKind::Rmsprop => Box::new(rmsprop::Rmsprop::new(parameters)),
         OptimizerKind::Adagrad => Box::new(adagrad::Adagrad::new(parameters)),
-        OptimizerKind::Adamw8bit => bitsandbytes(Moments::Two, 8, parameters),
-        OptimizerKind::PagedAdamw8bit => paged(Moments::Two, 8, parameters),
-        OptimizerKind::PagedAdamw32bit => paged(Moments::Two, 32, parameters),
-        OptimizerKind::Lion8bit | OptimizerKind::RmspropBnb8bit => bitsandbytes(Moments::One, 8, parameters),
-        OptimizerKind::Lion32bit | OptimizerKind::RmspropBnb32bit => bitsandbytes(Moments::One, 32, parameters),
-        OptimizerKind::PagedLion8bit => paged(Moments::One, 8, parameters),
-        OptimizerKind::PagedLion32bit => paged(Moments::One, 32, parameters),
-        OptimizerKind::Ademamix => bitsandbytes(Moments::Three, 32, parameters),
-        OptimizerKind::Ademamix8bit => bitsandbytes(Moments::Three, 8, parameters),
-        OptimizerKind::PagedAdemamix32bit => paged(Moments::Three, 32, parameters),
-        OptimizerKind::PagedAdemamix8bit => paged(Moments::Three, 8, parameters),
+        OptimizerKind::Adamw8bit => bitsandbytes((Moments::Two, 8, false), told, parameters),
+        OptimizerKind::PagedAdamw8bit => bitsandbytes((Moments::Two, 8, true), told, parameters),
+        OptimizerKind::PagedAdamw32bit => bitsandbytes((Moments::Two, 32, true), told, parameters),
+        OptimizerKind::Lion8bit | OptimizerKind::RmspropBnb8bit => {
+            bitsandbytes((Moments::One, 8, false), told, parameters)
+        }
+        OptimizerKind::Lion32bit | OptimizerKind::RmspropBnb32bit => {
+            bitsandbytes((Moments::One, 32, false), told, parameters)
+        }
+        OptimizerKind::PagedLion8bit => bitsandbytes((Moments::One, 8, true), told, parameters),
+        OptimizerKind::PagedLion32bit => bitsandbytes((Moments::One, 32, true), told, parameters),
+        OptimizerKind::Ademamix => bitsandbytes((Moments::Three, 32, false), told, parameters),
+        OptimizerKind::Ademamix8bit => bitsandbytes((Moments::Three, 8, false), told, parameters),
+        OptimizerKind::PagedAdemamix32bit => bitsandbytes((Moments::Three, 32, true), told, parameters),
+        OptimizerKind::PagedAdemamix8bit => bitsandbytes((Moments::Three, 8, true), told, parameters),
         OptimizerKind::AdamwTorch8bit => torchao(Codes::EightBits, parameters),
         OptimizerKind::AdamwTorch4bit => torchao(Codes::FourBits { block: 256 }, parameters),
         OptimizerKind::AoAdamw4bit => torchao(Codes::FourBits { block: 128 }, parameters),

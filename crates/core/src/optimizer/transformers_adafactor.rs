@@ -74,7 +74,10 @@ impl Optimizer for TransformersAdafactor {
             }
             let Some(gradient) = &variables.gradient else { continue };
             let variance = state.variance.get_or_insert_with(|| Variance::new(gradient));
-            variables.weights = Some(if parameter.dtype().is_half() { in_fp32(parameter) } else { parameter.clone() });
+            variables.weights = Some(parameter.clone());
+            if parameter.dtype().is_half() {
+                variables.weights = Some(in_fp32(parameter));
+            }
             let rms = variables.weights.as_ref().map(root_mean_square);
             rms.iter().for_each(|rms| rms.set_category(Category::OptimizerState));
             state.rms = rms;

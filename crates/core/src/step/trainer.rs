@@ -4,7 +4,7 @@
 use std::rc::Rc;
 
 use crate::dtype::DType;
-use crate::job::JobSpec;
+use crate::job::{JobSpec, OptimizerKind};
 use crate::op::{ReduceKind, UNTOLD, full};
 use crate::optimizer::{self, GradScaler, Optimizer};
 use crate::parallel::Wrapper;
@@ -70,7 +70,7 @@ pub(super) fn run_trainer(
     let wrapper = recipe.wrapped().wrapper();
     let parameters = wrapper.map_or(parameters, Wrapper::parameters);
     let optimizers = create_optimizers(job, parameters, wrapper);
-    let _rates = learning_rates(job, context, optimizers.len());
+    let _numbers = numbers_moved(job, context, (optimizers.len(), parameters.len()));
     let mut state = State {
         optimizers,
         scaler: job.precision.scales_loss().then(|| GradScaler::new(context)),
@@ -190,11 +190,16 @@ pub(super) fn create_optimizers(
     [decaying, rest].iter().map(|group| optimizer::build(job, group)).collect()
 }
 
-/// Learning rates that are tensors, as torchao's: accelerate moves them to the device with the optimizer's state, and the scheduler has
-/// three more of each group there (`initial_lr`, `base_lrs`, `_last_lr`; torch/optim/lr_scheduler.py).
-fn learning_rates(job: &JobSpec, context: &Rc<Context>, groups: usize) -> Vec<Tensor> {
-    let rates = if job.optimizer.is_compiled() { 4 * groups } else { 0 };
-    (0..rates).map(|_| full(context, "clone.default", &[], DType::Float32)).collect()
+/// Numbers that accelerate moves to the device with the optimizer's state: learning rates that are tensors, as torchao's, of which the
+/// scheduler has three more of each group there (`initial_lr`, `base_lrs`, `_last_lr`; torch/optim/lr_scheduler.py), and the steps that Adagrad
+/// has counted for each parameter since it was made.
+fn numbers_moved(job: &JobSpec, context: &Rc<Context>, (groups, parameters): (usize, usize)) -> Vec<Tensor> {
+    let numbers = match job.optimizer {
+        OptimizerKind::Adagrad => parameters,
+        optimizer if optimizer.is_compiled() => 4 * groups,
+        _ => 0,
+    };
+    (0..numbers).map(|_| full(context, "clone.default", &[], DType::Float32)).collect()
 }
 
 /// `training_step(model, inputs)` and what the loop makes of its loss.

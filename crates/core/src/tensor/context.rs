@@ -49,6 +49,7 @@ pub struct Context {
     linear_is_replaced: Cell<bool>,
     /// Modules that are an `nn.Linear`.
     linear_modules: RefCell<Vec<u32>>,
+    embedding_modules: RefCell<Vec<u32>>,
     /// What runs when the gradient of a module's output is there, of outputs that no op has made differentiable.
     pub(super) output_hook: RefCell<Option<OutputHook>>,
     callbacks: RefCell<Vec<Callback>>,
@@ -97,6 +98,7 @@ impl Context {
             node_hooks: RefCell::default(),
             linear_is_replaced: Cell::new(false),
             linear_modules: RefCell::default(),
+            embedding_modules: RefCell::default(),
             output_hook: RefCell::default(),
             callbacks: RefCell::default(),
             thread: Cell::new(Thread::Main),
@@ -252,6 +254,15 @@ impl Context {
 
     pub(crate) fn is_linear(&self, module: u32) -> bool {
         self.linear_modules.borrow().contains(&module)
+    }
+
+    /// Notes that a module is an `nn.Embedding`.
+    pub(crate) fn note_embedding(&self, module: u32) {
+        self.embedding_modules.borrow_mut().push(module);
+    }
+
+    pub(crate) fn is_embedding(&self, module: u32) -> bool {
+        self.embedding_modules.borrow().contains(&module)
     }
 
     /// `torch.nn.functional.linear` is DeepSpeed's from now on.

@@ -48,6 +48,11 @@ fn switch_text(value: &str) -> String {
     if matches!(value, "true" | "1" | "every_layer") { "True" } else { "False" }.to_owned()
 }
 
+/// Optimizers whose names are those of `OptimizerNames`.
+const THEIRS: &str = "schedule_free_adamw schedule_free_radam schedule_free_sgd paged_adamw_8bit paged_adamw_32bit lion_8bit lion_32bit \
+                      paged_lion_8bit paged_lion_32bit ademamix ademamix_8bit paged_ademamix_32bit paged_ademamix_8bit rmsprop rmsprop_bnb_8bit \
+                      rmsprop_bnb_32bit adagrad stable_adamw grokadamw galore_adamw_8bit galore_adafactor";
+
 /// The name of an optimizer in `OptimizerNames`.
 fn optim_name(value: &str) -> Option<&'static str> {
     match value {
@@ -58,10 +63,7 @@ fn optim_name(value: &str) -> Option<&'static str> {
         "adamw_torch_4bit" => Some("adamw_torch_4bit"),
         "galore_adamw" => Some("galore_adamw"),
         "apollo_adamw" => Some("apollo_adamw"),
-        "adafactor" => Some("adafactor"),
-        "schedule_free_adamw" => Some("schedule_free_adamw"),
-        "paged_adamw_8bit" => Some("paged_adamw_8bit"),
-        "paged_adamw_32bit" => Some("paged_adamw_32bit"),
-        _ => None,
+        "adafactor" | "transformers_adafactor" => Some("adafactor"),
+        _ => THEIRS.split(' ').find(|theirs| *theirs == value),
     }
 }

@@ -170,6 +170,11 @@ impl Builder {
         self.clone()
     }
 
+    /// The same of an `nn.Embedding`.
+    pub(crate) fn embedding_module(&self) -> Module {
+        self.module()
+    }
+
     /// A weight in the model's dtype; frozen when adapters are trained instead.
     pub(crate) fn parameter(&self, name: &str, sizes: &[u64], init: Init) -> Tensor {
         let tensor = empty(&self.context, sizes, self.dtype);

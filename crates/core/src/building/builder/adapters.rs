@@ -48,6 +48,12 @@ impl Builder {
         self.module()
     }
 
+    /// This module, which is an `nn.Embedding`.
+    pub(crate) fn embedding_module(&self) -> Module {
+        self.context.note_embedding(self.module_id());
+        self.module()
+    }
+
     /// The adapter of this linear layer, if LoRA targets it.
     pub(crate) fn adapter(&self) -> Option<Rc<LoraSpec>> {
         let lora = self.lora.as_ref().filter(|_| !self.is_frozen)?;

@@ -132,7 +132,7 @@ impl WhisperDecoder {
         Self {
             module: at.module(),
             embed_tokens,
-            positions: at_positions.module(),
+            positions: at_positions.embedding_module(),
             embed_positions: at_positions.parameter("weight", &[positions, config.d_model], Init::Normal),
             layers: layers(at, config, config.decoder, true),
             layer_norm: norm(&at.at("layer_norm"), config),

@@ -213,6 +213,7 @@ impl<'a> Chooser<'a> {
             .and_then(|word| serde_json::from_value::<OptimizerKind>(word).ok())
             .is_some_and(OptimizerKind::is_low_rank);
         if !is_low_rank {
+            self.refuse_momentum()?;
             let unread = [keys::OPTIM_ARGS, keys::OPTIM_TARGET_MODULES].into_iter().filter(|key| self.is_said(key));
             let notes: Vec<String> = unread.map(|key| format!("`{key}` is read by GaLore and APOLLO alone")).collect();
             self.notes.extend(notes);
@@ -230,6 +231,19 @@ impl<'a> Chooser<'a> {
             self.trainer.push((keys::STEPS, "3".to_owned(), "projections are made anew in step 3".to_owned()));
         }
         Ok(spec)
+    }
+
+    /// Refuses `optim_args` that give SGD or RMSprop more state.
+    fn refuse_momentum(&self) -> Result<(), JobError> {
+        let said = self.settings.get(keys::OPTIM_ARGS).map(|setting| setting.value.to_string()).unwrap_or_default();
+        if !["momentum", "centered"].iter().any(|argument| said.contains(argument)) {
+            return Ok(());
+        }
+        let problem = "`optim_args`: what momentum or centered keeps is not simulated by it";
+        Err(JobError::of_kind(JobErrorKind::Unsimulated, problem.to_owned())
+            .about(&[keys::OPTIM_ARGS])
+            .hint("SGD's momentum is optimizer = \"sgd_momentum\"")
+            .or_rehearse())
     }
 
     /// What was said about length, time and price; of several lengths only one can hold.

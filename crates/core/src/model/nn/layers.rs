@@ -185,7 +185,7 @@ impl Embedding {
     pub(crate) fn new(at: &Builder, count: u64, width: u64, padding_idx: Option<u64>) -> Self {
         let whole = |at: &Builder| {
             let weight = at.parameter("weight", &[count, width], Init::NormalBut(padding_idx));
-            Self { module: at.module(), tied_weight: weight.clone(), weight, padding_idx, output: None }
+            Self { module: at.embedding_module(), tied_weight: weight.clone(), weight, padding_idx, output: None }
         };
         Self::saved(at, whole)
     }
@@ -207,7 +207,7 @@ impl Embedding {
         Self::saved(at, |at| {
             let output = at.mode().has_fp32_head().then_some(at.dtype());
             let weight = at.head_parameter("weight", &[count, width], Init::NormalBut(padding_idx));
-            Self { module: at.module(), tied_weight: weight.clone(), weight, padding_idx, output }
+            Self { module: at.embedding_module(), tied_weight: weight.clone(), weight, padding_idx, output }
         })
     }
 

@@ -25,7 +25,7 @@ impl Positions {
             PositionTable::Frozen => at.frozen(true).parameter("weight", &sizes, Init::Normal),
             PositionTable::Buffer => at.buffer(&sizes, at.dtype(), Vec::new),
         };
-        Self { module: at.module(), table, weight, padding_idx }
+        Self { module: at.embedding_module(), table, weight, padding_idx }
     }
 
     /// Those of all rows of the encoder.
