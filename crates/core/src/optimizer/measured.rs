@@ -109,7 +109,8 @@ fn predicted_events(case: &Case) -> Events {
     let first = trace.events[..before].iter().filter(|event| matches!(event, Event::Alloc(_))).count();
     grouped_frees(trace.events[before..].iter().filter_map(|event| match *event {
         Event::Alloc(id) => Some(Ok(trace.allocations[id as usize].bytes)),
-        Event::Free(id) => Some(Err(id as usize - first)),
+        // Of what was there before, as weights that move, nothing is recorded.
+        Event::Free(id) => (id as usize).checked_sub(first).map(Err),
         Event::Phase(_) | Event::EmptyCache | Event::Repeat(_) | Event::Growing(_) => None,
     }))
 }
