@@ -49,7 +49,7 @@ impl TransformersAdafactor {
         Self { parameters, first_projected, spec: LowRankSpec::default() }
     }
 
-    /// GaLore's.
+    /// GaLore's: the gradients of linear layers that are named are projected.
     pub(super) fn in_low_rank(parameters: Vec<Tensor>, spec: &LowRankSpec) -> Self {
         let (parameters, first_projected) = super::low_rank::others_first(parameters, spec);
         Self { first_projected, spec: spec.clone(), ..Self::new(parameters) }
