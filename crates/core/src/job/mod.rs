@@ -31,6 +31,7 @@ mod left_open;
 mod lora_spec;
 mod low_rank;
 mod model_source;
+mod optimizer_kind;
 mod parallel;
 mod presets;
 mod quantization;
@@ -64,8 +65,7 @@ pub use hub::{is_full_name, published_type};
 pub use image::Image;
 pub(crate) use image_text::PairTower;
 pub use job_spec::{
-    Attention, Beside, ClipSpec, Counted, Head, JobSpec, LeftOut, LogitsPath, LossKernel, ModelSpec, OptimizerKind,
-    Precision,
+    Attention, Beside, ClipSpec, Counted, Head, JobSpec, LeftOut, LogitsPath, LossKernel, ModelSpec, Precision,
 };
 pub use kernels::{Kernel, Kernels};
 pub use keys::{Default as KeyDefault, KEYS, Key};
@@ -74,6 +74,7 @@ pub use left_open::{Allowance, LeftOpen};
 pub use lora_spec::LoraSpec;
 pub use low_rank::LowRankSpec;
 pub use model_source::has_field;
+pub use optimizer_kind::OptimizerKind;
 pub use parallel::{
     BackwardPrefetch, Ddp, DeepSpeed, FlatInit, Fsdp1, Fsdp2, Parallel, Schedule, ShardInit, Strategy, TensorPlan,
 };

@@ -20,8 +20,9 @@ pub enum Meaning {
 
 use Meaning::{Key, Says, Sentence};
 use sentences::{
-    ACCELERATE, BF16, CLIENTS, COMPILE, CONFIG, DEEPSPEED, EMPTY_CACHE, EVALUATORS, FLASH_PACKAGE, FOUR_BIT, FP16,
-    FSDP, LARGEST, LIGHTNING, LOW_RANK, MEGATRON, MEMORY, OFFLOAD, PACKING, REENTRANT, REHEARSE,
+    ACCELERATE, ADAFACTOR_LAYERWISE, ADAMW_HF, ANYPRECISION, APEX, BF16, CLIENTS, COMPILE, CONFIG, DEEPSPEED,
+    EMPTY_CACHE, EVALUATORS, FLASH_PACKAGE, FOUR_BIT, FP16, FSDP, LARGEST, LIGHTNING, LOMO, LOW_RANK, MEGATRON, MEMORY,
+    OFFLOAD, OTHER_DEVICES, PACKING, REENTRANT, REHEARSE,
 };
 
 /// Names of keys, as in job files; flags have `-` for `_`.
@@ -246,10 +247,6 @@ const FLASH: &str =
     "SDPA's own flash kernel is --attention flash; the flash-attn package is --attention flash_attention_2";
 const UNSLOTH: &str = "Unsloth's kernels are not simulated: `tonnage rehearse --gpu GPU -- python train.py` runs your script and \
                        tells its peak";
-const LOMO: &str = "LOMO steps inside of its own backward (lomo-optim), which is not simulated: what is nearest is --optimizer sgd \
-                    --optimizer-in-backward true with --framework loop; `tonnage rehearse` runs your script";
-const OTHER_DEVICES: &str = "it steps on devices that are no GPUs: adamw_torch_fused is what the Trainer has on a GPU";
-
 /// What transformers' `_layerwise` adds to an optimizer in a low rank.
 const LAYERWISE: (&str, &str) = (keys::OPTIMIZER_IN_BACKWARD, "true");
 
@@ -265,41 +262,18 @@ const VALUES: &[(&str, &str, Meaning)] = &[
     (keys::OPTIMIZER, "rmsprop_bnb", Says(&[(keys::OPTIMIZER, "rmsprop_bnb_32bit")])),
     (keys::OPTIMIZER, "paged_lion", Says(&[(keys::OPTIMIZER, "paged_lion_32bit")])),
     (keys::OPTIMIZER, "paged_ademamix", Says(&[(keys::OPTIMIZER, "paged_ademamix_32bit")])),
-    (
-        keys::OPTIMIZER,
-        "adamw_hf",
-        Sentence("transformers 5 has no adamw_hf: adamw_torch is --optimizer adamw, adamw_torch_fused is adamw_fused"),
-    ),
-    (
-        keys::OPTIMIZER,
-        "adamw_apex_fused",
-        Sentence(
-            "apex is not simulated: --optimizer adamw_fused is PyTorch's fused AdamW; `tonnage rehearse` runs your script",
-        ),
-    ),
+    (keys::OPTIMIZER, "adamw_hf", Sentence(ADAMW_HF)),
+    (keys::OPTIMIZER, "adamw_apex_fused", Sentence(APEX)),
     (keys::OPTIMIZER, "paged_adamw", Says(&[(keys::OPTIMIZER, "paged_adamw_32bit")])),
     (keys::OPTIMIZER, "galore_adamw_layerwise", Says(&[(keys::OPTIMIZER, "galore_adamw"), LAYERWISE])),
     (keys::OPTIMIZER, "galore_adamw_8bit_layerwise", Says(&[(keys::OPTIMIZER, "galore_adamw_8bit"), LAYERWISE])),
     (keys::OPTIMIZER, "apollo_adamw_layerwise", Says(&[(keys::OPTIMIZER, "apollo_adamw"), LAYERWISE])),
     (keys::OPTIMIZER, "lomo", Sentence(LOMO)),
     (keys::OPTIMIZER, "adalomo", Sentence(LOMO)),
-    (
-        keys::OPTIMIZER,
-        "adamw_anyprecision",
-        Sentence(
-            "torchdistx is not simulated: stable_adamw sums with Kahan's correction too; `tonnage rehearse` runs your script",
-        ),
-    ),
+    (keys::OPTIMIZER, "adamw_anyprecision", Sentence(ANYPRECISION)),
     (keys::OPTIMIZER, "adamw_torch_xla", Sentence(OTHER_DEVICES)),
     (keys::OPTIMIZER, "adamw_torch_npu_fused", Sentence(OTHER_DEVICES)),
-    (
-        keys::OPTIMIZER,
-        "galore_adafactor_layerwise",
-        Sentence(
-            "transformers 5.17 makes GaLore's Adafactor with both a learning rate and a relative step, which it refuses: use \
-             galore_adafactor",
-        ),
-    ),
+    (keys::OPTIMIZER, "galore_adafactor_layerwise", Sentence(ADAFACTOR_LAYERWISE)),
     (keys::BNB_4BIT_COMPUTE_DTYPE, "float32", Says(&[(keys::BNB_4BIT_COMPUTE_DTYPE, "fp32")])),
     (keys::BNB_4BIT_COMPUTE_DTYPE, "bfloat16", Says(&[(keys::BNB_4BIT_COMPUTE_DTYPE, "bf16")])),
     (keys::BNB_4BIT_COMPUTE_DTYPE, "float16", Says(&[(keys::BNB_4BIT_COMPUTE_DTYPE, "fp16")])),

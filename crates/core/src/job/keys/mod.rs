@@ -9,6 +9,7 @@ mod grpo_training;
 mod hrm_training;
 mod judge;
 mod lora;
+mod optimizers;
 mod ppo;
 mod preference;
 mod quantization;
@@ -208,7 +209,7 @@ mod tests {
         reads_all::<TaskName>(step::TASKS);
         reads_all::<Precision>(step::PRECISIONS);
         reads_all::<Attention>(step::ATTENTIONS);
-        reads_all::<OptimizerKind>(step::OPTIMIZERS);
+        reads_all::<OptimizerKind>(optimizers::OPTIMIZERS);
         reads_all::<LossKernel>(step::LOSSES);
         reads_all::<Pooling>(embedding::POOLINGS);
         reads_all::<TrlVersion>(rl::TRL_VERSIONS);

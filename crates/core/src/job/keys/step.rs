@@ -1,6 +1,7 @@
 //! Keys of every job: the model, the sizes of a step, how it is run, and on what.
 
 use super::super::kind::Kind;
+use super::optimizers::OPTIMIZERS;
 use super::{Default, Key, MAX_ROWS, MAX_TOKENS, MOST_NEW_TOKENS, names};
 
 /// Images of a row: more than rows have.
@@ -63,46 +64,6 @@ const ACTIVATION_OFFLOADING: Kind = Kind::Choice(&[
     ("none", "they stay on the GPU"),
     ("save_on_cpu", "torch.autograd.graph.save_on_cpu() round forward pass and loss"),
     ("streams", "OffloadActivations of TRL (activation_offloading=True) and torchtune, on a stream of its own"),
-]);
-pub(super) const OPTIMIZERS: Kind = Kind::Choice(&[
-    ("adamw", "torch.optim.AdamW, foreach"),
-    ("adamw_fused", "torch.optim.AdamW(fused=True)"),
-    ("adamw_forloop", "torch.optim.AdamW(foreach=False)"),
-    ("adam", "torch.optim.Adam, foreach"),
-    ("sgd", "torch.optim.SGD without momentum"),
-    ("sgd_momentum", "torch.optim.SGD(momentum=0.9)"),
-    ("adafactor", "torch.optim.Adafactor; in the Trainer transformers' own"),
-    ("transformers_adafactor", "transformers' own Adafactor, without a relative step"),
-    ("rmsprop", "torch.optim.RMSprop without momentum"),
-    ("adagrad", "torch.optim.Adagrad"),
-    ("adamw8bit", "bitsandbytes AdamW8bit"),
-    ("paged_adamw_8bit", "bitsandbytes PagedAdamW8bit: moments in managed memory"),
-    ("paged_adamw_32bit", "bitsandbytes PagedAdamW32bit: fp32 moments in managed memory"),
-    ("lion_8bit", "bitsandbytes Lion8bit"),
-    ("lion_32bit", "bitsandbytes Lion32bit: an fp32 momentum"),
-    ("paged_lion_8bit", "bitsandbytes PagedLion8bit"),
-    ("paged_lion_32bit", "bitsandbytes PagedLion32bit"),
-    ("ademamix", "bitsandbytes AdEMAMix: three fp32 moments"),
-    ("ademamix_8bit", "bitsandbytes AdEMAMix8bit"),
-    ("paged_ademamix_32bit", "bitsandbytes PagedAdEMAMix"),
-    ("paged_ademamix_8bit", "bitsandbytes PagedAdEMAMix8bit"),
-    ("rmsprop_bnb_8bit", "bitsandbytes RMSprop8bit"),
-    ("rmsprop_bnb_32bit", "bitsandbytes RMSprop32bit"),
-    ("adamw_torch_8bit", "torchao's AdamW8bit, compiled"),
-    ("adamw_torch_4bit", "torchao's AdamW4bit in blocks of 256, as transformers makes it"),
-    ("ao_adamw_4bit", "torchao's AdamW4bit in its own blocks of 128"),
-    ("lion", "Lion: one momentum per weight"),
-    ("schedule_free_adamw", "schedulefree's AdamWScheduleFree"),
-    ("schedule_free_radam", "schedulefree's RAdamScheduleFree"),
-    ("schedule_free_sgd", "schedulefree's SGDScheduleFree"),
-    ("stable_adamw", "torch-optimi's StableAdamW"),
-    ("grokadamw", "grokadamw's GrokAdamW: averages on the host"),
-    ("adam_atan2", "AdamATan2, fused (HRM's)"),
-    ("muon", "torch.optim.Muon for matrices, AdamW for the rest"),
-    ("galore_adamw", "GaLore's AdamW (galore-torch): moments in a low rank, by singular vectors"),
-    ("galore_adamw_8bit", "GaLore's AdamW in 8 bits (galore-torch over bitsandbytes)"),
-    ("galore_adafactor", "GaLore's Adafactor (galore-torch)"),
-    ("apollo_adamw", "APOLLO's AdamW (apollo-torch): moments in a low rank, at random"),
 ]);
 pub(super) const LOSSES: Kind = Kind::Choice(&[
     ("full", "full logits, then cross_entropy (Hugging Face's)"),

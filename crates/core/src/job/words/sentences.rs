@@ -41,3 +41,15 @@ pub(super) const MEGATRON: &str = "Megatron is not simulated: --parallel tensor 
                         script";
 pub(super) const LIGHTNING: &str =
     "Lightning's loop is not simulated: --framework loop is a plain one; `tonnage rehearse` runs your script";
+pub(super) const LOMO: &str = "LOMO steps inside of its own backward (lomo-optim), which is not simulated: what is nearest is --optimizer sgd \
+                    --optimizer-in-backward true with --framework loop; `tonnage rehearse` runs your script";
+pub(super) const OTHER_DEVICES: &str =
+    "it steps on devices that are no GPUs: adamw_torch_fused is what the Trainer has on a GPU";
+pub(super) const ADAMW_HF: &str =
+    "transformers 5 has no adamw_hf: adamw_torch is --optimizer adamw, adamw_torch_fused is adamw_fused";
+pub(super) const APEX: &str =
+    "apex is not simulated: --optimizer adamw_fused is PyTorch's fused AdamW; `tonnage rehearse` runs your script";
+pub(super) const ANYPRECISION: &str =
+    "torchdistx is not simulated: stable_adamw sums with Kahan's correction too; `tonnage rehearse` runs your script";
+pub(super) const ADAFACTOR_LAYERWISE: &str = "transformers 5.17 makes GaLore's Adafactor with both a learning rate and a relative step, which it refuses: use \
+             galore_adafactor";
