@@ -174,8 +174,9 @@ impl CachingAllocator {
             (false, false) => {}
         }
         if splits {
+            let is_lifted = self.pools[kind as usize].lift_block(&mut self.arena, index);
             let front = self.arena.cut_front(index, size);
-            self.pools[kind as usize].reorder_block(&mut self.arena, index);
+            self.pools[kind as usize].reorder_block(&mut self.arena, index, is_lifted);
             return front;
         }
         self.pools[kind as usize].remove_block(&mut self.arena, index);
@@ -280,8 +281,9 @@ impl CachingAllocator {
         if !self.config.expandable_segments {
             self.uncount_rest(size);
         }
+        let is_lifted = self.pools[kind as usize].lift_block(&mut self.arena, index);
         self.arena.absorb_block(index, freed);
-        self.pools[kind as usize].reorder_block(&mut self.arena, index);
+        self.pools[kind as usize].reorder_block(&mut self.arena, index, is_lifted);
         index
     }
 

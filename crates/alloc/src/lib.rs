@@ -26,6 +26,7 @@ mod caching;
 mod config;
 mod expandable;
 pub mod growing;
+mod long_bins;
 mod memory_map;
 pub mod nearest;
 mod parse;

@@ -2,18 +2,19 @@
 
 use super::arena::{Arena, Block, NIL};
 use super::config::MIN_BLOCK_SIZE;
+use super::long_bins::{LONG_WALK, LongBins};
 
 /// How many bins of sizes a pool keeps: one for each multiple of 512 below 4 KiB, then 8 for each doubling, and 64 from
 /// [`FINE`] on, up to 16 TiB. With more of them a block that shrinks or grows seldom keeps its place, with fewer the walks in
 /// a bin get longer: a cache that grew with every token leaves thousands of segments of nearly the same size.
-const BINS: usize = 1472;
+pub(super) const BINS: usize = 1472;
 /// The first blocks of fine bins, as a power of two of units: 8 MiB.
 const FINE: u32 = 14;
 const COARSE_BINS: usize = (FINE as usize - 2) * 8;
 
 /// The bin for blocks of `size` bytes; larger sizes never fall in a lower bin.
 #[inline(always)]
-fn bin_of(size: u64) -> usize {
+pub(super) fn bin_of(size: u64) -> usize {
     let units = size / MIN_BLOCK_SIZE;
     if units < 8 {
         return units as usize;
@@ -50,11 +51,12 @@ struct Cached {
     /// First and last block of each bin.
     bins: Box<[[u32; 2]]>,
     occupied: [u64; BINS / 64],
+    long: Option<Box<LongBins>>,
 }
 
 impl Default for Cached {
     fn default() -> Self {
-        Self { bins: vec![[NIL; 2]; BINS].into_boxed_slice(), occupied: [0; BINS / 64] }
+        Self { bins: vec![[NIL; 2]; BINS].into_boxed_slice(), occupied: [0; BINS / 64], long: None }
     }
 }
 
@@ -108,6 +110,11 @@ impl Pool {
         bins.into_iter().find(|last| *last != NIL).unwrap_or(NIL)
     }
 
+    #[cfg(test)]
+    pub fn has_long_bins(&self) -> bool {
+        self.main.long.is_some()
+    }
+
     /// Arena indices in order.
     pub fn block_indices(&self, arena: &Arena) -> Vec<u32> {
         let mut indices = Vec::new();
@@ -133,9 +140,24 @@ impl Pool {
         self.of_mut(arena[index].stream).remove_block(arena, index);
     }
 
-    /// Brings a block that has become larger or smaller to its place; mostly it is there already.
+    /// Before a block becomes larger or smaller: takes it out of a long bin, whose tree knows it as it is. Whether it did.
     #[inline(always)]
-    pub fn reorder_block(&mut self, arena: &mut Arena, index: u32) {
+    pub fn lift_block(&mut self, arena: &mut Arena, index: u32) -> bool {
+        let Block { stream, bin, .. } = arena[index];
+        let cached = self.of_mut(stream);
+        let is_lifted = cached.is_long(bin as usize);
+        if is_lifted {
+            cached.remove_block(arena, index);
+        }
+        is_lifted
+    }
+
+    /// Brings a block that has become larger or smaller to its place; mostly it is there already, unless it was lifted.
+    #[inline(always)]
+    pub fn reorder_block(&mut self, arena: &mut Arena, index: u32, is_lifted: bool) {
+        if is_lifted {
+            return self.insert(arena, index);
+        }
         let block = &mut arena[index];
         block.cached_at = self.searches;
         let Block { addr, size, bin, smaller, larger, stream, .. } = *block;
@@ -169,10 +191,26 @@ impl Cached {
     fn lower_bound(&self, arena: &Arena, size: u64) -> u32 {
         let bin = bin_of(size);
         let mut index = self.bins[bin][0];
-        while index != NIL && arena[index].size < size {
-            index = arena[index].larger;
+        match self.long_bins(bin) {
+            Some(long) => index = long.first_from(bin, size),
+            None => {
+                while index != NIL && arena[index].size < size {
+                    index = arena[index].larger;
+                }
+            }
         }
         if index == NIL { self.first_from(bin + 1) } else { index }
+    }
+
+    #[inline(always)]
+    fn is_long(&self, bin: usize) -> bool {
+        self.long_bins(bin).is_some()
+    }
+
+    /// The tree that the blocks of this bin are in, if they are.
+    #[inline(always)]
+    fn long_bins(&self, bin: usize) -> Option<&LongBins> {
+        self.long.as_deref().filter(|long| long.has(bin))
     }
 
     /// The first block in this bin or a later one.
@@ -202,18 +240,47 @@ impl Cached {
             self.occupied[number / 64] |= 1 << (number % 64);
             *bin = [index; 2];
             (block.smaller, block.larger) = (NIL, NIL);
+            self.note_in_tree(number, key, index);
             return;
         }
-        let (smaller, larger) = place_between(arena, first, last, key);
+        let place = if self.is_long(number) { None } else { place_between(arena, first, last, key) };
+        let (smaller, larger) = place.unwrap_or_else(|| self.place_in_tree(arena, number, key));
         (arena[index].smaller, arena[index].larger) = (smaller, larger);
         self.set_larger(arena, number, smaller, index);
         self.set_smaller(arena, number, larger, index);
+        self.note_in_tree(number, key, index);
+    }
+
+    #[inline(always)]
+    fn note_in_tree(&mut self, bin: usize, order: (u64, u64), index: u32) {
+        if let Some(long) = &mut self.long
+            && long.has(bin)
+        {
+            long.insert(order, index);
+        }
+    }
+
+    /// The neighbours a block with this size and address has in a bin that is not empty, which is a long one from now on.
+    #[inline(never)]
+    fn place_in_tree(&mut self, arena: &Arena, bin: usize, order: (u64, u64)) -> (u32, u32) {
+        let first = self.bins[bin][0];
+        let long = self.long.get_or_insert_default();
+        if !long.has(bin) {
+            long.add_bin(arena, bin, first);
+        }
+        let smaller = long.last_before(bin, order);
+        (smaller, if smaller == NIL { first } else { arena[smaller].larger })
     }
 
     #[inline(always)]
     fn remove_block(&mut self, arena: &mut Arena, index: u32) {
         let Block { bin, smaller, larger, .. } = arena[index];
         let number = bin as usize;
+        if let Some(long) = &mut self.long
+            && long.has(number)
+        {
+            long.remove(arena[index].order());
+        }
         self.set_larger(arena, number, smaller, larger);
         self.set_smaller(arena, number, larger, smaller);
         if smaller == NIL && larger == NIL {
@@ -240,26 +307,28 @@ impl Cached {
     }
 }
 
-/// The neighbours a block with this size and address has in a bin, walking from the end that is likely nearer.
+/// The neighbours a block with this size and address has in a bin, walking from the end that is likely nearer; `None` of a long walk.
 #[inline(always)]
-fn place_between(arena: &Arena, first: u32, last: u32, key: (u64, u64)) -> (u32, u32) {
+fn place_between(arena: &Arena, first: u32, last: u32, key: (u64, u64)) -> Option<(u32, u32)> {
     let order = |index: u32| arena[index].order();
     let (low, high) = (order(first), order(last));
+    let mut walked = 0;
     // Halfway between the ends by size, or by address where all sizes are equal.
     let from_end = if low.0 == high.0 { key.1 > low.1.midpoint(high.1) } else { key.0 > low.0.midpoint(high.0) };
     if from_end {
         let mut smaller = last;
         while smaller != NIL && order(smaller) > key {
             smaller = arena[smaller].smaller;
+            walked += 1;
         }
-        (smaller, if smaller == NIL { first } else { arena[smaller].larger })
-    } else {
-        let mut larger = first;
-        while larger != NIL && order(larger) < key {
-            larger = arena[larger].larger;
-        }
-        (if larger == NIL { last } else { arena[larger].smaller }, larger)
+        return (walked < LONG_WALK).then(|| (smaller, if smaller == NIL { first } else { arena[smaller].larger }));
     }
+    let mut larger = first;
+    while larger != NIL && order(larger) < key {
+        larger = arena[larger].larger;
+        walked += 1;
+    }
+    (walked < LONG_WALK).then(|| (if larger == NIL { last } else { arena[larger].smaller }, larger))
 }
 
 #[cfg(test)]
