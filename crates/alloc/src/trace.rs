@@ -4,6 +4,7 @@
 
 mod growing;
 mod lasting;
+mod live;
 
 pub use growing::{Growing, LAST_TOKENS, Stride, leap_factor, will_be_unbounded};
 

@@ -7,7 +7,7 @@ use std::io::{BufRead, BufReader, Read};
 use std::path::Path;
 
 use tonnage_config::Reading;
-use tonnage_core::estimate::SimulatedJob;
+use tonnage_core::estimate::{EstimateError, SimulatedJob};
 use tonnage_core::job::keys::{
     DATA_TRAIN_FILES, GKD_TEACHER_MODEL, GPU, JUDGE_MODEL, MODEL, PPO_REWARD_MODEL, PPO_VALUE_MODEL,
 };
@@ -15,6 +15,7 @@ use tonnage_core::job::{
     ConfigSource, JobSource, JobText, Key, Lookup, Origin, Override, Preset, Resolved, UnnamedGpu, WeightsBeside,
 };
 use tonnage_core::limit::{HAND_WRITTEN_BYTES, JSON_BYTES};
+use tonnage_core::plan::fits_from;
 use tonnage_core::record::JobRecord;
 use tonnage_report::text;
 use tonnage_run::bounded::read_text;
@@ -193,11 +194,24 @@ pub fn job_file_text(source: &JobSource, changes: &[Override]) -> Result<String,
 /// # Errors
 /// When the model cannot be built.
 pub fn simulate_resolved(resolved: &Resolved) -> Result<SimulatedJob<'_>, Failure> {
-    SimulatedJob::new(&resolved.job).map_err(|error| match (error.field(), error.job()) {
+    SimulatedJob::new(&resolved.job).map_err(|error| located(&error, resolved))
+}
+
+/// The same of a job that names no GPU, ready for the list of those that carry it.
+///
+/// # Errors
+/// As above.
+pub fn simulate_for_catalog(resolved: &Resolved) -> Result<SimulatedJob<'_>, Failure> {
+    fits_from::simulate_for_catalog(&resolved.job).map_err(|error| located(&error, resolved))
+}
+
+/// With the place in the job at which it was said.
+fn located(error: &EstimateError, resolved: &Resolved) -> Failure {
+    match (error.field(), error.job()) {
         (Some(field), _) => resolved.locate(field).into(),
         (None, Some(refused)) => resolved.locate_job(refused.clone()).into(),
-        (None, None) => error.into(),
-    })
+        (None, None) => error.clone().into(),
+    }
 }
 
 fn is_job_file(path: &str) -> bool {

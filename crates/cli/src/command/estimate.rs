@@ -19,7 +19,7 @@ use super::{compare, json};
 use crate::exit::{self, Exit, FailOn};
 use crate::failure::Failure;
 use crate::job_args::{self, JobArgs};
-use crate::job_input::{self, gather_each, read_job, simulate_resolved};
+use crate::job_input::{self, gather_each, read_job, simulate_for_catalog, simulate_resolved};
 use crate::terminal::Terminal;
 
 const EXAMPLES: &str = "Examples:
@@ -206,10 +206,11 @@ impl EstimateArgs {
     /// When the job cannot be simulated, or a gate has no GPU.
     pub fn answer_resolved(&self, resolved: Resolved) -> Result<Answer, Failure> {
         self.check_gpu_is_named(&resolved)?;
-        let simulated = simulate_resolved(&resolved)?;
+        let names_gpu = resolved.names_gpu();
+        let simulated = if names_gpu { simulate_resolved(&resolved)? } else { simulate_for_catalog(&resolved)? };
         let mut estimate = simulated.estimate()?;
         add_input_caveats(&mut estimate, &resolved);
-        let usable = resolved.names_gpu().then_some(estimate.usable_bytes);
+        let usable = names_gpu.then_some(estimate.usable_bytes);
         let drawn = self.timeline || self.svg.is_some();
         let timeline = drawn.then(|| simulated.timeline(PICTURE_POINTS)).transpose()?;
         if let Some(path) = &self.trace {
@@ -220,7 +221,7 @@ impl EstimateArgs {
         }
         let deployment = Deployment::new(&simulated, estimate.clone())?;
         let legacy = if self.legacy { Some(legacy_estimate(&resolved)?) } else { None };
-        let carriers = (!resolved.names_gpu()).then(|| fits_from(&simulated, &estimate));
+        let carriers = (!names_gpu).then(|| fits_from(simulated, &estimate));
         Ok(Answer { resolved, estimate, carriers, deployment, timeline, legacy })
     }
 

@@ -37,7 +37,7 @@ impl Padding {
     }
 
     /// The same for `job`, the one that was asked about on the other device at this place. Where its padded rows run another
-    /// program there, or were not simulated yet, they are simulated for that device alone.
+    /// program there, they are simulated for that device alone.
     pub(super) fn moved(self, at: usize, job: &JobSpec) -> Self {
         let padded = match self.padded.into_inner() {
             Some(Some(padded)) => {
@@ -45,7 +45,8 @@ impl Padding {
             }
             // More than is simulated is so on every device.
             Some(None) => OnceCell::from(None),
-            None => OnceCell::new(),
+            // Nobody asked so far: who does will ask for the others too.
+            None => return Self { padded: OnceCell::new(), ..self },
         };
         Self { others: Vec::new(), padded, ..self }
     }

@@ -11,7 +11,7 @@ use super::timeline::{self, Timeline};
 use super::verdict::{
     Capacity, Least, OomMoment, Verdict, count_retries, failure_moment, no_room_to_wake, run_within, safety_margin,
 };
-use super::{AtPeak, Engine, Estimate, activations, breakdown, caveat, outside_bytes};
+use super::{AtPeak, Caveat, Engine, Estimate, activations, breakdown, caveat, outside_bytes};
 use crate::alloc::{Peaks, counted_peaks};
 use crate::gpu::{Device, Gpu};
 use crate::host::HostMemory;
@@ -27,6 +27,9 @@ enum Detail {
     /// Without what takes another pass over the events.
     Brief,
 }
+
+/// No job reserves so many times what is alive at its peak.
+const MOST_RESERVED_OF_LIVE: u64 = 8;
 
 /// A job that was run on abstract tensors.
 pub struct SimulatedJob<'a> {
@@ -224,14 +227,36 @@ impl<'a> SimulatedJob<'a> {
             host: self.host.clone(),
             engine,
         };
-        caveat::all_caveats(job, &self.trace, peaks.reserved, self.whole_model_count()?, self.repetition)
-            .into_iter()
-            .chain(caveat::paged_states(self.managed_bytes))
-            .chain(caveat::offloaded(job, peaks.reserved))
-            .chain(self.padding.caveat(self.job, peaks.reserved))
-            .for_each(|caveat| estimate.add_caveat(caveat));
+        let caveats = self.caveats(job, peaks.reserved)?.into_iter();
+        caveats.chain(self.padding.caveat(self.job, peaks.reserved)).for_each(|caveat| estimate.add_caveat(caveat));
         estimate.verdict = self.verdict(job, peaks, &mut estimate, detail);
         Ok(estimate)
+    }
+
+    /// What is not known of the job where it reserves so many bytes, but for rows of unequal length, which only add to it.
+    fn caveats(&self, job: &JobSpec, reserved: u64) -> Result<Vec<Caveat>, EstimateError> {
+        let mut caveats = caveat::all_caveats(job, &self.trace, reserved, self.whole_model_count()?, self.repetition);
+        caveats.extend(caveat::paged_states(self.managed_bytes));
+        caveats.extend(caveat::offloaded(job, reserved));
+        Ok(caveats)
+    }
+
+    /// Whether the live requests alone are far more than `gpu`, of the job's own device, has: the verdict is then that it does not fit. One
+    /// count of the events says so, where a verdict takes replays.
+    ///
+    /// # Errors
+    /// When the parameters cannot be counted.
+    pub(crate) fn far_exceeds(&self, gpu: &Gpu) -> Result<bool, EstimateError> {
+        let job = JobSpec { gpu: gpu.clone(), ..self.job.clone() };
+        let Some(live) = self.trace.most_live_bytes().filter(|_| Engine::of_job(&job).is_none()) else {
+            return Ok(false);
+        };
+        let caveats = self.caveats(&job, live)?;
+        let less = caveats.iter().filter(|caveat| caveat.direction != Direction::More);
+        let less = less.map(|caveat| caveat.widens_bytes).fold(0, u64::saturating_add);
+        // What a job may take less is a share of what it reserves.
+        let most = less.saturating_mul(MOST_RESERVED_OF_LIVE).saturating_add(gpu.usable_bytes);
+        Ok(live > most)
     }
 
     /// Parameters of the model before it was split over ranks, without adapters.

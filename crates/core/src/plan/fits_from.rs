@@ -1,8 +1,9 @@
 //! [`fits_from`]: the GPUs of the catalog that carry a job which names none, each asked for itself.
 
-use super::fit::{GpuVerdict, simulated_verdict, verdicts_of_replays};
-use crate::estimate::{Estimate, SimulatedJob};
+use super::fit::{GpuVerdict, carrying_verdict, carrying_verdicts, carrying_verdicts_beside, job_by_device};
+use crate::estimate::{Estimate, EstimateError, SimulatedJob};
 use crate::gpu::{CatalogGpu, Device, Gpu, catalog};
+use crate::job::JobSpec;
 use crate::small_sort::SmallSort;
 use crate::trace::Category;
 
@@ -22,29 +23,50 @@ const REPLAYS: u64 = 4;
 /// What is as large on every kind of GPU, and alive at the same moment of the same step.
 const ON_EVERY_GPU: [Category; 3] = [Category::Parameter, Category::Gradient, Category::OptimizerState];
 
-/// The GPUs of the catalog that carry the job of `simulated`, the smallest memory first, and of a size last those that
-/// PyTorch's newest builds do not run on. `estimate` is its own.
-pub fn fits_from(simulated: &SimulatedJob<'_>, estimate: &Estimate) -> Vec<Carrier> {
+/// `job` as [`SimulatedJob::new`] has it, ready for [`fits_from`]: with what it would allocate on the other kinds of GPU of the catalog.
+///
+/// # Errors
+/// When the model cannot be built.
+pub fn simulate_for_catalog(job: &JobSpec) -> Result<SimulatedJob<'_>, EstimateError> {
+    if !shares_simulation(job) {
+        return SimulatedJob::new(job);
+    }
+    let others: Vec<Device> = on_other_devices(job).iter().map(|job| job.gpu.device()).collect();
+    SimulatedJob::with_other_devices(job, &others, 1)
+}
+
+/// Whether the list of GPUs comes from the simulation of the estimate: of tokens that are generated each replay of several leaves
+/// out more than one alone.
+fn shares_simulation(job: &JobSpec) -> bool {
+    job.task.facts().completion_len().unwrap_or(0).max(job.max_new_tokens) == 0
+}
+
+/// `job` on each kind of GPU of the catalog but its own.
+fn on_other_devices(job: &JobSpec) -> Vec<JobSpec> {
+    let gpus: Vec<Gpu> = catalog().iter().map(CatalogGpu::gpu).filter(|gpu| gpu.device() != job.gpu.device()).collect();
+    job_by_device(job, &gpus)
+}
+
+/// The GPUs of the catalog that carry the job of `simulated`, which is [`simulate_for_catalog`]'s, the smallest memory first, and of a
+/// size last those that PyTorch's newest builds do not run on. `estimate` is its own.
+pub fn fits_from(simulated: SimulatedJob<'_>, estimate: &Estimate) -> Vec<Carrier> {
     let at_least: u64 = ON_EVERY_GPU.iter().map(|category| estimate.at_peak.by_category[*category as usize]).sum();
     let large_enough = catalog().iter().filter(|row| row.usable_bytes > at_least);
-    let own = simulated.job().gpu.device();
-    let (same, others): (Vec<_>, Vec<_>) = large_enough.partition(|row| row.gpu().device() == own);
+    let job = simulated.job().clone();
+    let (same, others): (Vec<_>, Vec<_>) = large_enough.partition(|row| row.gpu().device() == job.gpu.device());
     let of_others: Vec<Gpu> = others.iter().map(|row| row.gpu()).collect();
-    let mut devices: Vec<Device> = Vec::new();
-    for device in of_others.iter().map(Gpu::device) {
-        if !devices.contains(&device) {
-            devices.push(device);
-        }
-    }
-    // The estimate took its share of the time that a very long generation is given.
-    let shares = if simulated.trace().is_long() { REPLAYS } else { 1 };
-    let replays = shares * devices.len() as u64;
-    let on_same = same.iter().map(|row| simulated_verdict(simulated, &row.gpu()));
-    let on_others = verdicts_of_replays(replays, simulated.job(), &of_others);
+    let on_same: Vec<_> = same.iter().map(|row| carrying_verdict(&simulated, &row.gpu())).collect();
+    let on_others = if shares_simulation(&job) {
+        carrying_verdicts_beside(simulated, &on_other_devices(&job), &of_others)
+    } else {
+        // The estimate took its share of the time that a very long generation is given.
+        let shares = if simulated.trace().is_long() { REPLAYS } else { 1 };
+        let devices = job_by_device(&job, &of_others).len() as u64;
+        carrying_verdicts(shares * devices, &job, &of_others)
+    };
     let all = same.iter().zip(on_same).chain(others.iter().zip(on_others));
-    let carrier = |(gpu, answer): (&&'static CatalogGpu, Result<GpuVerdict, _>)| {
-        let verdict = answer.ok().filter(GpuVerdict::fits)?;
-        Some(Carrier { gpu, verdict })
+    let carrier = |(gpu, answer): (&&'static CatalogGpu, Result<Option<GpuVerdict>, _>)| {
+        Some(Carrier { gpu, verdict: answer.ok().flatten()? })
     };
     let mut carriers: Vec<Carrier> = all.filter_map(carrier).collect();
     let place = |carrier: &Carrier| catalog().iter().position(|row| row.id == carrier.gpu.id);
@@ -64,8 +86,10 @@ mod tests {
     /// The list is what asking every GPU one by one gives.
     fn check(case: &Value) -> Vec<String> {
         let job = from_case(case).unwrap();
-        let simulated = SimulatedJob::new(&job).unwrap();
-        let found = fits_from(&simulated, &simulated.estimate().unwrap());
+        let simulated = simulate_for_catalog(&job).unwrap();
+        let estimate = simulated.estimate().unwrap();
+        assert_eq!(estimate, SimulatedJob::new(&job).unwrap().estimate().unwrap());
+        let found = fits_from(simulated, &estimate);
         for row in catalog() {
             let alone = verdict_on(&job, &row.gpu()).unwrap();
             let listed = found.iter().find(|carrier| carrier.gpu.id == row.id).map(|carrier| &carrier.verdict);
