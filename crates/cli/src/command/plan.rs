@@ -14,7 +14,7 @@ use tonnage_core::plan::appraisal::appraise;
 use tonnage_core::plan::proposal::{Proposals, consider_remedies};
 use tonnage_core::plan::remedy::{Change, overrides};
 use tonnage_core::plan::search::{
-    Candidate, Choice, GpuGroup, SearchLimits, can_spread, candidates_on, choose_candidate, gpu_groups,
+    Candidate, Choice, GpuGroup, SearchLimits, can_spread, candidates_on_each, choose_candidate, gpu_groups,
 };
 use tonnage_core::plan::time::{STEPS_OF_A_SAMPLE, Scale};
 use tonnage_report::{PlanView, SearchView, text};
@@ -118,8 +118,8 @@ impl PlanArgs {
         }
         let scale = measured_scale(job)?;
         let gpu_groups = self.gpu_groups(job)?;
-        let found = sweep_items(&gpu_groups, terminal, |gpu_group| {
-            candidates_on(job, gpu_group, source, scale, self.change_training)
+        let found = sweep_items(&gpu_groups, terminal, |of_one_count| {
+            candidates_on_each(job, of_one_count, source, scale, self.change_training)
         });
         let mut left_out = if can_spread(job) { Vec::new() } else { vec![self.not_spread(job)] };
         let (mut candidates, reasons): (Vec<Vec<Candidate>>, Vec<Vec<String>>) =
@@ -158,7 +158,7 @@ impl PlanArgs {
         format!("other numbers of GPUs than {ranks}: several are not simulated for this task, rehearse them")
     }
 
-    fn gpu_groups(&self, job: &JobSpec) -> Result<Vec<GpuGroup>, Failure> {
+    fn gpu_groups(&self, job: &JobSpec) -> Result<Vec<Vec<GpuGroup>>, Failure> {
         let mut gpus: Vec<Gpu> = gpu_input::gpus_named(self.gpus.as_deref().unwrap_or("priced"))?;
         // A price of one's own is that of the job's GPU.
         if self.gpus.is_none() && job.run.dollars_per_gpu_hour.is_some() && !gpus.contains(&job.gpu) {

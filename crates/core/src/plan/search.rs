@@ -1,5 +1,7 @@
-//! [`candidates_on`] and [`choose_candidate`]: the ways to run a job over GPUs, their number and remedies, and the cheapest that fits within
+//! [`candidates_on_each`] and [`choose_candidate`]: the ways to run a job over GPUs, their number and remedies, and the cheapest that fits within
 //! a budget and a deadline.
+
+use std::cmp::Reverse;
 
 use super::appraisal::{Appraisal, appraise, moved_to};
 use super::proposal::{Appraised, Case, combine_remedies, each_alone};
@@ -11,6 +13,7 @@ use crate::estimate::Fit;
 use crate::gpu::Gpu;
 use crate::job::{JobSource, JobSpec, Origin, Spreading, rows_per_step};
 use crate::small_sort::SmallSort;
+use crate::units::Bytes;
 
 /// GPUs on which host code gives the same answers, and how many of each are taken.
 #[derive(Clone, Debug, PartialEq)]
@@ -126,27 +129,64 @@ pub enum Choice {
     Nothing,
 }
 
-/// Groups GPUs into groups of GPUs, each taken so many times. Whoever names the GPUs and a price means that price of them.
-pub fn gpu_groups(job: &JobSpec, gpus: &[Gpu], counts: &[u64], are_named: bool) -> Vec<GpuGroup> {
-    let mut groups: Vec<Vec<Gpu>> = Vec::new();
+/// `gpus` by how many of a kind are taken, and then by kind, the one with the most memory first. Whoever names the GPUs and a price
+/// means that price of them.
+pub fn gpu_groups(job: &JobSpec, gpus: &[Gpu], counts: &[u64], are_named: bool) -> Vec<Vec<GpuGroup>> {
+    let mut kinds: Vec<Vec<Gpu>> = Vec::new();
     for gpu in gpus {
-        match groups.iter_mut().find(|group| group.iter().any(|other| other.device() == gpu.device())) {
-            Some(group) => group.push(gpu.clone()),
-            None => groups.push(vec![gpu.clone()]),
+        match kinds.iter_mut().find(|kind| kind.iter().any(|other| other.device() == gpu.device())) {
+            Some(kind) => kind.push(gpu.clone()),
+            None => kinds.push(vec![gpu.clone()]),
         }
     }
+    kinds.small_sort_by_key(|kind| Reverse(kind.iter().map(|gpu| gpu.usable_bytes).max()));
     let counts: Vec<Option<u64>> = match can_spread(job) {
         true if !counts.is_empty() => counts.iter().copied().map(Some).collect(),
         _ => vec![None],
     };
-    let gpu_group = |group: &Vec<Gpu>, count| GpuGroup { gpus: group.clone(), count, has_users_price: are_named };
-    let with = |group: &Vec<Gpu>| counts.iter().map(|count| gpu_group(group, *count)).collect();
-    groups.iter().flat_map(|group| -> Vec<GpuGroup> { with(group) }).collect()
+    let gpu_group = |kind: &Vec<Gpu>, count| GpuGroup { gpus: kind.clone(), count, has_users_price: are_named };
+    let of_count = |count: &Option<u64>| kinds.iter().map(|kind| gpu_group(kind, *count)).collect();
+    counts.iter().map(of_count).collect()
+}
+
+/// The ways to run `job` on each of these groups, of one number of GPUs and the most memory first. Where no remedies make it fit,
+/// kinds with far less memory than they leave are not tried.
+pub fn candidates_on_each(
+    job: &JobSpec,
+    gpu_groups: &[GpuGroup],
+    source: &JobSource,
+    scale: Scale,
+    changed: bool,
+) -> Found {
+    let mut found = Found::default();
+    let mut least: Option<u64> = None;
+    let mut too_small = Vec::new();
+    for gpu_group in gpu_groups {
+        let is_far_below = |gpu: &Gpu| least.is_some_and(|least| gpu.usable_bytes < least / 5 * 4);
+        let (small, gpus): (Vec<Gpu>, Vec<Gpu>) = gpu_group.gpus.iter().cloned().partition(is_far_below);
+        too_small.extend(small.into_iter().map(|gpu| gpu.id));
+        if gpus.is_empty() {
+            continue;
+        }
+        let here = candidates_on(job, &GpuGroup { gpus, ..gpu_group.clone() }, source, scale, changed);
+        if here.candidates.iter().all(|candidate| !candidate.fits()) {
+            least = here.candidates.iter().map(|candidate| candidate.appraisal.verdict.total_bytes).chain(least).min();
+        }
+        found.candidates.extend(here.candidates);
+        found.left_out.extend(here.left_out);
+    }
+    if let (Some(least), Some(first)) = (least, gpu_groups.first().filter(|_| !too_small.is_empty())) {
+        let (count, names) = (first.counted_name(), too_small.join(", "));
+        found
+            .left_out
+            .push(format!("{count}: {names}, which have far less than the {} that remedies leave", Bytes(least)));
+    }
+    found
 }
 
 /// The ways to run `job` at `group of GPUs`: as it is where that fits, else with the remedies that make it fit. Remedies that change
 /// the training are left out unless `changed`.
-pub fn candidates_on(job: &JobSpec, gpu_group: &GpuGroup, source: &JobSource, scale: Scale, changed: bool) -> Found {
+fn candidates_on(job: &JobSpec, gpu_group: &GpuGroup, source: &JobSource, scale: Scale, changed: bool) -> Found {
     let mut found = Found::default();
     let spread = match gpu_group.count {
         Some(count) => spread_over(job, count).ok_or_else(|| why_not_spread(job, count)),
@@ -244,4 +284,36 @@ pub fn choose_candidate(candidates: &mut [Candidate], limits: &SearchLimits) -> 
     };
     let least = candidates.iter().enumerate().min_by_key(|(_, candidate)| lacks(candidate));
     least.map_or(Choice::Nothing, |(at, _)| Choice::NoneFits(at))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::job::keys;
+
+    #[test]
+    fn kinds_with_far_less_memory_than_remedies_leave_are_not_tried() {
+        let source = JobSource::model("llama-3.1-8b").set(keys::PRECISION, "bf16");
+        let job = source.resolve(&[]).unwrap().job;
+        let gpus = ["t4", "b200", "h100", "l4", "a100-80", "gh200"].map(|name| Gpu::parse(name).unwrap());
+        let groups = gpu_groups(&job, &gpus, &[1], false);
+        assert_eq!(groups.len(), 1);
+        let all = candidates_on_each(&job, &groups[0], &source, Scale::Estimated, false);
+        let tried: Vec<&str> = all.candidates.iter().map(|candidate| candidate.gpu.id.as_str()).collect();
+        assert!(tried.contains(&"b200") && !tried.contains(&"t4"), "{tried:?}");
+        let [why] = all.left_out.as_slice() else { panic!("{:?}", all.left_out) };
+        assert!(why.starts_with("1 GPU: l4, t4, which have far less than the "), "{why}");
+        // What is left out fits by itself no more than it does beside others, and what is tried is answered alike.
+        for group in &groups[0] {
+            let alone = candidates_on(&job, group, &source, Scale::Estimated, false);
+            let beside = all.candidates.iter().filter(|candidate| candidate.gpu == group.gpus[0]);
+            let totals = |found: &[Candidate]| -> Vec<u64> {
+                found.iter().map(|candidate| candidate.appraisal.verdict.total_bytes).collect()
+            };
+            match tried.contains(&group.gpus[0].id.as_str()) {
+                true => assert_eq!(totals(&alone.candidates), totals(&beside.cloned().collect::<Vec<_>>())),
+                false => assert!(alone.candidates.iter().all(|candidate| !candidate.fits())),
+            }
+        }
+    }
 }
