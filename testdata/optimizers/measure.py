@@ -26,6 +26,11 @@ BITSANDBYTES = {"lion_32bit": ("Lion", {}), "lion_8bit": ("Lion", {"optim_bits":
 SCHEDULE_FREE = {"schedule_free_adamw": "AdamWScheduleFree", "schedule_free_radam": "RAdamScheduleFree", "schedule_free_sgd": "SGDScheduleFree"}
 # Further ones, whose cases stand after all others.
 LATER = [*BITSANDBYTES, "rmsprop", "adagrad", "transformers_adafactor", "schedule_free_radam", "schedule_free_sgd", "stable_adamw", "grokadamw"]
+# torch's whose decay is part of the gradient; and the others, but for COMPILED, which decay in all cases as AdamW does by default.
+COUPLED = ["sgd", "sgd_momentum", "adam", "rmsprop", "adagrad"]
+DECOUPLED = ["adamw", "adamw_fused", "adamw_forloop", "adafactor", "adamw8bit", "lion", "paged_adamw_8bit", "paged_adamw_32bit",
+             "schedule_free_adamw", "muon", *LOW_RANK, *BITSANDBYTES, "transformers_adafactor", "schedule_free_radam",
+             "schedule_free_sgd", "stable_adamw", "grokadamw"]
 DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
 ODD = [[1], [7], [3, 5], [4095], [4096], [4097], [64, 64], [65, 63], [1, 300], [300, 1]]
 MATRICES = [[300, 700], [700, 300], [2000, 33], [33, 2000], [512, 512], [512], [5000, 4096], [4096]]
@@ -74,6 +79,7 @@ def cases():
         for arguments in ("rank=16", "rank=9,update_proj_gap=1", "rank=4096", "rank=64,scale_type=tensor,update_proj_gap=1"):
             yield dict(optimizer=name, parameters=drawn(generator), optim_args=arguments, clip=True)
     yield from later_cases(random.Random(2))
+    yield from decayed_cases(random.Random(3))
 
 
 def later_cases(generator):
@@ -89,6 +95,19 @@ def later_cases(generator):
     yield dict(optimizer="transformers_adafactor", parameters=parameters(CONVOLUTION, "bf16"))
     for name in ("rmsprop", "lion_8bit", "transformers_adafactor"):
         yield dict(optimizer=name, parameters=parameters(ODD, "fp32"), clip=True, scaler=True)
+
+
+def decayed_cases(generator):
+    """With `weight_decay` of 0.1, which those of COUPLED add to a copy of the gradients; others allocate what they do without."""
+    for name in COUPLED:
+        for dtype in ("fp32", "bf16"):
+            yield dict(optimizer=name, parameters=parameters(ODD + MATRICES, dtype), decay=True)
+        yield dict(optimizer=name, parameters=mixed("fp16", "bf16", "fp32"), clip=True, decay=True)
+        for _ in range(3):
+            yield dict(optimizer=name, parameters=drawn(generator), clip=True, decay=True)
+        yield dict(optimizer=name, parameters=parameters(ODD, "fp32"), clip=True, scaler=True, decay=True)
+    for name in DECOUPLED:
+        yield dict(optimizer=name, parameters=mixed("fp32", "fp16" if name.startswith("rmsprop_bnb") else "bf16"), clip=True, decay=True)
 
 
 def drawn(generator):
@@ -215,6 +234,8 @@ def run(case):
     for tensor, (_, _, has_gradient) in zip(tensors, case["parameters"]):
         if has_gradient: tensor.grad = torch.empty_like(tensor)
     optimizers = build(case["optimizer"], tensors, case.get("optim_args", ""))
+    for group in (group for optimizer in optimizers for group in optimizer.param_groups):
+        if case.get("decay"): group["weight_decay"] = 0.1
     scaler = torch.amp.GradScaler("cuda") if case.get("scaler") else None
     loss = torch.zeros((), device="cuda")
     torch._C._cuda_clearCublasWorkspaces()

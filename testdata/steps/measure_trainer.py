@@ -6,7 +6,7 @@ labels are target_len tokens and whose collator is DataCollatorForSeq2Seq | sequ
 return_loss=True on micro_batch pairs, whose collator is that of transformers' examples/pytorch/contrastive-image-text/run_clip.py), precision (fp32 | amp_bf16
 (bf16=True) | amp_fp16 (fp16=True) | bf16 (bf16 weights, no autocast) | fp16 | bf16_amp | fp16_amp), micro_batch, seq_len, steps, grad_accum,
 gradient_checkpointing, use_reentrant, optimizer (a word of `OptimizerNames`: adamw_torch, sgd, galore_adamw_layerwise, adamw_torch_4bit, of whose compiled steps a second run counts, with
-Inductor's cache kept), lora {r, alpha, dropout,
+Inductor's cache kept), weight_decay, lora {r, alpha, dropout,
 targets}, clip_grad_norm, attn, use_liger_kernel, loss (`liger`: of liger_kernel_config only the fused loss), keep_outputs (compute_loss keeps what the model
 returns until the next pass), use_cache, tp (the ranks of world share layers by transformers' tp_plan, in place of DDP), world (ranks of DDP as torchrun starts them, in one process, as in
 measure_parallel.py), quantization {weights (nf4 | fp4 | int8 | gptq: fms-acceleration's QuantLinear with random weights | gptqmodel | awq: packed_checkpoint.py), bits, double, compute, prepared, experts, group_size, recast} (a causal model loaded by from_pretrained from
@@ -29,7 +29,7 @@ from measure_dpo import lora_config, run_steps
 
 DEFAULTS = dict(
     id="case", kind="trainer", framework="trainer", model={"family": "qwen2"}, task="causal_lm", precision="fp32", micro_batch=4,
-    seq_len=128, steps=3, grad_accum=1, tp=False, gradient_checkpointing=False, use_reentrant=False, optimizer=None, optim_args="", optim_target_modules=[], lora=None, clip_grad_norm=1.0,
+    seq_len=128, steps=3, grad_accum=1, tp=False, gradient_checkpointing=False, use_reentrant=False, optimizer=None, optim_args="", optim_target_modules=[], weight_decay=0.0, lora=None, clip_grad_norm=1.0,
     attn="sdpa", use_liger_kernel=False, loss="full", keep_outputs=False, use_cache=False, world=1,
     quantization=None, padded=False, padding_free=False, activation_offloading=None, fsdp1=None, kernels=[], target_len=128, freeze_encoder=False)
 PRECISIONS = {"fp32": ("float32", {}), "amp_bf16": ("float32", {"bf16": True}), "amp_fp16": ("float32", {"fp16": True}),
@@ -348,7 +348,7 @@ def made(case, phases, model, folder, stub):
         output_dir=folder, per_device_train_batch_size=case["micro_batch"], max_steps=case["steps"],
         gradient_accumulation_steps=case["grad_accum"], gradient_checkpointing=case["gradient_checkpointing"],
         gradient_checkpointing_kwargs={"use_reentrant": case["use_reentrant"]}, report_to=[], logging_steps=1, save_strategy="no",
-        max_grad_norm=case["clip_grad_norm"] or 0.0, disable_tqdm=True, use_cache=case["use_cache"], **liger_options(case),
+        max_grad_norm=case["clip_grad_norm"] or 0.0, weight_decay=case["weight_decay"], disable_tqdm=True, use_cache=case["use_cache"], **liger_options(case),
         **PRECISIONS[case["precision"]][1])
     if case.get("fsdp1") is not None:
         options |= dict(fsdp=True, fsdp_config={"version": 1, **case["fsdp1"]})

@@ -122,6 +122,7 @@ fn jobs() -> impl Strategy<Value = JobSpec> {
             gradient_checkpointing: if on[2] { CheckpointPolicy::EveryLayer } else { CheckpointPolicy::Off },
             optimizer,
             clip_grad_norm: on[3].then_some(ClipSpec { max_norm: 1.0 }),
+            decays: on[5],
             low_rank: LowRankSpec::default(),
             optimizer_in_backward: false,
             zero_grad_set_to_none: on[4],

@@ -38,7 +38,7 @@ const ROWS_FREE: &[Free] = &[
         SCALAR,
         "lora_alpha_pattern loraplus_lr_ratio loraplus_lr_embedding peft_use_rslora relora_prune_ratio \
         relora_prune_method scaling_softmax_factor scaling_softmax_bias learning_rate embedding_lr embedding_lr_scale \
-        weight_decay lr_scheduler lr_scheduler_kwargs lr_quadratic_warmup lr_div_factor lr_groups cosine_min_lr_ratio \
+        lr_scheduler lr_scheduler_kwargs lr_quadratic_warmup lr_div_factor lr_groups cosine_min_lr_ratio \
         cosine_constant_lr_ratio eta_min jagged_restart_steps jagged_restart_warmup_steps jagged_restart_anneal_steps \
         adam_beta1 adam_beta2 adam_beta3 adam_epsilon adam_epsilon2 adam_eps warmup_steps warmup_ratio",
     ),
@@ -111,6 +111,7 @@ const ROWS_ROWS: &[Row] = &[
     ("gradient_accumulation_steps", Sets(keys::GRADIENT_ACCUMULATION_STEPS)),
     ("batch_size", Rule::Free("rows of a step: what `micro_batch_size` and the passes come to")),
     ("optimizer", Reads(optimizer_word)),
+    ("weight_decay", Reads(super::optimizer::decay)),
     ("optim_args", Sets(keys::OPTIM_ARGS)),
     ("optim_target_modules", Sets(keys::OPTIM_TARGET_MODULES)),
     ("max_grad_norm", Reads(clip_norm)),

@@ -375,12 +375,15 @@ fn optimizer_type(facts: &mut Facts, said: &Said<'_>) -> Became {
     }
 }
 
-fn optimizer_params(_: &mut Facts, said: &Said<'_>) -> Became {
+fn optimizer_params(facts: &mut Facts, said: &Said<'_>) -> Became {
     let known = |key: &String| {
         matches!(key.as_str(), "lr" | "betas" | "eps" | "weight_decay" | "torch_adam" | "adam_w_mode" | "momentum")
     };
     match said.value {
-        Value::Object(table) if table.keys().all(known) => Became::NoMemory(SCALAR),
+        Value::Object(table) if table.keys().all(known) => match table.get("weight_decay") {
+            Some(rate) => optimizer::decay(facts, &Said { value: rate, ..*said }),
+            None => Became::NoMemory(SCALAR),
+        },
         value if is_null(value) => Became::NoMemory(OFF),
         _ => Became::NotUnderstood,
     }

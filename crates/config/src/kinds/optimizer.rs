@@ -1,10 +1,12 @@
 //! What `optim` names: core's words for optimizers, and those that mean something nearby.
 
 use tonnage_core::job::words::{Meaning, meaning_of_value};
-use tonnage_core::job::{Allowance, Key, Kind, keys};
+use tonnage_core::job::{Allowance, Key, Kind, OptimizerKind, keys};
 
 use crate::facts::Facts;
-use crate::rule::{Became, Said};
+use super::words::SCALAR;
+use crate::rule::{Became, OFF, Said};
+use crate::tree::{is_null, plain_text};
 
 /// An optimizer's word, the key's value, and what differs.
 type Word = (&'static str, &'static str, Option<(&'static str, Allowance)>);
@@ -34,6 +36,30 @@ pub fn read(facts: &mut Facts, said: &Said<'_>) -> Became {
             noted.map_or(Became::Used(keys::OPTIMIZER), |(text, allowance)| Became::Noted(text.to_owned(), allowance))
         }
         None => Became::Refused(format!("the optimizer `{}` is not simulated", crate::text::brief_text(word))),
+    }
+}
+
+/// `weight_decay`, which some optimizers add to a copy of the gradients.
+pub fn decay(facts: &mut Facts, said: &Said<'_>) -> Became {
+    let text = plain_text(said.value);
+    match text.trim().parse::<f64>() {
+        Ok(rate) if rate > 0.0 && rate.is_finite() => {
+            // As TOML writes it: YAML has `.1` and `1e-2` too.
+            facts.set_text(keys::WEIGHT_DECAY, format!("{rate:?}"), said.place);
+            Became::Used(keys::WEIGHT_DECAY)
+        }
+        Ok(_) => Became::NoMemory(OFF),
+        Err(_) if is_null(said.value) || text == "auto" => Became::NoMemory(SCALAR),
+        Err(_) => Became::NotUnderstood,
+    }
+}
+
+/// The decay that a trainer has where its files say none: only optimizers that copy gradients for it are told.
+pub fn imply_decay(facts: &mut Facts, rate: &str, why: &str) {
+    let word = facts.value_of(keys::OPTIMIZER).unwrap_or_default();
+    let kind = serde_json::from_value::<OptimizerKind>(word.into());
+    if kind.is_ok_and(OptimizerKind::adds_decay) {
+        facts.imply_key(keys::WEIGHT_DECAY, rate, why);
     }
 }
 

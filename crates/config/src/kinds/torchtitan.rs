@@ -75,7 +75,7 @@ pub const ROWS: &[Row] = &[
             ("beta1", Free(SCALAR)),
             ("beta2", Free(SCALAR)),
             ("eps", Free(SCALAR)),
-            ("weight_decay", Free(SCALAR)),
+            ("weight_decay", Reads(super::optimizer::decay)),
             ("fused", Free("said with `implementation`")),
             ("implementation", Reads(model_implementation)),
             (
@@ -189,7 +189,11 @@ fn model_converters(_: &mut Facts, said: &Said<'_>) -> Became {
 fn optimizer(facts: &mut Facts, said: &Said<'_>) -> Became {
     let name = match said.word().as_str() {
         "adamw" => "adamw_fused",
-        "adam" => "adam",
+        // Fused, which is its default, Adam allocates what AdamW does.
+        "adam" => match said.other("implementation").map(|value| crate::tree::plain_text(&value)).as_deref() {
+            Some("foreach" | "for-loop") => "adam",
+            _ => "adamw_fused",
+        },
         other => {
             return Became::Refused(format!("the optimizer `{}` is not simulated", crate::text::brief_text(other)));
         }
@@ -294,6 +298,7 @@ pub fn finish_titan(facts: &mut Facts, file: &[Entry]) {
     facts.imply_key(keys::MICRO_BATCH_SIZE, 8, "torchtitan's local_batch_size");
     facts.imply_key(keys::SEQ_LEN, 2048, "torchtitan's seq_len");
     facts.imply_key(keys::OPTIMIZER, "adamw_fused", "torchtitan's AdamW, fused");
+    super::optimizer::imply_decay(facts, "0.1", "torchtitan's weight_decay");
     if facts.weights.is_none() {
         facts.weights = Some((Weights::As(Dtype::Fp32), None));
     }

@@ -34,8 +34,7 @@ const ARGUMENTS_FREE: &[Free] = &[
     ),
     (
         SCALAR,
-        "learning_rate lr_scheduler_type lr_scheduler_kwargs warmup_steps warmup_ratio weight_decay adam_beta1 adam_beta2 \
-        adam_epsilon",
+        "learning_rate lr_scheduler_type lr_scheduler_kwargs warmup_steps warmup_ratio adam_beta1 adam_beta2 adam_epsilon",
     ),
     (
         SAVES,
@@ -74,6 +73,7 @@ const ARGUMENTS_ROWS: &[Row] = &[
     ("optim", Reads(optimizer::read)),
     ("optim_args", Sets(keys::OPTIM_ARGS)),
     ("optim_target_modules", Sets(keys::OPTIM_TARGET_MODULES)),
+    ("weight_decay", Reads(optimizer::decay)),
     ("adafactor", Refuses("transformers' own Adafactor: say optim")),
     ("max_grad_norm", Reads(clip_norm)),
     ("bf16", Reads(bf16)),

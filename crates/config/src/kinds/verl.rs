@@ -49,7 +49,7 @@ pub const ROWS: &[Row] = &[
     ("data.balance_dp_token", Free(DATA)),
     ("optim.lr", Free(SCALAR)),
     ("optim.betas", Free(SCALAR)),
-    ("optim.weight_decay", Free(SCALAR)),
+    ("optim.weight_decay", Reads(super::optimizer::decay)),
     ("optim.clip_grad", Sets(keys::CLIP_GRAD_NORM)),
     ("optim.optimizer", Reads(super::optimizer::read)),
     ("optim.*", Free(SCALAR)),

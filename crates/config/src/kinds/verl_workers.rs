@@ -103,6 +103,7 @@ pub const ROWS: &[Row] = &[
     ("actor_rollout_ref.actor.fsdp_config.seed", Free(SEED)),
     ("actor_rollout_ref.actor.megatron.*", Refuses(MEGATRON)),
     ("actor_rollout_ref.actor.optim.optimizer", Reads(super::optimizer::read)),
+    ("actor_rollout_ref.actor.optim.weight_decay", Reads(super::optimizer::decay)),
     ("actor_rollout_ref.actor.optim.clip_grad", Free("actor.grad_clip is what the actor reads")),
     ("actor_rollout_ref.actor.optim.override_optimizer_config.*", Refuses(MEGATRON)),
     ("actor_rollout_ref.actor.optim.*", Free(SCALAR)),

@@ -119,6 +119,7 @@ impl Default for JobSpec {
             use_reentrant: false,
             activation_offload: None,
             optimizer: OptimizerKind::Adamw,
+            decays: false,
             low_rank: LowRankSpec::default(),
             optimizer_in_backward: false,
             clip_grad_norm: None::<ClipSpec>,

@@ -292,6 +292,8 @@ pub struct JobSpec {
     pub activation_offload: Option<ActivationOffload>,
     /// Not used where the task trains nothing.
     pub optimizer: OptimizerKind,
+    /// Whether `weight_decay` is above 0, which some add to a copy of the gradients.
+    pub decays: bool,
     /// What one in a low rank is told.
     pub low_rank: LowRankSpec,
     /// Whether each parameter has one of its own, which steps in backward and frees the gradient.

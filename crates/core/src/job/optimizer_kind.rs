@@ -161,6 +161,11 @@ impl OptimizerKind {
         !matches!(self, Self::RmspropBnb8bit | Self::RmspropBnb32bit)
     }
 
+    /// Whether `weight_decay` is added to a copy of the gradients, and does not shrink the weights in place.
+    pub const fn adds_decay(self) -> bool {
+        matches!(self, Self::Adam | Self::Sgd | Self::SgdMomentum | Self::Rmsprop | Self::Adagrad)
+    }
+
     /// What `optim` means where the same word is a class of transformers' own.
     #[must_use]
     pub const fn in_trainer(self) -> Self {

@@ -5,6 +5,7 @@ use crate::dtype::DType;
 use crate::op::{UNTOLD, foreach_sqrt, full, group_by_dtype};
 use crate::tensor::Tensor;
 
+use super::decayed::Decay;
 use super::state::{States, zeros_like};
 use super::{Optimizer, Traffic};
 
@@ -27,18 +28,28 @@ struct Moments {
 pub(super) struct Adam {
     states: States<Moments>,
     implementation: Implementation,
+    decay: Decay,
 }
 
 impl Adam {
+    /// AdamW.
     pub(super) fn new(parameters: Vec<Tensor>, implementation: Implementation) -> Self {
-        Self { states: States::new(parameters), implementation }
+        Self { states: States::new(parameters), implementation, decay: Decay::Off }
     }
 
-    /// The denominators of a dtype stay until the next dtype's are there.
+    /// Adam, foreach.
+    pub(super) fn coupled(parameters: Vec<Tensor>, decay: Decay) -> Self {
+        Self { decay, ..Self::new(parameters, Implementation::Foreach) }
+    }
+
+    /// Decayed gradients go before the denominators come (`del device_grads`). The denominators of a dtype stay until the next dtype's are
+    /// there.
     fn step_foreach(&self) {
-        let squares: Vec<Tensor> = self.states.active().map(|active| active.state.exp_avg_sq.clone()).collect();
+        let active = self.states.active().map(|active| (active.parameter.clone(), active.state.exp_avg_sq.clone()));
+        let (parameters, squares): (Vec<Tensor>, Vec<Tensor>) = active.unzip();
         let mut denominators = Vec::new();
         for group in group_by_dtype(&squares) {
+            drop(self.decay.copies(group.iter().map(|&at| &parameters[at])));
             denominators = foreach_sqrt(group.iter().map(|&at| &squares[at]));
         }
         drop(denominators);

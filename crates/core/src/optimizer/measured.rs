@@ -4,6 +4,7 @@ use std::rc::Rc;
 
 use serde::Deserialize;
 
+use super::decayed::Decay;
 use super::{GradScaler, Told, build_kind, clip_grad_norm};
 use crate::dtype::DType;
 use crate::job::{Key, Kind, LowRankSpec, OptimizerKind, keys};
@@ -23,6 +24,9 @@ struct Case {
     clip: bool,
     #[serde(default)]
     scaler: bool,
+    /// Whether `weight_decay` is above 0.
+    #[serde(default)]
+    decay: bool,
     events: Vec<i64>,
 }
 
@@ -62,7 +66,9 @@ fn run_case(case: &Case) -> (Trace, usize) {
     // Every matrix is a linear layer's weight.
     context.note_linear(0);
     let low_rank = LowRankSpec::default().with_arguments(&case.optim_args).unwrap();
-    let mut optimizer = build_kind(case.optimizer, Told { low_rank: &low_rank, by_trainer: false }, &parameters);
+    let decay = if case.decay { Decay::Added } else { Decay::Off };
+    let told = Told { low_rank: &low_rank, by_trainer: false, decay };
+    let mut optimizer = build_kind(case.optimizer, told, &parameters);
     // What is made with the optimizer is not recorded.
     let before = context.read_trace(|trace| trace.events.len());
     let mut scaler = case.scaler.then(|| GradScaler::new(&context));
@@ -130,7 +136,7 @@ fn measured_steps_are_reproduced() {
         let (predicted, measured) = (predicted_events(case), measured_events(case));
         let first = (0..predicted.len().max(measured.len())).find(|&i| predicted.get(i) != measured.get(i));
         if let Some(i) = first {
-            let name = format!("case {at} {:?} clip {} scaler {}", case.optimizer, case.clip, case.scaler);
+            let name = format!("case {at} {:?} clip {} scaler {} decay {}", case.optimizer, case.clip, case.scaler, case.decay);
             wrong.push(format!("{name} #{i}: {:?} measured {:?}", predicted.get(i), measured.get(i)));
         }
     }
@@ -208,8 +214,8 @@ fn state_per_parameter() {
     }
     for (optimizer, bytes) in golden {
         let parameters = vec![(vec![1000, 1000], "bf16".to_owned(), true)];
-        let case =
-            Case { optimizer, parameters, optim_args: String::new(), clip: false, scaler: false, events: Vec::new() };
+        let (optim_args, events) = (String::new(), Vec::new());
+        let case = Case { optimizer, parameters, optim_args, clip: false, scaler: false, decay: false, events };
         let (trace, _) = run_case(&case);
         let state = trace.allocations.iter().filter(|allocation| allocation.category == Category::OptimizerState);
         assert_eq!(state.map(|allocation| allocation.bytes).sum::<u64>(), bytes, "{optimizer:?}");

@@ -9,6 +9,7 @@ mod adam_atan2;
 mod apollo;
 mod bitsandbytes;
 mod clip;
+mod decayed;
 mod galore;
 mod galore_8bit;
 mod grokadamw;
@@ -40,6 +41,7 @@ use crate::tensor::Tensor;
 use adam::{Adam, Implementation};
 use apollo::Apollo;
 use bitsandbytes::{Bitsandbytes, Moments, Storage};
+use decayed::Decay;
 use galore::Galore;
 use low_rank::LowRankAdamW;
 use schedule_free::{Averaged, ScheduleFree};
@@ -74,14 +76,26 @@ struct Told<'a> {
     low_rank: &'a LowRankSpec,
     /// Whether the Trainer makes it.
     by_trainer: bool,
+    /// What `weight_decay` is to one that adds it to its gradients.
+    decay: Decay,
 }
 
 /// The optimizer of a job over some of its parameters.
 pub(crate) fn build(job: &JobSpec, parameters: &[Tensor]) -> Box<dyn Optimizer> {
+    build_decaying(job, parameters, job.decays)
+}
+
+/// The Trainer's two groups (`create_optimizer`), each stepped by itself: what decays, and what does not whatever `weight_decay` is.
+pub(crate) fn build_groups(job: &JobSpec, decaying: &[Tensor], rest: &[Tensor]) -> Vec<Box<dyn Optimizer>> {
+    vec![build(job, decaying), build_decaying(job, rest, false)]
+}
+
+fn build_decaying(job: &JobSpec, parameters: &[Tensor], decays: bool) -> Box<dyn Optimizer> {
     // Shards that ranks step are no module's weights.
     let has_modules = matches!(job.parallel.strategy, Strategy::None | Strategy::Ddp(_));
     let by_trainer = has_modules && matches!(job.framework, Framework::Trainer | Framework::Trl);
-    build_kind(job.optimizer, Told { low_rank: &job.low_rank, by_trainer }, parameters)
+    let decay = if decays { Decay::Added } else { Decay::Off };
+    build_kind(job.optimizer, Told { low_rank: &job.low_rank, by_trainer, decay }, parameters)
 }
 
 fn build_kind(kind: OptimizerKind, told: Told<'_>, parameters: &[Tensor]) -> Box<dyn Optimizer> {
@@ -110,15 +124,16 @@ fn torchao(codes: Codes, parameters: Vec<Tensor>) -> Box<dyn Optimizer> {
 fn build_uncounted(kind: OptimizerKind, told: Told<'_>, parameters: Vec<Tensor>) -> Box<dyn Optimizer> {
     let low_rank = told.low_rank;
     match kind {
-        OptimizerKind::Adamw | OptimizerKind::Adam => Box::new(Adam::new(parameters, Implementation::Foreach)),
+        OptimizerKind::Adamw => Box::new(Adam::new(parameters, Implementation::Foreach)),
+        OptimizerKind::Adam => Box::new(Adam::coupled(parameters, told.decay)),
         OptimizerKind::AdamwFused => Box::new(Adam::new(parameters, Implementation::Fused)),
         OptimizerKind::AdamwForloop => Box::new(Adam::new(parameters, Implementation::ForLoop)),
-        OptimizerKind::Sgd => Box::new(sgd::Sgd::plain()),
-        OptimizerKind::SgdMomentum => Box::new(sgd::Sgd::with_momentum(parameters)),
+        OptimizerKind::Sgd => Box::new(sgd::Sgd::plain(parameters, told.decay)),
+        OptimizerKind::SgdMomentum => Box::new(sgd::Sgd::with_momentum(parameters, told.decay)),
         OptimizerKind::Adafactor => Box::new(adafactor::Adafactor::new(parameters)),
         OptimizerKind::TransformersAdafactor => Box::new(TransformersAdafactor::new(parameters)),
-        OptimizerKind::Rmsprop => Box::new(rmsprop::Rmsprop::new(parameters)),
-        OptimizerKind::Adagrad => Box::new(adagrad::Adagrad::new(parameters)),
+        OptimizerKind::Rmsprop => Box::new(rmsprop::Rmsprop::new(parameters, told.decay)),
+        OptimizerKind::Adagrad => Box::new(adagrad::Adagrad::new(parameters, told.decay)),
         OptimizerKind::Adamw8bit => bitsandbytes((Moments::Two, 8, false), told, parameters),
         OptimizerKind::PagedAdamw8bit => bitsandbytes((Moments::Two, 8, true), told, parameters),
         OptimizerKind::PagedAdamw32bit => bitsandbytes((Moments::Two, 32, true), told, parameters),

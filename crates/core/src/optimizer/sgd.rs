@@ -1,37 +1,46 @@
 //! SGD (torch/optim/sgd.py), foreach: nothing without momentum; with it one buffer in the gradient's dtype, a copy of
-//! the first gradient.
+//! the first gradient. Decay makes a copy of the gradients of a dtype.
 
 use crate::op::group_by_dtype;
 use crate::tensor::Tensor;
 
+use super::decayed::Decay;
 use super::state::States;
 use super::{Optimizer, Traffic};
 
 pub(super) struct Sgd {
-    momentum_buffers: Option<States<Tensor>>,
+    buffers: States<Tensor>,
+    has_momentum: bool,
+    decay: Decay,
 }
 
 impl Sgd {
-    /// SGD without momentum; it only works in place.
-    pub(super) fn plain() -> Self {
-        Self { momentum_buffers: None }
+    /// SGD without momentum; without decay it only works in place.
+    pub(super) fn plain(parameters: Vec<Tensor>, decay: Decay) -> Self {
+        Self { buffers: States::new(parameters), has_momentum: false, decay }
     }
 
-    pub(super) fn with_momentum(parameters: Vec<Tensor>) -> Self {
-        Self { momentum_buffers: Some(States::new(parameters)) }
+    pub(super) fn with_momentum(parameters: Vec<Tensor>, decay: Decay) -> Self {
+        Self { has_momentum: true, ..Self::plain(parameters, decay) }
     }
 }
 
 impl Optimizer for Sgd {
     fn step(&mut self) {
-        let Some(buffers) = &mut self.momentum_buffers else { return };
-        for at in group_by_dtype(buffers.parameters()).into_iter().flatten() {
-            buffers.initialize_one(at, |_, gradient| gradient.unary("clone.default", gradient.dtype()));
+        let parameters = self.buffers.parameters();
+        let stepped: Vec<usize> = (0..parameters.len()).filter(|&at| parameters[at].grad().is_some()).collect();
+        let parameters: Vec<Tensor> = stepped.iter().map(|&at| parameters[at].clone()).collect();
+        for group in group_by_dtype(&parameters) {
+            let decayed = self.decay.copies(group.iter().map(|&at| &parameters[at]));
+            for at in group.into_iter().map(|at| stepped[at]).filter(|_| self.has_momentum) {
+                self.buffers.initialize_one(at, |_, gradient| gradient.unary("clone.default", gradient.dtype()));
+            }
+            drop(decayed);
         }
     }
 
     fn traffic(&self) -> Traffic {
         // torch/optim/sgd.py: add_; with momentum mul_ and add_ before.
-        Traffic::of_passes(if self.momentum_buffers.is_some() { 8 } else { 3 })
+        Traffic::of_passes(if self.has_momentum { 8 } else { 3 })
     }
 }

@@ -69,6 +69,6 @@ impl Wrapper for DividedLayers {
         let one_by_one = if self.has_parts_alone() { job.optimizer } else { OptimizerKind::AdamwForloop };
         let job = &JobSpec { optimizer: one_by_one, ..job.clone() };
         let (decaying, rest): (Vec<Tensor>, Vec<Tensor>) = self.parameters.iter().cloned().partition(optimizer::decays);
-        [decaying, rest].iter().map(|group| optimizer::build(job, group)).collect()
+        optimizer::build_groups(job, &decaying, &rest)
     }
 }

@@ -187,7 +187,7 @@ pub(super) fn create_optimizers(
     if job.optimizer.walks_groups() {
         return vec![optimizer::build(job, &[decaying, rest].concat())];
     }
-    [decaying, rest].iter().map(|group| optimizer::build(job, group)).collect()
+    optimizer::build_groups(job, &decaying, &rest)
 }
 
 /// Numbers that accelerate moves to the device with the optimizer's state: learning rates that are tensors, as torchao's, of which the

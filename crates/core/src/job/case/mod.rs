@@ -219,6 +219,7 @@ fn plain_job(mut model: ModelSpec, task: Task) -> JobSpec {
         use_reentrant: false,
         activation_offload: None,
         optimizer: OptimizerKind::Adamw,
+        decays: false,
         low_rank: LowRankSpec::default(),
         optimizer_in_backward: false,
         clip_grad_norm: None,

@@ -103,6 +103,11 @@ impl<'a> Chooser<'a> {
         parse_variant(name, word)
     }
 
+    /// A number that somebody said, which is noted where all of its kind are.
+    pub fn said_number(&self, name: &str) -> Option<f64> {
+        self.settings.get(name)?.value.as_f64()
+    }
+
     /// A switch that is off, and no choice, where nobody says it.
     pub fn switch_if_said(&mut self, name: &str) -> bool {
         self.is_said(name) && self.take_switch(name)

@@ -42,6 +42,7 @@ pub(super) fn resolve_job(choose: &mut Chooser<'_>, model: Model, source: &JobSo
         use_reentrant: false,
         activation_offload: data::activation_offload(choose, trains)?,
         optimizer: resolve_optimizer(choose, framework)?,
+        decays: choose.said_number(keys::WEIGHT_DECAY).is_some_and(|decay| decay > 0.0),
         low_rank: choose.take_low_rank()?,
         optimizer_in_backward: choose.switch_if_said(keys::OPTIMIZER_IN_BACKWARD),
         clip_grad_norm: resolve_clip(choose),

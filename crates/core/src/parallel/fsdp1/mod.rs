@@ -224,6 +224,6 @@ impl Wrapper for FlatSharded {
 
     fn optimizers(&self, job: &JobSpec) -> Vec<Box<dyn Optimizer>> {
         let (decaying, rest) = self.parameters.split_at(self.decaying);
-        [decaying, rest].iter().map(|group| optimizer::build(job, group)).collect()
+        optimizer::build_groups(job, decaying, rest)
     }
 }
