@@ -3,8 +3,8 @@
 use tonnage_core::job::words::{Meaning, meaning_of_value};
 use tonnage_core::job::{Allowance, Key, Kind, OptimizerKind, keys};
 
-use crate::facts::Facts;
 use super::words::SCALAR;
+use crate::facts::Facts;
 use crate::rule::{Became, OFF, Said};
 use crate::tree::{is_null, plain_text};
 

@@ -136,7 +136,10 @@ fn measured_steps_are_reproduced() {
         let (predicted, measured) = (predicted_events(case), measured_events(case));
         let first = (0..predicted.len().max(measured.len())).find(|&i| predicted.get(i) != measured.get(i));
         if let Some(i) = first {
-            let name = format!("case {at} {:?} clip {} scaler {} decay {}", case.optimizer, case.clip, case.scaler, case.decay);
+            let name = format!(
+                "case {at} {:?} clip {} scaler {} decay {}",
+                case.optimizer, case.clip, case.scaler, case.decay
+            );
             wrong.push(format!("{name} #{i}: {:?} measured {:?}", predicted.get(i), measured.get(i)));
         }
     }

@@ -300,13 +300,13 @@ mod tests {
         assert_eq!(groups.len(), 1);
         let all = candidates_on_each(&job, &groups[0], &source, Scale::Estimated, false);
         let tried: Vec<&str> = all.candidates.iter().map(|candidate| candidate.gpu.id.as_str()).collect();
-        assert!(tried.contains(&"b200") && !tried.contains(&"t4"), "{tried:?}");
+        assert!(tried.contains(&"b200") && tried.contains(&"l4") && !tried.contains(&"t4"), "{tried:?}");
         let [why] = all.left_out.as_slice() else { panic!("{:?}", all.left_out) };
-        assert!(why.starts_with("1 GPU: l4, t4, which have far less than the "), "{why}");
+        assert!(why.starts_with("1 GPU: t4, which have far less than the "), "{why}");
         // What is left out fits by itself no more than it does beside others, and what is tried is answered alike.
         for group in &groups[0] {
             let alone = candidates_on(&job, group, &source, Scale::Estimated, false);
-            let beside = all.candidates.iter().filter(|candidate| candidate.gpu == group.gpus[0]);
+            let beside = all.candidates.iter().filter(|candidate| group.gpus.contains(&candidate.gpu));
             let totals = |found: &[Candidate]| -> Vec<u64> {
                 found.iter().map(|candidate| candidate.appraisal.verdict.total_bytes).collect()
             };
