@@ -66,6 +66,8 @@ pub struct Facts {
     pub given: Vec<String>,
     /// Set where objects are read and no files: a switch that is off was said, or is the class's own default.
     pub live: Option<Live>,
+    /// Whether a file says a weight decay, be it 0.
+    pub says_decay: bool,
     /// Whether a table of DeepSpeed's was read.
     pub has_deepspeed: bool,
     /// Whether what FSDP2's shards refuse of an optimizer says nothing here: its shards are FSDP1's.

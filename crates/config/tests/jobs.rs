@@ -37,6 +37,26 @@ fn trl_sft_is_fp32_weights_under_bf16_autocast_unless_it_says_otherwise() {
 }
 
 #[test]
+fn decay_that_copies_gradients_is_read_and_implied() {
+    let copies = |name: &str, text: &str| {
+        let resolved = job(&[(name, text)]).unwrap();
+        resolved.job.decays && resolved.job.optimizer.adds_decay()
+    };
+    let sft = |more: &str| copies("sft.yaml", &format!("{SFT}{more}"));
+    assert!(sft("optim: sgd\nweight_decay: .1\n") && sft("optim: adagrad\nweight_decay: 1e-2\n"));
+    assert!(!sft("optim: sgd\n") && !sft("optim: sgd\nweight_decay: 0\n") && !sft("weight_decay: 0.1\n"));
+    let titan = |optimizer: &str| {
+        let model = "[job]\ndump_folder = \"a\"\n[model]\nname = \"llama3\"\nflavor = \"8B\"\ntokenizer_path = \"a\"\n";
+        let training =
+            "[training]\nbatch_size = 1\nseq_len = 512\nsteps = 10\n[parallelism]\ndata_parallel_shard_degree = 8\n";
+        let text = format!("{model}{training}[optimizer]\nname = \"Adam\"\n{optimizer}");
+        copies("train.toml", &text)
+    };
+    assert!(titan("implementation = \"foreach\"\n") && !titan(""));
+    assert!(!titan("implementation = \"foreach\"\nweight_decay = 0.0\n"), "its default is 0.1");
+}
+
+#[test]
 fn errors_stand_where_the_key_stands() {
     let error = job(&[("sft.yaml", &format!("{SFT}lora_r: many\nuse_peft: true\n"))]).unwrap_err();
     assert_eq!((error.key(), error.place.as_ref().map(|place| place.line)), (Some("lora.r"), Some(5)));

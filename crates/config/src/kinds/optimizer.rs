@@ -42,7 +42,9 @@ pub fn read(facts: &mut Facts, said: &Said<'_>) -> Became {
 /// `weight_decay`, which some optimizers add to a copy of the gradients.
 pub fn decay(facts: &mut Facts, said: &Said<'_>) -> Became {
     let text = plain_text(said.value);
-    match text.trim().parse::<f64>() {
+    let rate = text.trim().parse::<f64>();
+    facts.says_decay |= rate.is_ok();
+    match rate {
         Ok(rate) if rate > 0.0 && rate.is_finite() => {
             // As TOML writes it: YAML has `.1` and `1e-2` too.
             facts.set_text(keys::WEIGHT_DECAY, format!("{rate:?}"), said.place);
@@ -58,7 +60,7 @@ pub fn decay(facts: &mut Facts, said: &Said<'_>) -> Became {
 pub fn imply_decay(facts: &mut Facts, rate: &str, why: &str) {
     let word = facts.value_of(keys::OPTIMIZER).unwrap_or_default();
     let kind = serde_json::from_value::<OptimizerKind>(word.into());
-    if kind.is_ok_and(OptimizerKind::adds_decay) {
+    if kind.is_ok_and(OptimizerKind::adds_decay) && !facts.says_decay {
         facts.imply_key(keys::WEIGHT_DECAY, rate, why);
     }
 }

@@ -126,6 +126,7 @@ pub fn imply_loop(facts: &mut Facts) {
     facts.imply_key(keys::GRADIENT_CHECKPOINTING, true, "verl's enable_gradient_checkpointing");
     facts.imply_key(keys::CLIP_GRAD_NORM, 1.0, "verl's clip_grad");
     facts.imply_key(keys::USE_CACHE, false, "verl calls the model without a KV cache");
+    super::optimizer::imply_decay(facts, "0.01", "verl's weight_decay");
 }
 
 /// What verl's SFT trainer does where nobody says otherwise (trainer/fsdp_sft_trainer.py).

@@ -1,4 +1,5 @@
-//! What a training learns by, what it learns from, and what is generated from it: nothing of it changes a byte of a step.
+//! What a training learns by, what it learns from, and what is generated from it: nothing of it changes a byte of a step but
+//! that weights decay, which the job says too.
 
 use serde::{Deserialize, Serialize};
 

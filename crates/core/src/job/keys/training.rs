@@ -1,5 +1,5 @@
 //! Keys of what a training learns by, in TrainingArguments' words, of its data, and of what is generated from it. They change no
-//! byte of a step; `tonnage train` and `tonnage generate` read them.
+//! byte of a step, but for `weight_decay` above 0 of some optimizers; `tonnage train` and `tonnage generate` read them.
 
 use super::super::kind::Kind;
 use super::{Default, Key, MOST_NEW_TOKENS, names};
