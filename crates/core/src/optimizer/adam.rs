@@ -32,12 +32,10 @@ pub(super) struct Adam {
 }
 
 impl Adam {
-    /// AdamW.
     pub(super) fn new(parameters: Vec<Tensor>, implementation: Implementation) -> Self {
         Self { states: States::new(parameters), implementation, decay: Decay::Off }
     }
 
-    /// Adam, foreach.
     pub(super) fn coupled(parameters: Vec<Tensor>, decay: Decay) -> Self {
         Self { decay, ..Self::new(parameters, Implementation::Foreach) }
     }

@@ -72,8 +72,7 @@ pub(super) fn resolve_job(choose: &mut Chooser<'_>, model: Model, source: &JobSo
         left_open: source.left_open.clone(),
         allocator: AllocatorConfig::default(),
     };
-    resolve_rest(choose, &mut job, name, micro_batch_size)?;
-    Ok(job)
+    resolve_rest(choose, &mut job, name, micro_batch_size).map(|()| job)
 }
 
 fn resolve_clip(choose: &mut Chooser) -> Option<ClipSpec> {
