@@ -22,6 +22,7 @@
 
 mod arena;
 mod arrangement;
+mod bins;
 mod caching;
 mod config;
 mod expandable;

@@ -6,7 +6,7 @@
 use std::collections::BTreeMap;
 
 use super::arena::{Arena, NIL};
-use super::pool::{BINS, bin_of};
+use super::bins::{BINS, bin_of};
 
 /// A walk of so many blocks makes a bin a long one.
 pub(super) const LONG_WALK: u32 = 64;

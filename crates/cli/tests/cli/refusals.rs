@@ -31,7 +31,7 @@ fn refused(words: &[&str]) {
 
 #[test]
 fn configs_that_are_not_modelled() {
-    let quantized = json!({"quantization_config": {"quant_method": "bitsandbytes", "load_in_4bit": true}});
+    let quantized = json!({"quantization_config": {"quant_method": "fp8"}});
     let cases = [
         ("olmoe", json!({"num_experts": 8, "experts_implementation": "eager"})),
         ("phimoe", json!({})),
