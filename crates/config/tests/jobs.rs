@@ -255,6 +255,15 @@ fn deepspeed_as_a_table_is_read_in_its_place() {
     let arguments = json!({"per_device_train_batch_size": 2, "deepspeed": undivided, "world_size": 4});
     assert_eq!(said(&of_objects(&[("TrainingArguments", arguments)]).unwrap(), "parallel"), "\"ddp\"");
     assert!(resolved.job.left_open.iter().any(|left| left.text.contains("deepspeed.made_up")));
+    let with_adam = |params| {
+        let optimizer = json!({"type": "AdamW", "params": params});
+        let arguments = json!({"per_device_train_batch_size": 2, "world_size": 4,
+            "deepspeed": {"zero_optimization": {"stage": 2}, "bf16": {"enabled": true}, "optimizer": optimizer}});
+        let left_open = of_objects(&[("TrainingArguments", arguments)]).unwrap().job.left_open;
+        left_open.iter().any(|left| left.allowance == Allowance::Unknown)
+    };
+    assert!(with_adam(json!({"lr": 1e-4, "torch_adam": true})), "PyTorch's own Adam makes temporaries");
+    assert!(!with_adam(json!({"lr": 1e-4, "torch_adam": false})) && !with_adam(json!({"lr": 1e-4})));
 }
 
 #[test]

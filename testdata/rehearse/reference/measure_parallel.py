@@ -81,16 +81,23 @@ def init_values(model):
             else: p.fill_(1.0)
 
 
-def quantized(c, dtype):
-    """The model with random weights as `from_pretrained` packs it, its config and how many parameters it has."""
+def saved(c, dtype):
+    """A folder with the model and random weights, its config and how many parameters it has."""
     import tempfile, torch
-    from transformers import AutoConfig, AutoModelForCausalLM, BitsAndBytesConfig
+    from transformers import AutoConfig, AutoModelForCausalLM
     spec = dict(c["model"])
     cfg = AutoConfig.for_model(spec.pop("family"), **spec)
     whole = AutoModelForCausalLM.from_config(cfg, dtype=getattr(torch, dtype))
     folder, count = tempfile.mkdtemp(), R.count(whole)[0]
     whole.save_pretrained(folder)
-    del whole
+    return folder, cfg, count
+
+
+def quantized(c, dtype):
+    """The model with random weights as `from_pretrained` packs it, its config and how many parameters it has."""
+    import torch
+    from transformers import AutoModelForCausalLM, BitsAndBytesConfig
+    folder, cfg, count = saved(c, dtype)
     asked = {"double": False, "compute": dtype, **c["quantization"]}
     config = BitsAndBytesConfig(load_in_4bit=True, bnb_4bit_quant_type=asked["weights"], bnb_4bit_use_double_quant=asked["double"],
                                 bnb_4bit_compute_dtype=getattr(torch, asked["compute"]), bnb_4bit_quant_storage=getattr(torch, dtype))
@@ -101,15 +108,10 @@ def quantized(c, dtype):
 def tensor_parallel(c, dtype):
     """The model with random weights as `from_pretrained` loads a rank's shards of it by the plan of its class, its config and how many
     parameters it has."""
-    import tempfile, torch
-    from transformers import AutoConfig, AutoModelForCausalLM
+    import torch
+    from transformers import AutoModelForCausalLM
     from transformers.distributed import DistributedConfig
-    spec = dict(c["model"])
-    cfg = AutoConfig.for_model(spec.pop("family"), **spec)
-    whole = AutoModelForCausalLM.from_config(cfg, dtype=getattr(torch, dtype))
-    folder, count = tempfile.mkdtemp(), R.count(whole)[0]
-    whole.save_pretrained(folder)
-    del whole
+    folder, cfg, count = saved(c, dtype)
     base = AutoModelForCausalLM.from_pretrained(folder, distributed_config=DistributedConfig(tp_size=c["world"]), dtype=getattr(torch, dtype),
                                                 attn_implementation="sdpa")
     return base, cfg, count

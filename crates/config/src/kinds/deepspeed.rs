@@ -380,6 +380,12 @@ fn optimizer_params(facts: &mut Facts, said: &Said<'_>) -> Became {
         matches!(key.as_str(), "lr" | "betas" | "eps" | "weight_decay" | "torch_adam" | "adam_w_mode" | "momentum")
     };
     match said.value {
+        Value::Object(table) if table.get("torch_adam").is_some_and(is_on) => Became::Noted(
+            "`torch_adam` steps by PyTorch's own Adam, whose temporaries of the size of its weights are not simulated on shards; without it \
+             DeepSpeed's fused one is"
+                .to_owned(),
+            Allowance::Unknown,
+        ),
         Value::Object(table) if table.keys().all(known) => match table.get("weight_decay") {
             Some(rate) => optimizer::decay(facts, &Said { value: rate, ..*said }),
             None => Became::NoMemory(SCALAR),

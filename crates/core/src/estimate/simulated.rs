@@ -28,7 +28,8 @@ enum Detail {
     Brief,
 }
 
-/// No job reserves so many times what is alive at its peak.
+/// No job of a GPU's size reserves so many times what is alive at its peak: only a caveat's share of it is counted so, and with too much a GPU
+/// is replayed that need not be.
 const MOST_RESERVED_OF_LIVE: u64 = 8;
 
 /// A job that was run on abstract tensors.

@@ -133,22 +133,15 @@ impl OptimizerKind {
 
     /// Whether it was measured on whole parameters alone: on one GPU and under DDP.
     pub const fn needs_whole(self) -> bool {
-        self.is_compiled()
+        let of_bitsandbytes = self.is_bitsandbytes()
+            && !matches!(self, Self::Adamw8bit | Self::PagedAdamw8bit | Self::PagedAdamw32bit | Self::GaloreAdamw8bit);
+        of_bitsandbytes
+            || self.is_compiled()
             || matches!(
                 self,
                 Self::TransformersAdafactor
                     | Self::Rmsprop
                     | Self::Adagrad
-                    | Self::Lion8bit
-                    | Self::Lion32bit
-                    | Self::PagedLion8bit
-                    | Self::PagedLion32bit
-                    | Self::Ademamix
-                    | Self::Ademamix8bit
-                    | Self::PagedAdemamix32bit
-                    | Self::PagedAdemamix8bit
-                    | Self::RmspropBnb8bit
-                    | Self::RmspropBnb32bit
                     | Self::ScheduleFreeRadam
                     | Self::ScheduleFreeSgd
                     | Self::StableAdamw
