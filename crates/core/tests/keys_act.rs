@@ -218,6 +218,7 @@ const TRACES: &[(&str, &str, &[&str], &str)] = &[
     ("optimizer", GPT2, &[], "optimizer=adamw_forloop"),
     ("optimizer", GPT2, &[], "optimizer=sgd"),
     ("optimizer", GPT2, &["optimizer=sgd"], "optimizer=sgd_momentum"),
+    ("weight_decay", GPT2, &["optimizer=sgd_momentum"], "weight_decay=0.1"),
     ("optimizer", GPT2, &[], "optimizer=adafactor"),
     ("optimizer", GPT2, &[], "optimizer=adamw8bit"),
     ("optimizer", GPT2, &[], "optimizer=paged_adamw_8bit"),
