@@ -59,17 +59,14 @@
 )]
 
 mod building;
-pub mod dtype;
 pub mod estimate;
 pub mod failure;
 pub mod family;
 pub mod gpu;
-pub mod host;
 pub mod job;
 pub mod limit;
 mod model;
 pub mod model_type;
-mod op;
 mod optimizer;
 mod parallel;
 pub mod plan;
@@ -79,10 +76,9 @@ pub mod random;
 pub mod record;
 pub mod recording;
 pub mod rehearsal;
-pub mod small_sort;
 pub mod step;
-mod tensor;
-pub mod work;
 
 pub use tonnage_alloc as alloc;
 pub use tonnage_alloc::{nearest, trace, units};
+pub use tonnage_tensor::{dtype, host, small_sort, work};
+pub(crate) use tonnage_tensor::{op, tensor};

@@ -10,10 +10,16 @@ use anyhow::{Context, Result};
 use super::source::{code_of, rust_files};
 
 /// Crates whose modules are in order.
-const ORDERED: &[&str] =
-    &["crates/alloc/src", "crates/core/src", "crates/run/src", "crates/watch/src", "crates/report/src"];
-/// The crate whose rooms are in order too.
-const ROOMS_OF: &str = "crates/core/src";
+const ORDERED: &[&str] = &[
+    "crates/alloc/src",
+    "crates/tensor/src",
+    "crates/core/src",
+    "crates/run/src",
+    "crates/watch/src",
+    "crates/report/src",
+];
+/// The crates whose rooms are in order too.
+const ROOMS_OF: [&str; 2] = ["crates/tensor/src", "crates/core/src"];
 /// What each module names of the others.
 type Edges = BTreeMap<String, BTreeSet<String>>;
 
@@ -27,11 +33,13 @@ struct Room {
 /// Every circle of the crates above, in words.
 pub(super) fn find_circles() -> Result<Vec<String>> {
     let mut rooms: Vec<_> = ORDERED.iter().map(|root| Room { folder: root.into(), path: "crate".to_owned() }).collect();
-    for entry in fs::read_dir(ROOMS_OF).context(ROOMS_OF)? {
-        let folder = entry?.path();
-        if let Some(name) = folder.file_name().and_then(|name| name.to_str()).filter(|_| folder.join("mod.rs").exists())
-        {
-            rooms.push(Room { path: format!("crate::{name}"), folder: folder.clone() });
+    for root in ROOMS_OF {
+        for entry in fs::read_dir(root).context(root)? {
+            let folder = entry?.path();
+            let has_files = folder.join("mod.rs").exists();
+            if let Some(name) = folder.file_name().and_then(|name| name.to_str()).filter(|_| has_files) {
+                rooms.push(Room { path: format!("crate::{name}"), folder: folder.clone() });
+            }
         }
     }
     let mut problems = Vec::new();

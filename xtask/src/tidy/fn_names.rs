@@ -15,7 +15,7 @@ const FAMILIAR: &[&str] = &[
     "next", "parse", "pop", "push",
 ];
 /// Folders whose functions are PyTorch's operators and the methods of Hugging Face's modeling files, under their names.
-const NAMED_BY_OTHERS: &[&str] = &["crates/core/src/op/", "crates/core/src/model/", "crates/train/src/op/"];
+const NAMED_BY_OTHERS: &[&str] = &["crates/tensor/src/op/", "crates/core/src/model/", "crates/train/src/op/"];
 /// PyTorch's name of what a module does.
 const FORWARD: &str = "forward";
 /// Folders of what is no part of a program.

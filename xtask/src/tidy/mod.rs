@@ -23,7 +23,7 @@ const FORBIDDEN_NAMES: &[&str] = &["util", "utils", "common", "helpers", "misc",
 const LISTED_FOLDERS: &[&str] = &[
     "crates/core/src/family",
     "crates/core/src/optimizer",
-    "crates/core/src/op",
+    "crates/tensor/src/op",
     "crates/doctor/src/signature",
     "crates/cli/src/command",
 ];

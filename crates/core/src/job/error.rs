@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
+use tonnage_tensor::failure::{Failure, WayOut};
 
 /// What runs what is not simulated, as one types it.
 pub(crate) const REHEARSE: &str =
@@ -115,6 +116,17 @@ impl fmt::Display for Prefix<'_> {
         match self.0 {
             Some(place) => write!(f, "{place}: "),
             None => Ok(()),
+        }
+    }
+}
+
+impl From<Failure> for JobError {
+    fn from(failure: Failure) -> Self {
+        let error = Self::new(failure.problem).about(&failure.keys);
+        match failure.way_out {
+            WayOut::OtherValue => error,
+            WayOut::Lower(hint) => error.hint(hint),
+            WayOut::Rehearse => error.or_rehearse(),
         }
     }
 }

@@ -5,8 +5,8 @@ use serde::{Deserialize, Serialize};
 use super::lora_spec::LoraSpec;
 use super::low_rank::LowRankSpec;
 use super::{
-    ActivationOffload, CheckpointPolicy, FieldError, Fields, Framework, Image, Kernels, LeftOpen, OptimizerKind,
-    Parallel, QuantizationSpec, RowGrowth, RunSpec, StoredWeights, Task, TransformersVersion, Vision,
+    ActivationOffload, Attention, CheckpointPolicy, FieldError, Fields, Framework, Image, Kernels, LeftOpen,
+    OptimizerKind, Parallel, QuantizationSpec, RowGrowth, RunSpec, StoredWeights, Task, TransformersVersion, Vision,
 };
 use crate::alloc::AllocatorConfig;
 use crate::dtype::DType;
@@ -56,27 +56,6 @@ impl Precision {
     pub const fn scales_loss(self) -> bool {
         matches!(self, Self::AmpFp16 | Self::Fp16Amp)
     }
-}
-
-/// The attention implementation; all but `Eager` and `FlashAttention2` go through `scaled_dot_product_attention`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Attention {
-    /// The kernel PyTorch chooses for the device, dtype and mask (cuDNN's last: `TORCH_CUDNN_SDPA_DEPRIORITIZED=1`).
-    Sdpa,
-    /// SDPA restricted to the flash kernel.
-    Flash,
-    /// SDPA restricted to the mem-efficient kernel.
-    MemEfficient,
-    /// SDPA restricted to the math fallback.
-    Math,
-    /// SDPA restricted to the cuDNN kernel (its workspace is not known: caveat).
-    Cudnn,
-    /// The modeling file's own matmul and softmax.
-    Eager,
-    /// The flash-attn package (2.x), as transformers calls it.
-    #[serde(rename = "flash_attention_2")]
-    FlashAttention2,
 }
 
 /// Which logits the model's head computes.

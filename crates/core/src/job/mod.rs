@@ -47,7 +47,6 @@ mod stored;
 mod swarm_training;
 mod task;
 mod training;
-mod transformers;
 mod vision;
 pub mod words;
 
@@ -64,9 +63,7 @@ pub use hrm_training::{HrmTraining, PuzzleKind};
 pub use hub::{is_full_name, published_type};
 pub use image::Image;
 pub(crate) use image_text::PairTower;
-pub use job_spec::{
-    Attention, Beside, ClipSpec, Counted, Head, JobSpec, LeftOut, LogitsPath, LossKernel, ModelSpec, Precision,
-};
+pub use job_spec::{Beside, ClipSpec, Counted, Head, JobSpec, LeftOut, LogitsPath, LossKernel, ModelSpec, Precision};
 pub use kernels::{Kernel, Kernels};
 pub use keys::{Default as KeyDefault, KEYS, Key};
 pub use kind::Kind;
@@ -97,9 +94,10 @@ pub use task::{
     PpoSpec, QuantizedBase, RewardSpec, Rollout, Seq2SeqSpec, Spreading, SwarmLogProbs, SwarmSpec, Task, TaskFacts,
     TaskName, TeacherDtype, TrlVersion,
 };
-pub use training::{DataSpec, GenerationSpec, Init, LearningRateSchedule, TrainingSpec};
-pub use transformers::{
+pub use tonnage_tensor::Attention;
+pub use tonnage_tensor::transformers::{
     CausalLoss, ModelingFile, NextTokenLogits, RotaryPlace, SdpaForm, TransformersError, TransformersVersion,
 };
+pub use training::{DataSpec, GenerationSpec, Init, LearningRateSchedule, TrainingSpec};
 pub use vision::Vision;
 pub(crate) use vision::{PatchGrid, VisionTensor, read_image_size};

@@ -8,6 +8,8 @@ mod rows;
 mod stand_ins;
 mod vision;
 
+use tonnage_tensor::transformers::TransformersVersion;
+
 use rows::ROWS;
 use stand_ins::STAND_INS;
 pub(crate) use vision::{
@@ -256,6 +258,27 @@ impl ModelType {
     /// Whether positions are rows of a table: then it matters at which a row's first token stands.
     pub(crate) fn has_position_table(&self) -> bool {
         self.beyond_positions == BeyondPositions::Stops
+    }
+
+    /// The first version of transformers in which it is simulated.
+    pub(crate) fn first_version(&self) -> TransformersVersion {
+        self.since.map_or(TransformersVersion::OLDEST, |(major, minor)| TransformersVersion::new(major, minor))
+    }
+
+    /// Whether it has SDPA; before, only its own matmul and softmax.
+    pub(crate) fn has_sdpa_in(&self, version: TransformersVersion) -> bool {
+        self.sdpa_since.is_none_or(|(major, minor)| !version.before(major, minor))
+    }
+
+    /// Whether its recomputed layers hand their keys on in training, which live as long as the model's output.
+    pub(crate) fn hands_keys_on_in(&self, version: TransformersVersion) -> bool {
+        self.drops_keys_since.is_some_and(|(major, minor)| version.before(major, minor))
+    }
+
+    /// Whether the older code of its layers was read: of others it is taken to be the newest.
+    pub(crate) fn has_layers_of(&self, version: TransformersVersion) -> bool {
+        let (major, minor) = self.layers_since;
+        !version.before(major, minor)
     }
 
     /// A decoder of transformers like Llama of which nothing else is known.

@@ -107,7 +107,7 @@ fn denoiser(
     let train = |parameters: &[Tensor]| diffusion::train_diffusion(job, spec, context, (&model, &encoders), parameters);
     builder.load_adapters_last();
     let simulation = own_loop(context, &builder, train);
-    context.take_failure().map_or(Ok(simulation), |error| Err(error.into()))
+    context.take_failure().map_or(Ok(simulation), |failure| Err(JobError::from(failure).into()))
 }
 
 /// Runs the task on a language model.
@@ -154,8 +154,8 @@ fn language_model(job: &JobSpec, context: &Rc<Context>, family: Family) -> Resul
     let rebuild: Rebuild = Box::new(move |builder| family.build_language_model(&spec, builder, &options));
     let trainable_count = builder.trainable().iter().map(Tensor::numel).sum();
     let repetition = run_task(job, context, &builder, model, rebuild)?;
-    if let Some(error) = context.take_failure() {
-        return Err(error.into());
+    if let Some(failure) = context.take_failure() {
+        return Err(JobError::from(failure).into());
     }
     let work = Work { phases: context.take_work(), cycle: passes_of_cycle(job) };
     Ok(Simulation {

@@ -187,7 +187,7 @@ fn uses_cache(job: &JobSpec) -> bool {
 /// Whether transformers turns the cache off in training, as it does where layers are recomputed.
 pub(super) fn turns_cache_off(job: &JobSpec) -> bool {
     let recomputes = job.gradient_checkpointing == CheckpointPolicy::EveryLayer;
-    recomputes && !job.transformers.hands_keys_on(job.model.facts())
+    recomputes && !job.model.facts().hands_keys_on_in(job.transformers)
 }
 
 fn backward_pass(running: &mut Pass, wrapper: &dyn Wrapper, scaler: Option<&mut GradScaler>, loss: &Tensor) {

@@ -189,7 +189,7 @@ pub(super) fn transformers_caveat(job: &JobSpec, reserved: u64) -> Option<Caveat
         );
         return Some(Caveat::widening("transformers_of_trainer", text, reserved / 10));
     }
-    if !version.is_newer() && !version.knows_layers_of(job.model.facts()) {
+    if !version.is_newer() && !job.model.facts().has_layers_of(version) {
         let text = format!(
             "of transformers {version} the layers of `{}` were not read and are taken from {}; the range allows a tenth of the \
              peak",

@@ -34,7 +34,7 @@ pub(super) use task::{
 use super::settings::{Origin, Settings};
 use super::{
     Attention, CheckpointPolicy, Framework, JobError, JobErrorKind, JobSpec, LossKernel, LossOf, ModelSpec, Precision,
-    Strategy, TaskName, TransformersVersion,
+    Strategy, TaskName,
 };
 use crate::job::keys;
 use crate::model_type::{BeyondPositions, Liger, with_liger_layers};
@@ -154,7 +154,7 @@ fn fits_sizes(job: &JobSpec) -> Result<(), JobError> {
 
 fn fits_transformers(job: &JobSpec) -> Result<(), JobError> {
     let (version, model_type) = (job.transformers, job.model.model_type.as_str());
-    let first = TransformersVersion::first_with(job.model.facts());
+    let first = job.model.facts().first_version();
     if version < first {
         let problem = format!("`transformers` {version}: `{model_type}` is simulated from {first} on");
         return Err(JobError::new(problem).about(&[keys::TRANSFORMERS]).hint(format!(
@@ -170,7 +170,7 @@ fn fits_transformers(job: &JobSpec) -> Result<(), JobError> {
             .hint("set transformers = \"5.17\", or for Mixtral \"4.51\" or \"4.48\"")
             .or_rehearse());
     }
-    if job.attention != Attention::Eager && !version.has_sdpa_of(job.model.facts()) {
+    if job.attention != Attention::Eager && !job.model.facts().has_sdpa_in(version) {
         let problem = format!("`attention`: `{model_type}` of transformers {version} has no SDPA");
         return Err(JobError::new(problem)
             .about(&[keys::ATTENTION])
@@ -325,6 +325,6 @@ fn beyond_positions(job: &JobSpec) -> Option<String> {
 
 fn cache_and_checkpointing(job: &JobSpec) -> Option<String> {
     let both = job.use_cache && job.gradient_checkpointing == CheckpointPolicy::EveryLayer && job.train_mode;
-    let both = both && !job.transformers.hands_keys_on(job.model.facts());
+    let both = both && !job.model.facts().hands_keys_on_in(job.transformers);
     both.then(|| "with gradient checkpointing transformers turns `use_cache` off in training".to_owned())
 }

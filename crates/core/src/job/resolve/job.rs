@@ -82,7 +82,7 @@ fn resolve_clip(choose: &mut Chooser) -> Option<ClipSpec> {
 
 /// Whether a cache of keys and values is returned, as the config says where this version leaves that alone.
 fn resolve_cache(choose: &mut Chooser, transformers: TransformersVersion, facts: &ModelType) -> bool {
-    if transformers.hands_keys_on(facts) {
+    if facts.hands_keys_on_in(transformers) {
         choose.switch_or(keys::USE_CACHE, true, "its config's, which this transformers leaves on")
     } else {
         choose.take_switch(keys::USE_CACHE)

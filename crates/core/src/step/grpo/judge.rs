@@ -5,7 +5,7 @@ use std::rc::Rc;
 use crate::building::{BuildError, FourBit, Quantization};
 use crate::dtype::DType;
 use crate::host::HostMemory;
-use crate::job::{GrpoSpec, JobSpec, JudgePhase, JudgePlace, JudgeSpec, JudgeWeights, Task};
+use crate::job::{GrpoSpec, JobError, JobSpec, JudgePhase, JudgePlace, JudgeSpec, JudgeWeights, Task};
 use crate::model::family::{ForwardCall, Model};
 use crate::op::full;
 use crate::tensor::{Context, Tensor};
@@ -130,8 +130,8 @@ pub fn simulate_judge(job: &JobSpec) -> Result<Option<Simulation>, SimulateError
         judge.score_completions(&context, grpo, rows);
     }
     context.end();
-    if let Some(error) = context.take_failure() {
-        return Err(error.into());
+    if let Some(failure) = context.take_failure() {
+        return Err(JobError::from(failure).into());
     }
     let parameter_count = judge.parameter_count;
     drop(judge);
