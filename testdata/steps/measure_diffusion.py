@@ -9,7 +9,8 @@ Fields of a case (kind `diffusion`): id, model (fields of the config; `_class_na
 amp_fp16: accelerate's mixed_precision, in whose dtype frozen weights are | bf16: weights in bf16, no mixed precision | bf16_amp), batch,
 resolution (pixels; latents have an eighth), prompt_len (tokens of the prompts' embeddings), lora {r, alpha, dropout, targets}, optimizer
 (adamw | adamw_fused | adamw8bit), gradient_checkpointing, grad_accum, max_grad_norm, steps, cache_latents, cache_text_embeddings (else
-their encoders are in the step; of SD3's prompt CLIP makes 77 tokens). Phases: load, input, forward, loss,
+their encoders are in the step; of SD3's prompt CLIP makes 77 tokens), ema (ema_model | ema_model_foreach | ema_model_offload |
+ema_model_foreach_offload: `--use_ema`, `--foreach_ema` and `--offload_ema`). Phases: load, input, forward, loss,
 backward, clip, optimizer, zero_grad.
 
     measure_diffusion.py --stub --lib libtonnage_phantom.so --cases diffusion_cases.json --out truth.json
@@ -24,7 +25,7 @@ import measure_rl as harness
 
 DEFAULTS = dict(
     id="case", kind="diffusion", model={}, precision="amp_bf16", batch=1, resolution=512, prompt_len=77, lora=None, optimizer="adamw",
-    gradient_checkpointing=False, grad_accum=1, max_grad_norm=1.0, steps=2, cache_latents=True, cache_text_embeddings=True)
+    gradient_checkpointing=False, grad_accum=1, max_grad_norm=1.0, steps=2, cache_latents=True, cache_text_embeddings=True, ema=None)
 MIXED = {"fp32": "no", "bf16": "no", "amp_bf16": "bf16", "bf16_amp": "bf16", "amp_fp16": "fp16"}
 HALVES = {"bf16": "bfloat16", "fp16": "float16"}
 TARGETS = ["to_k", "to_q", "to_v", "to_out.0"]
@@ -58,6 +59,33 @@ def load_denoiser(case):
     return on_meta(case).to(frozen_dtype(case) if case["lora"] or whole_half else torch.float32).to_empty(device="cuda")
 
 
+class Average:
+    """EMAModel as the scripts have it: of a model that is loaded once more, on the host."""
+
+    def __init__(self, case):
+        import torch
+        from diffusers.training_utils import EMAModel
+        self.is_offloaded = case["ema"].endswith("_offload")
+        dtype = torch.bfloat16 if case["precision"] in ("bf16", "bf16_amp") else torch.float32
+        once_more = on_meta(case).to(dtype).to_empty(device="cpu")
+        self.ema = EMAModel(once_more.parameters(), foreach="_foreach" in case["ema"])
+        if self.is_offloaded:
+            self.ema.pin_memory()
+        else:
+            self.ema.to("cuda")
+
+    def step(self, parameters):
+        if self.is_offloaded:
+            self.ema.to(device="cuda", non_blocking=True)
+        self.ema.step(parameters)
+        if self.is_offloaded:
+            self.ema.to(device="cpu", non_blocking=True)
+
+
+# That of the case, if it has one.
+AVERAGES = []
+
+
 def load(case, encoders):
     """All models in the scripts' order, and adapters as the scripts add them."""
     import torch
@@ -65,6 +93,7 @@ def load(case, encoders):
     for part in diffusion_encoders.loading_order(case):
         if part == "denoiser":
             model = load_denoiser(case)
+            AVERAGES[:] = [Average(case)] if case["ema"] else []
         else:
             encoders.load(part)
     if case["lora"]:
@@ -142,6 +171,9 @@ def finish(case, phases, run, loss):
     lr_scheduler.step()
     phases.set("zero_grad")
     optimizer.zero_grad()
+    for average in AVERAGES if accelerator.sync_gradients else []:
+        phases.set("optimizer")
+        average.step(model.parameters())
     loss.detach().item()
 
 

@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 use tonnage_core::estimate::{Estimate, EstimateError, SimulatedJob, estimate};
 use tonnage_core::gpu::Gpu;
 use tonnage_core::job::{
-    Attention, CheckpointPolicy, ClipSpec, Fields, Framework, JobSpec, Kernels, LogitsPath, LoraSpec, LossKernel,
+    Attention, CheckpointPolicy, ClipSpec, Ema, Fields, Framework, JobSpec, Kernels, LogitsPath, LoraSpec, LossKernel,
     LowRankSpec, ModelSpec, OptimizerKind, Precision, Task,
 };
 use tonnage_core::model_type::language_model_types;
@@ -125,6 +125,7 @@ fn jobs() -> impl Strategy<Value = JobSpec> {
             decays: on[5],
             low_rank: LowRankSpec::default(),
             optimizer_in_backward: false,
+            ema: Ema::Off,
             zero_grad_set_to_none: on[4],
             train_mode: trains && on[5],
             own_labels: trains && on[3],

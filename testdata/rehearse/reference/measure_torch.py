@@ -44,6 +44,7 @@ DEFAULTS = dict(
                                    # testdata/optimizers/measure.py; of compiled ones the second run counts, with Inductor's cache kept
     optim_args="", optim_target_modules=[],   # transformers', of GaLore and APOLLO; [] is all linear layers
     optimizer_in_backward=False,   # an optimizer for each parameter steps when its gradient is there (register_post_accumulate_grad_hook)
+    ema=None,                      # averaged_model | averaged_model_cpu (torch's AveragedModel) | ema_model | ema_model_foreach (diffusers' EMAModel)
     grad_accum=1,
     zero_grad_set_to_none=True,
     clip_grad_norm=None,
@@ -354,6 +355,19 @@ def make_optimizer(case, params, fake, model=None):
     return build_optimizer(o, params)[0]
 
 
+def average_of(case, model):
+    """An average of the weights, made beside the model; what the loop calls after each step of the optimizer."""
+    if not case["ema"]: return lambda: None
+    if case["ema"].startswith("averaged_model"):
+        from torch.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn
+        device = "cpu" if case["ema"].endswith("_cpu") else None
+        averaged = AveragedModel(model, device=device, multi_avg_fn=get_ema_multi_avg_fn(0.999))
+        return lambda: averaged.update_parameters(model)
+    from diffusers.training_utils import EMAModel
+    shadow = EMAModel(model.parameters(), foreach=case["ema"].endswith("_foreach"))
+    return lambda: shadow.step(model.parameters())
+
+
 def host_batch(case, cfg):
     """The token ids of a batch; measure_encoders.py has pixels in their place where the model's rows are images."""
     import torch
@@ -418,6 +432,7 @@ def run_case(case, hooks, fake, reset_gen=lambda: None, on_model=None, want_init
         return info
 
     params = [p for p in model.parameters() if p.requires_grad]
+    update_average = average_of(case, model)
     if case["optimizer_in_backward"]:
         optimizers = {p: make_optimizer(case, [p], fake, model) for p in params}
         def step(p):
@@ -472,6 +487,7 @@ def run_case(case, hooks, fake, reset_gen=lambda: None, on_model=None, want_init
         hooks.phase("optimizer", step)
         if scaler: scaler.step(opt); scaler.update()
         else: opt.step()
+        update_average()
         hooks.end_optimizer(opt)
         hooks.phase("zero_grad", step)
         opt.zero_grad(set_to_none=case["zero_grad_set_to_none"])

@@ -4,7 +4,7 @@ use serde::Serialize;
 
 use super::key_names as keys;
 use super::{
-    Attention, CheckpointPolicy, ClipSpec, Fields, Framework, JobError, JobSource, JobSpec, Kernels, LogitsPath,
+    Attention, CheckpointPolicy, ClipSpec, Ema, Fields, Framework, JobError, JobSource, JobSpec, Kernels, LogitsPath,
     LossKernel, LowRankSpec, ModelSpec, OptimizerKind, Parallel, Precision, RunSpec, Task, TransformersVersion,
 };
 use crate::alloc::AllocatorConfig;
@@ -122,6 +122,7 @@ impl Default for JobSpec {
             decays: false,
             low_rank: LowRankSpec::default(),
             optimizer_in_backward: false,
+            ema: Ema::Off,
             clip_grad_norm: None::<ClipSpec>,
             zero_grad_set_to_none: true,
             train_mode: true,

@@ -2,6 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
+use super::ema::Ema;
 use super::lora_spec::LoraSpec;
 use super::low_rank::LowRankSpec;
 use super::{
@@ -277,6 +278,8 @@ pub struct JobSpec {
     pub low_rank: LowRankSpec,
     /// Whether each parameter has one of its own, which steps in backward and frees the gradient.
     pub optimizer_in_backward: bool,
+    /// What averages the weights.
+    pub ema: Ema,
     /// Gradient clipping, `None` for none.
     pub clip_grad_norm: Option<ClipSpec>,
     /// `zero_grad(set_to_none=...)`.

@@ -31,6 +31,7 @@ names! {
     ACTIVATION_OFFLOADING_PIN_MEMORY = "activation_offloading_pin_memory",
     OPTIMIZER = "optimizer",
     OPTIMIZER_IN_BACKWARD = "optimizer_in_backward",
+    EMA = "ema",
     OPTIM_ARGS = "optim_args",
     OPTIM_TARGET_MODULES = "optim_target_modules",
     CLIP_GRAD_NORM = "clip_grad_norm",

@@ -10,6 +10,7 @@ mod case;
 pub(crate) mod check;
 mod config_fields;
 mod copies;
+mod ema;
 mod entry;
 mod error;
 mod fields;
@@ -54,6 +55,7 @@ pub use activations::{ActivationOffload, CheckpointPolicy, OffloadHooks};
 pub use architecture::{Architecture, Refused, find_architecture, generic_model_types};
 #[cfg(any(test, feature = "cases"))]
 pub use case::from_case;
+pub use ema::Ema;
 pub(crate) use error::REHEARSE;
 pub use error::{Cause, JobError, JobErrorKind, Place};
 pub use fields::{FieldError, Fields};

@@ -10,6 +10,7 @@ mod apollo;
 mod bitsandbytes;
 mod clip;
 mod decayed;
+mod ema;
 mod galore;
 mod galore_8bit;
 mod grokadamw;
@@ -31,6 +32,7 @@ mod traffic;
 mod transformers_adafactor;
 
 pub(crate) use clip::{clip_divided_grad_norm, clip_flat_grad_norm, clip_grad_norm, clip_sharded_grad_norm};
+pub(crate) use ema::Average;
 pub(crate) use in_backward::step_in_backward;
 pub(crate) use scaler::GradScaler;
 pub(crate) use sparse_sign_sgd::SparseSignSgd;

@@ -4,7 +4,7 @@
 use std::rc::Rc;
 
 use crate::job::{JobSpec, keys};
-use crate::optimizer::{self, GradScaler, Optimizer};
+use crate::optimizer::{self, Average, GradScaler, Optimizer};
 use crate::tensor::{Context, Tensor};
 use crate::trace::PhaseKind;
 
@@ -17,7 +17,7 @@ use super::train::{PASSES_RUN, STEPS_RUN};
 pub(super) fn run_plain_loop(
     job: &JobSpec,
     context: &Rc<Context>,
-    parameters: &[Tensor],
+    (parameters, mut average): (&[Tensor], Option<Average>),
     run_pass: &mut dyn FnMut(Option<&mut GradScaler>) -> Option<()>,
 ) -> Repetition {
     let mut optimizer = optimizer::build(job, parameters);
@@ -48,6 +48,10 @@ pub(super) fn run_plain_loop(
             }
         }
         update_parameters(job, context, scaler.as_mut(), (optimizer.as_mut(), parameters));
+        if let Some(average) = &mut average {
+            context.phase(PhaseKind::Optimizer);
+            average.update();
+        }
     }
     context.end();
     settled.close(run)

@@ -281,7 +281,7 @@ mod tests {
         let rebuild = Box::new(|_: &Builder| unreachable!("no wrapper builds the model again"));
         let wrapper = wrap_model(job, &context, Loaded::new(model, &builder, rebuild));
         let wrapper = Counted { wrapper, copies, calls: Cell::new(0) };
-        train_loop(job, &context, &wrapper);
+        train_loop(job, &context, &wrapper, None);
         let work = context.take_work();
         (wrapper.calls.get(), (context.take_trace(), work))
     }

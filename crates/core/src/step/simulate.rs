@@ -1,5 +1,6 @@
 //! [`simulate`]: a job spec becomes a trace.
 
+use std::cell::RefCell;
 use std::rc::Rc;
 
 use crate::building::{BuildError, Builder, Mode};
@@ -8,6 +9,7 @@ use crate::family::{self, Build, Denoiser, Family};
 use crate::gpu::Device;
 use crate::job::{Attention, CheckpointPolicy, JobError, JobSpec, Kernel, ModelSpec, ShardInit, Task, check};
 use crate::model::family::{Model, RunOptions};
+use crate::optimizer::Average;
 use crate::parallel::{self, Rebuild};
 use crate::tensor::{Context, Tensor};
 use crate::work::Work;
@@ -101,10 +103,18 @@ fn denoiser(
     let dtype = if job.lora.is_some() { frozen } else { job.precision.weight_dtype() };
     let builder = Builder::new(context, dtype, job.lora.clone(), Mode::new(true, job.gradient_checkpointing))
         .made_in_fp32(frozen != DType::Float16);
-    let denoiser = || build(&job.model, &builder, job.attention);
+    let average = RefCell::new(None);
+    let denoiser = || {
+        let denoiser = build(&job.model, &builder, job.attention)?;
+        average.replace(Average::of_examples(job.ema, context, &builder.parameters()));
+        Ok(denoiser)
+    };
     let (model, encoders) = diffusion::Encoders::load(job, spec, context, denoiser)?;
     builder.check_targets()?;
-    let train = |parameters: &[Tensor]| diffusion::train_diffusion(job, spec, context, (&model, &encoders), parameters);
+    let average = average.into_inner();
+    let train = |parameters: &[Tensor]| {
+        diffusion::train_diffusion(job, spec, context, (&model, &encoders), (parameters, average))
+    };
     builder.load_adapters_last();
     let simulation = own_loop(context, &builder, train);
     context.take_failure().map_or(Ok(simulation), |failure| Err(JobError::from(failure).into()))
@@ -191,8 +201,10 @@ fn run_task(
         | Task::ImageClassification
         | Task::Contrastive => {
             apply_liger_kernels(job, &builder.mode());
-            let wrapper = parallel::wrap_model(job, context, policy.into_loaded());
-            Some(train::train_loop(job, context, wrapper.as_ref()))
+            let loaded = policy.into_loaded();
+            let average = Average::of_model(job.ema, context, (&loaded.all_parameters, &loaded.buffers));
+            let wrapper = parallel::wrap_model(job, context, loaded);
+            Some(train::train_loop(job, context, wrapper.as_ref(), average))
         }
         Task::InferenceForward => {
             infer::inference_forward(job, context, policy.model.as_ref());

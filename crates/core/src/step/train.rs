@@ -6,7 +6,7 @@ use std::rc::Rc;
 use crate::job::{CheckpointPolicy, JobSpec, LossKernel};
 use crate::model::family::{ForwardCall, Images, ModelOutput};
 use crate::model_type::ModelKind;
-use crate::optimizer::{GradScaler, Optimizer, step_in_backward};
+use crate::optimizer::{Average, GradScaler, Optimizer, step_in_backward};
 use crate::parallel::Wrapper;
 use crate::tensor::{Context, Tensor};
 use crate::trace::PhaseKind;
@@ -37,7 +37,12 @@ pub(super) const PASSES_RUN: u64 = 4;
 pub(super) const STEPS_RUN: u32 = 3;
 
 /// Trains; what only repeats is left out of a long job.
-pub(super) fn train_loop(job: &JobSpec, context: &Rc<Context>, wrapper: &dyn Wrapper) -> Repetition {
+pub(super) fn train_loop(
+    job: &JobSpec,
+    context: &Rc<Context>,
+    wrapper: &dyn Wrapper,
+    mut average: Option<Average>,
+) -> Repetition {
     let mut run = Repetition::begin(job.gradient_accumulation_steps);
     let mut optimizer = optimizer_of(job, wrapper);
     let mut scaler = job.precision.scales_loss().then(|| GradScaler::new(context));
@@ -86,6 +91,9 @@ pub(super) fn train_loop(job: &JobSpec, context: &Rc<Context>, wrapper: &dyn Wra
                 scaler.update();
             }
             None => optimizer.step(),
+        }
+        if let Some(average) = &mut average {
+            average.update();
         }
         context.phase(PhaseKind::ZeroGrad);
         if job.zero_grad_set_to_none {

@@ -207,7 +207,8 @@ fn refuse_job(job: &JobSpec) -> Result<(), TrainError> {
     }
     let quantization = job.quantization.map(|_| keys::QUANTIZATION);
     let in_backward = job.optimizer_in_backward.then_some(keys::OPTIMIZER_IN_BACKWARD);
-    if let Some(key) = quantization.or(in_backward).or_else(|| job.lora.as_ref().and_then(estimated_only)) {
+    let average = job.ema.is_on().then_some(keys::EMA);
+    if let Some(key) = quantization.or(in_backward).or(average).or_else(|| job.lora.as_ref().and_then(estimated_only)) {
         return refused(format!("`{key}`: it is estimated, not trained here"), ELSEWHERE);
     }
     if job.activation_offload.is_some() {
@@ -336,6 +337,7 @@ mod tests {
             ("ddp.find_unused_parameters", "true", "leave it out"),
             ("zero_grad_set_to_none", "false", "tonnage run"),
             ("optimizer_in_backward", "true", "tonnage run"),
+            ("ema", "averaged_model", "tonnage run"),
             ("optimizer", "adamw_torch_4bit", "adamw_fused"),
             ("train_mode", "false", "dropout"),
             ("seq_len", "1", "2 or more"),

@@ -10,7 +10,7 @@ pub(in crate::estimate) fn offloaded(job: &JobSpec, reserved: u64) -> Vec<Caveat
         Strategy::Fsdp1(Fsdp1 { cpu_offload: true, .. }) => true,
         Strategy::Fsdp2(Fsdp2 { cpu_offload: Some(_), .. }) => true,
         Strategy::DeepSpeed(DeepSpeed { offload_optimizer: Some(_), .. }) => false,
-        _ if job.simulated_offload().is_some() => false,
+        _ if job.simulated_offload().is_some() || job.ema.is_on_host() => false,
         _ => return Vec::new(),
     };
     let text = "the host's memory is what training keeps there; Python, data loaders and weights on their way to the GPU come on top";

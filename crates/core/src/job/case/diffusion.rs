@@ -4,7 +4,7 @@ use serde::Deserialize;
 use serde_json::{Map, Value};
 
 use super::{CaseLora, CasePrecision, checkpoint_policy, clip_spec, model_of_case, plain_job};
-use crate::job::{DiffusionSpec, JobError, JobSpec, LoraSpec, OptimizerKind, Task};
+use crate::job::{DiffusionSpec, Ema, JobError, JobSpec, LoraSpec, OptimizerKind, Task};
 
 /// A case of kind `diffusion`.
 #[derive(Deserialize)]
@@ -26,6 +26,7 @@ pub(super) struct Case {
     steps: u32,
     cache_latents: bool,
     cache_text_embeddings: bool,
+    ema: Ema,
     #[serde(rename = "note")]
     _note: String,
 }
@@ -48,6 +49,7 @@ impl Default for Case {
             steps: 2,
             cache_latents: true,
             cache_text_embeddings: true,
+            ema: Ema::Off,
             _note: String::new(),
         }
     }
@@ -80,6 +82,7 @@ pub(super) fn job_of_case(mut case: Case) -> Result<JobSpec, JobError> {
         gradient_checkpointing: checkpoint_policy(case.gradient_checkpointing),
         gradient_accumulation_steps: case.grad_accum,
         optimizer: case.optimizer,
+        ema: case.ema,
         lora,
         ..plain_job(model, Task::Diffusion(spec))
     })

@@ -6,7 +6,7 @@ use serde_json::{Map, Value};
 use super::images::CaseImages;
 use super::{CaseLora, CasePrecision, checkpoint_policy, clip_spec, default_model, low_rank_of_case, plain_job};
 use crate::job::{
-    Attention, JobError, JobSpec, LogitsPath, LossKernel, OptimizerKind, Seq2SeqSpec, Task, TaskName,
+    Attention, Ema, JobError, JobSpec, LogitsPath, LossKernel, OptimizerKind, Seq2SeqSpec, Task, TaskName,
     TransformersVersion,
 };
 
@@ -25,6 +25,7 @@ pub(super) struct Case {
     gradient_checkpointing: bool,
     optimizer: OptimizerKind,
     optimizer_in_backward: bool,
+    ema: Ema,
     optim_args: String,
     optim_target_modules: Vec<String>,
     grad_accum: u64,
@@ -67,6 +68,7 @@ impl Default for Case {
             gradient_checkpointing: false,
             optimizer: OptimizerKind::Adamw,
             optimizer_in_backward: false,
+            ema: Ema::Off,
             optim_args: String::new(),
             optim_target_modules: Vec::new(),
             grad_accum: 1,
@@ -132,6 +134,7 @@ pub(super) fn job_of_case(case: Case) -> Result<JobSpec, JobError> {
         optimizer: case.optimizer,
         low_rank: low_rank_of_case(&case.optim_args, case.optim_target_modules)?,
         optimizer_in_backward: case.optimizer_in_backward,
+        ema: case.ema,
         clip_grad_norm: clip_spec(case.clip_grad_norm),
         zero_grad_set_to_none: case.zero_grad_set_to_none,
         train_mode: case.train_mode && trains,

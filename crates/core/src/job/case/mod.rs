@@ -24,8 +24,9 @@ use serde_json::{Map, Value};
 
 use super::hf;
 use super::{
-    Attention, Beside, CheckpointPolicy, ClipSpec, Fields, Framework, JobError, JobSpec, Kernels, LogitsPath, LoraSpec,
-    LossKernel, LowRankSpec, ModelSpec, OptimizerKind, Parallel, Precision, RunSpec, Task, TransformersVersion,
+    Attention, Beside, CheckpointPolicy, ClipSpec, Ema, Fields, Framework, JobError, JobSpec, Kernels, LogitsPath,
+    LoraSpec, LossKernel, LowRankSpec, ModelSpec, OptimizerKind, Parallel, Precision, RunSpec, Task,
+    TransformersVersion,
 };
 use crate::alloc::AllocatorConfig;
 use crate::gpu::Gpu;
@@ -222,6 +223,7 @@ fn plain_job(mut model: ModelSpec, task: Task) -> JobSpec {
         decays: false,
         low_rank: LowRankSpec::default(),
         optimizer_in_backward: false,
+        ema: Ema::Off,
         clip_grad_norm: None,
         zero_grad_set_to_none: true,
         own_labels: false,

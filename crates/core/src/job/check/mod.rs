@@ -5,6 +5,7 @@ mod agi2;
 mod compiled_step;
 pub(super) mod contrastive;
 pub(crate) mod diffusion;
+mod ema;
 pub(super) mod embedding;
 mod flash_attn;
 mod flat_shards;
@@ -79,6 +80,7 @@ pub(crate) fn check_possible(job: &JobSpec) -> Result<(), JobError> {
     router_loss::check_router_loss(job)?;
     compiled_step::check_compiled_step(job)?;
     in_backward::fits_in_backward(job)?;
+    ema::check_ema(job)?;
     low_rank::fits_low_rank(job)?;
     vision::check_vision(job)?;
     kept_whole::check_kept_whole(job)?;

@@ -210,6 +210,7 @@ mod tests {
         reads_all::<Precision>(step::PRECISIONS);
         reads_all::<Attention>(step::ATTENTIONS);
         reads_all::<OptimizerKind>(optimizers::OPTIMIZERS);
+        reads_all::<Ema>(optimizers::AVERAGES);
         reads_all::<LossKernel>(step::LOSSES);
         reads_all::<Pooling>(embedding::POOLINGS);
         reads_all::<TrlVersion>(rl::TRL_VERSIONS);

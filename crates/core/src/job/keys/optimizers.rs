@@ -1,4 +1,4 @@
-//! Words of optimizers, with what each is.
+//! Words of optimizers and of averages of the weights, with what each is.
 
 use super::super::kind::Kind;
 
@@ -41,4 +41,14 @@ pub(super) const OPTIMIZERS: Kind = Kind::Choice(&[
     ("galore_adamw_8bit", "GaLore's AdamW in 8 bits (galore-torch over bitsandbytes)"),
     ("galore_adafactor", "GaLore's Adafactor (galore-torch)"),
     ("apollo_adamw", "APOLLO's AdamW (apollo-torch): moments in a low rank, at random"),
+]);
+
+pub(super) const AVERAGES: Kind = Kind::Choice(&[
+    ("off", "no average"),
+    ("averaged_model", "torch's AveragedModel with get_ema_multi_avg_fn, on the device"),
+    ("averaged_model_cpu", "the same with device=\"cpu\""),
+    ("ema_model", "diffusers' EMAModel on the device"),
+    ("ema_model_foreach", "EMAModel(foreach=True): all differences at once"),
+    ("ema_model_offload", "EMAModel on the host between steps (offload_ema)"),
+    ("ema_model_foreach_offload", "both"),
 ]);

@@ -1,7 +1,7 @@
 //! Keys of every job: the model, the sizes of a step, how it is run, and on what.
 
 use super::super::kind::Kind;
-use super::optimizers::OPTIMIZERS;
+use super::optimizers::{AVERAGES, OPTIMIZERS};
 use super::{Default, Key, MAX_ROWS, MAX_TOKENS, MOST_NEW_TOKENS, names};
 
 /// Images of a row: more than rows have.
@@ -74,7 +74,7 @@ pub(super) const LOSSES: Kind = Kind::Choice(&[
 const MAX_PASSES: u64 = u32::MAX as u64;
 const MAX_STEPS: u64 = u32::MAX as u64;
 
-pub(super) const KEYS: [Key; 41] = [
+pub(super) const KEYS: [Key; 42] = [
     Key {
         name: names::MODEL,
         kind: Kind::Text,
@@ -198,6 +198,13 @@ pub(super) const KEYS: [Key; 41] = [
         default: Default::Fixed("false", "the step follows backward"),
         doc: "an optimizer for each parameter steps in backward and frees its gradient (torchtune's optimizer_in_bwd), in a loop of one's own",
         example: "true",
+    },
+    Key {
+        name: names::EMA,
+        kind: AVERAGES,
+        default: Default::Fixed("off", "no average of the weights"),
+        doc: "what keeps an average of the weights, in a loop of one's own or diffusers' examples (their use_ema)",
+        example: "\"ema_model\"",
     },
     Key {
         name: names::OPTIM_ARGS,

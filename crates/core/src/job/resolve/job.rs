@@ -45,6 +45,7 @@ pub(super) fn resolve_job(choose: &mut Chooser<'_>, model: Model, source: &JobSo
         decays: choose.said_number(keys::WEIGHT_DECAY).is_some_and(|decay| decay > 0.0),
         low_rank: choose.take_low_rank()?,
         optimizer_in_backward: choose.switch_if_said(keys::OPTIMIZER_IN_BACKWARD),
+        ema: choose.word_if_said(keys::EMA)?.unwrap_or_default(),
         clip_grad_norm: resolve_clip(choose),
         zero_grad_set_to_none: choose.take_switch(keys::ZERO_GRAD_SET_TO_NONE),
         train_mode: choose.switch_or(keys::TRAIN_MODE, trains, "training mode when the task trains"),

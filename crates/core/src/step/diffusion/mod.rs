@@ -11,6 +11,7 @@ use crate::dtype::DType;
 use crate::family::{Columns, Denoiser, Embedded};
 use crate::job::{DiffusionSpec, JobSpec};
 use crate::op::{UNTOLD, full};
+use crate::optimizer::Average;
 use crate::tensor::{Context, Tensor};
 use crate::trace::{Category, PhaseKind};
 
@@ -115,7 +116,7 @@ pub(super) fn train_diffusion(
     spec: &DiffusionSpec,
     context: &Rc<Context>,
     (denoiser, encoders): (&Denoiser, &Encoders),
-    parameters: &[Tensor],
+    (parameters, average): (&[Tensor], Option<Average>),
 ) -> Repetition {
     let run = Run { job, context, denoiser, encoders, side: spec.resolution / 8, dtype: frozen_dtype(job) };
     let mut script: Box<dyn Script> = match denoiser {
@@ -123,7 +124,7 @@ pub(super) fn train_diffusion(
         Denoiser::UNet(_) => Box::new(Noise::default()),
     };
     script.begin(&run);
-    run_plain_loop(job, context, parameters, &mut |scaler| {
+    run_plain_loop(job, context, (parameters, average), &mut |scaler| {
         script.load_batch(&run);
         let loss = script.compute_loss(&run)?;
         // `accelerator.backward(loss)` divides it by the number of passes whatever that is.

@@ -14,7 +14,7 @@ use super::encode::Features;
 /// Trains without a trainer.
 pub(super) fn train_plainly(losses: &Losses, context: &Rc<Context>, parameters: &[Tensor]) -> Repetition {
     let mut variables = Variables::default();
-    run_plain_loop(losses.job, context, parameters, &mut |scaler| variables.run_pass(losses, context, scaler))
+    run_plain_loop(losses.job, context, (parameters, None), &mut |scaler| variables.run_pass(losses, context, scaler))
 }
 
 /// Python variables that live from one pass to the next.
