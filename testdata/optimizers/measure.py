@@ -2,7 +2,7 @@
 """Measure what clipping, the gradient scaler and optimizer steps allocate, and write steps.json beside this file.
 
 Needs torch 2.11, bitsandbytes 0.50, lion-pytorch 0.2, schedulefree 1.4, torchao 0.18, galore-torch 1.0,
-apollo-torch 1.0.3, transformers 5.17, torch-optimi 0.3, grokadamw 0.1 and a CUDA device, or a stand-in for its driver libraries whose
+apollo-torch 1.0.3, transformers 5.17, torch-optimi 0.3, grokadamw 0.1, lomo-optim 0.1.1 and a CUDA device, or a stand-in for its driver libraries whose
 kernels do nothing: only the order and size of allocations are recorded, never values. A case is an optimizer over
 parameters ([sizes, dtype, has a gradient]) that is stepped twice; its events are, in order, the bytes of an allocation,
 or minus the number (from 1) of the allocation that is freed.
@@ -26,6 +26,8 @@ BITSANDBYTES = {"lion_32bit": ("Lion", {}), "lion_8bit": ("Lion", {"optim_bits":
 SCHEDULE_FREE = {"schedule_free_adamw": "AdamWScheduleFree", "schedule_free_radam": "RAdamScheduleFree", "schedule_free_sgd": "SGDScheduleFree"}
 # Further ones, whose cases stand after all others.
 LATER = [*BITSANDBYTES, "rmsprop", "adagrad", "transformers_adafactor", "schedule_free_radam", "schedule_free_sgd", "stable_adamw", "grokadamw"]
+# Those that step in their own backward pass, whose hook is called in its place.
+FUSED = ["lomo", "adalomo"]
 # torch's whose decay is part of the gradient; and the others, but for COMPILED, which decay in all cases as AdamW does by default.
 COUPLED = ["sgd", "sgd_momentum", "adam", "rmsprop", "adagrad"]
 DECOUPLED = ["adamw", "adamw_fused", "adamw_forloop", "adafactor", "adamw8bit", "lion", "paged_adamw_8bit", "paged_adamw_32bit",
@@ -80,6 +82,16 @@ def cases():
             yield dict(optimizer=name, parameters=drawn(generator), optim_args=arguments, clip=True)
     yield from later_cases(random.Random(2))
     yield from decayed_cases(random.Random(3))
+    yield from fused_cases(random.Random(4))
+
+
+def fused_cases(generator):
+    for name in FUSED:
+        for dtype in ("fp32", "bf16"):
+            yield dict(optimizer=name, parameters=parameters(ODD + MATRICES, dtype))
+        yield dict(optimizer=name, parameters=mixed("fp32", "bf16"))
+        for _ in range(3):
+            yield dict(optimizer=name, parameters=drawn(generator))
 
 
 def later_cases(generator):
@@ -177,7 +189,23 @@ def leave_triton_out():
     triton.runtime.jit.JITFunction.run = lambda self, *args, **options: None
 
 
+def let_weights_be_large():
+    """A stand-in has no numbers: weights that were trained are above the floor of AdaLomo's rate."""
+    import lomo_optim.adalomo
+    lomo_optim.adalomo.max = lambda floor, size: (bool(size > floor), size)[1]
+
+
+def fused(name, model):
+    """LOMO's over a model, whose `step` is the hook that a backward pass of its own ends with."""
+    import lomo_optim
+    let_weights_be_large()
+    optimizer = (lomo_optim.AdaLomo if name == "adalomo" else lomo_optim.Lomo)(model)
+    optimizer.step = lambda: optimizer.grad_func(0)
+    return optimizer
+
+
 def build(name, tensors, arguments=""):
+    if name in FUSED: return [fused(name, torch.nn.ParameterList(tensors))]
     if name == "adamw": return [torch.optim.AdamW(tensors)]
     if name == "adam": return [torch.optim.Adam(tensors)]
     if name == "adamw_fused": return [torch.optim.AdamW(tensors, fused=True)]

@@ -358,6 +358,8 @@ def made(case, phases, model, folder, stub):
         options["optim"] = case["optimizer"]
     if stub and (case["optimizer"] or "").startswith("galore"):
         of_optimizers().let_svd_succeed()
+    if case["optimizer"] == "adalomo":
+        of_optimizers().let_weights_be_large()
     if case["optimizer"] == "stable_adamw":
         of_optimizers().leave_triton_out()
     if (case["optimizer"] or "").startswith(("galore", "apollo")):

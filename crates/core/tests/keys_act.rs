@@ -244,6 +244,8 @@ const TRACES: &[(&str, &str, &[&str], &str)] = &[
     ("optimizer", GPT2, &[], "optimizer=schedule_free_sgd"),
     ("optimizer", GPT2, &[], "optimizer=stable_adamw"),
     ("optimizer", GPT2, &[], "optimizer=grokadamw"),
+    ("optimizer", GPT2, &[], "optimizer=lomo"),
+    ("optimizer", GPT2, &[], "optimizer=adalomo"),
     ("optimizer", GPT2, &["steps=3"], "optimizer=schedule_free_radam"),
     ("optimizer", GPT2, &[], "optimizer=rmsprop_bnb_8bit"),
     ("optimizer", GPT2, &[], "optimizer=rmsprop_bnb_32bit"),

@@ -345,7 +345,8 @@ def make_optimizer(case, params, fake, model=None):
     if o == "sgd_momentum": return torch.optim.SGD(params, lr=1e-5, momentum=0.9, foreach=fe)
     if o == "adafactor": return torch.optim.Adafactor(params, lr=1e-5)
     sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..", "optimizers"))
-    from measure import LOW_RANK, build as build_optimizer, low_rank
+    from measure import FUSED, LOW_RANK, build as build_optimizer, fused, low_rank
+    if o in FUSED: return fused(o, model)
     if o in LOW_RANK:
         from transformers.trainer_utils import check_target_module_exists
         names = {n for n, m in model.named_modules() if isinstance(m, torch.nn.Linear)
@@ -478,6 +479,7 @@ def run_case(case, hooks, fake, reset_gen=lambda: None, on_model=None, want_init
             hooks.phase("backward", step)
             hooks.before_backward(loss)
             if scaler: scaler.scale(loss).backward()
+            elif hasattr(opt, "fused_backward"): opt.fused_backward(loss, 1e-5)
             else: loss.backward()
             hooks.end_backward(model)
         if case["clip_grad_norm"] is not None:

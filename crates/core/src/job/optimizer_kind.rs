@@ -88,6 +88,10 @@ pub enum OptimizerKind {
     AdamAtan2,
     /// `torch.optim.Muon` for matrices, AdamW for the rest.
     Muon,
+    /// LOMO (lomo-optim), which steps in a backward pass of its own.
+    Lomo,
+    /// AdaLomo (lomo-optim): the same with Adafactor's variances.
+    Adalomo,
     /// GaLore's AdamW (galore-torch), on gradients projected by their singular vectors.
     GaloreAdamw,
     /// GaLore's AdamW in 8 bits, over bitsandbytes.
@@ -131,6 +135,11 @@ impl OptimizerKind {
         self.is_low_rank() || self.is_bitsandbytes() || matches!(self, Self::TransformersAdafactor)
     }
 
+    /// Whether it steps in a backward pass of its own.
+    pub const fn fuses_backward(self) -> bool {
+        matches!(self, Self::Lomo | Self::Adalomo)
+    }
+
     /// Whether it was measured on whole parameters alone: on one GPU and under DDP.
     pub const fn needs_whole(self) -> bool {
         let of_bitsandbytes = self.is_bitsandbytes()
@@ -147,6 +156,7 @@ impl OptimizerKind {
                     | Self::StableAdamw
                     | Self::Grokadamw
             )
+            || self.fuses_backward()
     }
 
     /// Whether its kernels take gradients in bf16.

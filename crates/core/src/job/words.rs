@@ -21,8 +21,8 @@ pub enum Meaning {
 use Meaning::{Key, Says, Sentence};
 use sentences::{
     ACCELERATE, ADAFACTOR_LAYERWISE, ADAMW_HF, ANYPRECISION, APEX, BF16, CLIENTS, COMPILE, CONFIG, DEEPSPEED,
-    EMPTY_CACHE, EVALUATORS, FLASH_PACKAGE, FOUR_BIT, FP16, FSDP, LARGEST, LIGHTNING, LOMO, LOW_RANK, MEGATRON, MEMORY,
-    OFFLOAD, OTHER_DEVICES, PACKING, REENTRANT, REHEARSE,
+    EMPTY_CACHE, EVALUATORS, FLASH_PACKAGE, FOUR_BIT, FP16, FSDP, LARGEST, LIGHTNING, LOW_RANK, MEGATRON, MEMORY,
+    OFFLOAD, OTHER_DEVICES, PACKING, REENTRANT, REHEARSE, SHAMPOO,
 };
 
 /// Names of keys, as in job files; flags have `-` for `_`.
@@ -271,8 +271,9 @@ const VALUES: &[(&str, &str, Meaning)] = &[
     (keys::OPTIMIZER, "galore_adamw_layerwise", Says(&[(keys::OPTIMIZER, "galore_adamw"), LAYERWISE])),
     (keys::OPTIMIZER, "galore_adamw_8bit_layerwise", Says(&[(keys::OPTIMIZER, "galore_adamw_8bit"), LAYERWISE])),
     (keys::OPTIMIZER, "apollo_adamw_layerwise", Says(&[(keys::OPTIMIZER, "apollo_adamw"), LAYERWISE])),
-    (keys::OPTIMIZER, "lomo", Sentence(LOMO)),
-    (keys::OPTIMIZER, "adalomo", Sentence(LOMO)),
+    (keys::OPTIMIZER, "soap", Sentence(SHAMPOO)),
+    (keys::OPTIMIZER, "shampoo", Sentence(SHAMPOO)),
+    (keys::OPTIMIZER, "distributed_shampoo", Sentence(SHAMPOO)),
     (keys::OPTIMIZER, "adamw_anyprecision", Sentence(ANYPRECISION)),
     (keys::OPTIMIZER, "adamw_torch_xla", Sentence(OTHER_DEVICES)),
     (keys::OPTIMIZER, "adamw_torch_npu_fused", Sentence(OTHER_DEVICES)),

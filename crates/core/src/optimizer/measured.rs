@@ -208,6 +208,8 @@ fn state_per_parameter() {
         (OptimizerKind::ScheduleFreeSgd, 2_000_000),
         (OptimizerKind::StableAdamw, 6_000_000 + 2 + 4),
         (OptimizerKind::Grokadamw, 0),
+        (OptimizerKind::Lomo, 0),
+        (OptimizerKind::Adalomo, 2 * 1000 * 4),
         (OptimizerKind::GaloreAdamw8bit, 128 * 1000 * 2 + 2 * 128 * 1000 + 2 * 500 * 4 + 2048 + 4),
         // Of an fp32 gradient all singular vectors of a side are kept.
         (OptimizerKind::GaloreAdafactor, 1000 * 1000 * 4 + (128 + 1000) * 4 + 2 * 4),

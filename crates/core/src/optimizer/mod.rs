@@ -16,6 +16,7 @@ mod galore_8bit;
 mod grokadamw;
 mod in_backward;
 mod lion;
+mod lomo;
 mod low_rank;
 #[cfg(test)]
 mod measured;
@@ -59,6 +60,11 @@ pub(crate) trait Optimizer {
 
     /// Whether the step unscales gradients itself (`_step_supports_amp_scaling`), as fused ones do.
     fn unscales(&self) -> bool {
+        false
+    }
+
+    /// A backward pass of its own that steps, if it has one.
+    fn fused_backward(&mut self, _loss: &Tensor) -> bool {
         false
     }
 
@@ -161,6 +167,8 @@ fn build_uncounted(kind: OptimizerKind, told: Told<'_>, parameters: Vec<Tensor>)
         OptimizerKind::ScheduleFreeSgd => schedule_free(Averaged::Sgd, parameters),
         OptimizerKind::StableAdamw => Box::new(stable_adamw::StableAdamW::new(parameters)),
         OptimizerKind::Grokadamw => Box::new(grokadamw::GrokAdamW::new(parameters)),
+        OptimizerKind::Lomo => Box::new(lomo::Lomo::plain(parameters)),
+        OptimizerKind::Adalomo => Box::new(lomo::Lomo::adaptive(parameters)),
         OptimizerKind::GaloreAdamw => Box::new(LowRankAdamW::new(parameters, low_rank, Galore)),
         OptimizerKind::GaloreAdamw8bit => Box::new(galore_8bit::GaloreAdamW8bit::new(parameters, low_rank)),
         OptimizerKind::GaloreAdafactor => Box::new(TransformersAdafactor::in_low_rank(parameters, low_rank)),

@@ -50,6 +50,10 @@ impl Optimizer for Counted {
         self.optimizer.unscales()
     }
 
+    fn fused_backward(&mut self, loss: &Tensor) -> bool {
+        self.optimizer.fused_backward(loss)
+    }
+
     fn traffic(&self) -> Traffic {
         self.optimizer.traffic()
     }

@@ -30,6 +30,9 @@ struct Variables {
     open: VecDeque<Tensor>,
 }
 
+/// What scales a loss, and what may have a backward pass of its own.
+type Steps<'a> = (Option<&'a mut GradScaler>, &'a mut dyn Optimizer);
+
 /// Passes of a step that are always run: from the third on they allocate the same, so that a fourth shows what the
 /// allocator makes of repetition.
 pub(super) const PASSES_RUN: u64 = 4;
@@ -47,7 +50,8 @@ pub(super) fn train_loop(
     let mut optimizer = optimizer_of(job, wrapper);
     let mut scaler = job.precision.scales_loss().then(|| GradScaler::new(context));
     let mut variables = Variables::default();
-    let mut passes = Passes::new(context, wrapper, job.simulated_offload().is_some() || job.optimizer_in_backward);
+    let steps_in_backward = job.optimizer_in_backward || job.optimizer.fuses_backward();
+    let mut passes = Passes::new(context, wrapper, job.simulated_offload().is_some() || steps_in_backward);
     let offload = Offload::of(job, context);
     let mut settled = Settled::new(job, context);
     for step in 1..=job.steps {
@@ -65,7 +69,7 @@ pub(super) fn train_loop(
             wrapper.set_gradient_sync(is_last);
             begun = [begun[1], context.phases()];
             let mut running = passes.begin_pass();
-            micro_step((job, &offload), &mut running, wrapper, scaler.as_mut(), &mut variables);
+            micro_step((job, &offload), &mut running, wrapper, (scaler.as_mut(), optimizer.as_mut()), &mut variables);
             passes.end_pass(running);
             if is_last {
                 run.passes = run.passes.min(pass);
@@ -75,7 +79,7 @@ pub(super) fn train_loop(
             }
         }
         while let Some(loss) = variables.open.pop_front() {
-            backward_pass(&mut Pass::unrecorded(context), wrapper, scaler.as_mut(), &loss);
+            backward_pass(&mut Pass::unrecorded(context), wrapper, (scaler.as_mut(), optimizer.as_mut()), &loss);
         }
         if job.clip_grad_norm.is_some() {
             context.phase(PhaseKind::Clip);
@@ -112,7 +116,7 @@ fn micro_step(
     (job, offload): (&JobSpec, &Offload),
     running: &mut Pass,
     wrapper: &dyn Wrapper,
-    scaler: Option<&mut GradScaler>,
+    steps: Steps<'_>,
     variables: &mut Variables,
 ) {
     let context = running.context();
@@ -161,24 +165,19 @@ fn micro_step(
         running.run_part(|| drop(autocast));
     }
     drop((ids, mask, images, labels));
-    backward_in_turn(running, wrapper, scaler, variables);
+    backward_in_turn(running, wrapper, steps, variables);
 }
 
 /// The backward pass of this loss, or of the oldest one where several passes stand open.
-fn backward_in_turn(
-    running: &mut Pass,
-    wrapper: &dyn Wrapper,
-    scaler: Option<&mut GradScaler>,
-    variables: &mut Variables,
-) {
+fn backward_in_turn(running: &mut Pass, wrapper: &dyn Wrapper, steps: Steps<'_>, variables: &mut Variables) {
     if wrapper.in_flight() > 1 {
         variables.open.extend(variables.loss.take());
         let is_full = variables.open.len() as u64 >= wrapper.in_flight();
         if let Some(loss) = is_full.then(|| variables.open.pop_front()).flatten() {
-            backward_pass(running, wrapper, scaler, &loss);
+            backward_pass(running, wrapper, steps, &loss);
         }
     } else if let Some(loss) = &variables.loss {
-        backward_pass(running, wrapper, scaler, loss);
+        backward_pass(running, wrapper, steps, loss);
     }
 }
 
@@ -198,7 +197,7 @@ pub(super) fn turns_cache_off(job: &JobSpec) -> bool {
     recomputes && !job.model.facts().hands_keys_on_in(job.transformers)
 }
 
-fn backward_pass(running: &mut Pass, wrapper: &dyn Wrapper, scaler: Option<&mut GradScaler>, loss: &Tensor) {
+fn backward_pass(running: &mut Pass, wrapper: &dyn Wrapper, (scaler, optimizer): Steps<'_>, loss: &Tensor) {
     running.context().phase(PhaseKind::Backward);
     if let Some([_returned, scaled]) = wrapper.engine_loss(loss, true) {
         running.run_part(|| scaled.backward_of_engine());
@@ -210,6 +209,10 @@ fn backward_pass(running: &mut Pass, wrapper: &dyn Wrapper, scaler: Option<&mut 
             let scaled = scaler.scale(loss);
             running.run_part(|| scaled.backward());
         }
-        None => running.run_part(|| loss.backward()),
+        None => running.run_part(|| {
+            if !optimizer.fused_backward(loss) {
+                loss.backward();
+            }
+        }),
     }
 }

@@ -179,8 +179,8 @@ pub(super) fn create_optimizers(
     if job.optimizer_in_backward {
         return vec![optimizer::step_in_backward(job, parameters)];
     }
-    if job.optimizer.is_low_rank() {
-        // Its groups are what is projected and what is not.
+    if job.optimizer.is_low_rank() || job.optimizer.fuses_backward() {
+        // Its groups are what is projected and what is not, or it takes the model as it is.
         return vec![optimizer::build(job, parameters)];
     }
     let (decaying, rest): (Vec<Tensor>, Vec<Tensor>) = parameters.iter().cloned().partition(optimizer::decays);
@@ -240,6 +240,7 @@ impl State<'_> {
             let loss = loss.div_scalar(UNTOLD);
             match &mut self.scaler {
                 Some(scaler) => scaler.scale(&loss).backward(),
+                None if self.optimizers.iter_mut().any(|optimizer| optimizer.fused_backward(&loss)) => {}
                 None => loss.backward(),
             }
             return;

@@ -43,6 +43,10 @@ struct AccumulateGrad(Tensor);
 impl Backward for AccumulateGrad {
     fn apply(&self, gradients: &mut [Option<Detached>]) -> Gradients {
         if let (Some(leaf), Some(Some(gradient))) = (self.0.leaf(), gradients.first_mut().map(Option::take)) {
+            let hook = leaf.arrival.borrow().clone();
+            if let Some(hook) = hook {
+                hook();
+            }
             // A hook runs while the engine still holds what arrived.
             let _arrived = accumulate_grad(leaf, gradient.into());
             let hook = leaf.post_accumulate.borrow().clone();

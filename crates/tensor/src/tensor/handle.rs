@@ -23,6 +23,8 @@ pub struct Scratch {
 pub(super) struct Leaf {
     pub grad: RefCell<Option<Tensor>>,
     pub accumulator: RefCell<Option<Weak<Node>>>,
+    /// Runs whenever a gradient arrives, before it is accumulated.
+    pub arrival: RefCell<Option<Rc<dyn Fn()>>>,
     /// Runs whenever a gradient has been accumulated.
     pub post_accumulate: RefCell<Option<Rc<dyn Fn()>>>,
     /// Autocast's half copy while the cache holds it.
@@ -251,6 +253,13 @@ impl Tensor {
     pub fn register_post_accumulate_grad_hook(&self, hook: impl Fn() + 'static) {
         if let Some(leaf) = self.leaf() {
             leaf.post_accumulate.replace(Some(Rc::new(hook)));
+        }
+    }
+
+    /// Runs `hook` before each `AccumulateGrad` of this leaf; it replaces an earlier one.
+    pub(crate) fn register_arrival_hook(&self, hook: Option<Rc<dyn Fn()>>) {
+        if let Some(leaf) = self.leaf() {
+            leaf.arrival.replace(hook);
         }
     }
 

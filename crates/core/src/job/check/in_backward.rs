@@ -59,6 +59,50 @@ pub(super) fn fits_in_backward(job: &JobSpec) -> Result<(), JobError> {
     }
 }
 
+/// Refuses LOMO where its own backward pass does not fit, or was not measured.
+pub(super) fn fits_fused_backward(job: &JobSpec) -> Result<(), JobError> {
+    if !job.optimizer.fuses_backward() || !job.task.trains() {
+        return Ok(());
+    }
+    const OTHER: &str = "take another optimizer";
+    let is_known = job.task.name().has_labels() && job.model.is_in_transformers();
+    let is_alone = job.parallel.world_size <= 1 && matches!(job.parallel.strategy, Strategy::None);
+    let in_loop = job.framework == Framework::Loop;
+    let refused = [
+        (keys::TASK, !is_known, "it is simulated of transformers' models on labels", OTHER),
+        (keys::WORLD_SIZE, !is_alone, "it is simulated on one GPU", OTHER),
+        (keys::LORA_R, job.lora.is_some(), "it is simulated of weights that are trained whole", OTHER),
+        (
+            keys::OPTIMIZER_IN_BACKWARD,
+            job.optimizer_in_backward,
+            "it steps in backward by itself",
+            "leave `optimizer_in_backward` out",
+        ),
+        (
+            keys::CLIP_GRAD_NORM,
+            in_loop && job.clip_grad_norm.is_some(),
+            "its norm takes a backward pass before, which is not simulated",
+            "set clip_grad_norm = 0",
+        ),
+        (
+            keys::PRECISION,
+            job.precision.scales_loss(),
+            "a gradient scaler looks at all gradients first",
+            "set precision = \"amp-bf16\"",
+        ),
+    ];
+    match refused.into_iter().find(|(_, is_set, ..)| *is_set) {
+        Some((key, _, why, hint)) => {
+            let problem = format!("`{}` = LOMO does not go with `{key}` as it is: {why}", keys::OPTIMIZER);
+            Err(JobError::of_kind(JobErrorKind::Unsimulated, problem)
+                .about(&[keys::OPTIMIZER, key])
+                .hint(hint)
+                .or_rehearse())
+        }
+        None => Ok(()),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use crate::job::{JobSource, keys};
@@ -74,6 +118,23 @@ mod tests {
             (keys::CLIP_GRAD_NORM, "1.0"),
             (keys::GRADIENT_ACCUMULATION_STEPS, "2"),
             (keys::ZERO_GRAD_SET_TO_NONE, "false"),
+            (keys::PRECISION, "amp-fp16"),
+            (keys::WORLD_SIZE, "2"),
+        ] {
+            let error = source().set(key, value).resolve(&[]).unwrap_err();
+            assert!(error.keys.iter().any(|told| told == key), "{error}");
+        }
+    }
+
+    #[test]
+    fn lomo_steps_whole_weights_in_its_own_backward() {
+        let source = || JobSource::model("gpt2").set("framework", "loop").set("seq_len", 64).set("optimizer", "lomo");
+        assert!(source().resolve(&[]).is_ok());
+        assert!(source().set("framework", "trainer").set("clip_grad_norm", 1.0).resolve(&[]).is_ok());
+        for (key, value) in [
+            (keys::CLIP_GRAD_NORM, "1.0"),
+            (keys::LORA_R, "8"),
+            (keys::OPTIMIZER_IN_BACKWARD, "true"),
             (keys::PRECISION, "amp-fp16"),
             (keys::WORLD_SIZE, "2"),
         ] {

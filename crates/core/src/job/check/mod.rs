@@ -80,6 +80,7 @@ pub(crate) fn check_possible(job: &JobSpec) -> Result<(), JobError> {
     router_loss::check_router_loss(job)?;
     compiled_step::check_compiled_step(job)?;
     in_backward::fits_in_backward(job)?;
+    in_backward::fits_fused_backward(job)?;
     ema::check_ema(job)?;
     low_rank::fits_low_rank(job)?;
     vision::check_vision(job)?;

@@ -37,6 +37,8 @@ pub(super) const OPTIMIZERS: Kind = Kind::Choice(&[
     ("grokadamw", "grokadamw's GrokAdamW: averages on the host"),
     ("adam_atan2", "AdamATan2, fused (HRM's)"),
     ("muon", "torch.optim.Muon for matrices, AdamW for the rest"),
+    ("lomo", "LOMO (lomo-optim): steps in its own backward pass"),
+    ("adalomo", "AdaLomo (lomo-optim): the same with factored variances"),
     ("galore_adamw", "GaLore's AdamW (galore-torch): moments in a low rank, by singular vectors"),
     ("galore_adamw_8bit", "GaLore's AdamW in 8 bits (galore-torch over bitsandbytes)"),
     ("galore_adafactor", "GaLore's Adafactor (galore-torch)"),
