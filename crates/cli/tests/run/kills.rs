@@ -1,5 +1,8 @@
 //! Kills of job and supervisor at any moment: no record is lost, no process left, and the run goes on.
 
+use std::io::Write;
+use std::os::fd::OwnedFd;
+use std::os::unix::net::UnixStream;
 use std::process::{Child, ExitStatus};
 use std::time::{Duration, Instant};
 
@@ -59,9 +62,9 @@ const KINDS: [(&[Who], &[Who]); 19] = [
     (&[Job, Keeper], &[Supervisor]),
 ];
 
-/// Whether somebody is left who ends what the command started.
-fn leaves_a_keeper((stopped, killed): (&[Who], &[Who])) -> bool {
-    [Supervisor, Guardian, Keeper].iter().any(|who| !killed.contains(who) && !stopped.contains(who))
+/// Whether somebody is left who ends what the command started: who was stopped is woken by the death of the one above it.
+fn leaves_a_keeper((_, killed): (&[Who], &[Who])) -> bool {
+    [Supervisor, Guardian, Keeper].iter().any(|who| !killed.contains(who))
 }
 
 /// `TONNAGE_KILLS=200 cargo test -p tonnage --test run many_kills` is the long lane; `TONNAGE_KILLS_SEED` makes it another, which
@@ -76,7 +79,7 @@ fn many_kills_lose_nothing() {
     let counts = COUNTS.replace("SEED", &seed.to_string());
     // Every other job is silent: none dies of a pipe that nobody reads.
     let silent = format!("exec > /dev/null 2>&1; {counts}");
-    let (mut killed, mut left) = (0, Vec::new());
+    let (mut tally, mut left) = ([(0, 0); KINDS.len()], Vec::new());
     for round in 0..kills {
         let script = if round % 2 == 0 { &counts } else { &silent };
         let first = ["run", "--grace", "0", "--max-attempts", "50", "--", "sh", "-c", script];
@@ -94,9 +97,10 @@ fn many_kills_lose_nothing() {
         }
         std::thread::sleep(Duration::from_millis(dice.below(250)));
         assert!(super::processes(&marker).len() < 2, "round {round}: a job is started beside what is left of another");
-        let kind = KINDS[usize::try_from(round).unwrap() % KINDS.len()];
+        let number = usize::try_from(round).unwrap() % KINDS.len();
+        let kind = KINDS[number];
         let found = strike(&home, kind, supervisor.id().cast_signed());
-        killed += u32::from(found);
+        tally[number] = (tally[number].0 + 1, tally[number].1 + u64::from(found));
         let status = wait_for_end(&mut supervisor, || format!("round {round}, {kind:?}"));
         if kind.1.contains(&Supervisor) {
             let place = format!("round {round}, {kind:?}, found {found}");
@@ -113,8 +117,16 @@ fn many_kills_lose_nothing() {
     let run = home.last();
     assert_eq!(run["result"]["outcome"], "succeeded");
     wait_until_ended_or_told(&home, &marker, &[], true, "the end");
-    eprintln!("{killed} of {kills} rounds found whom they kill alive");
-    assert!(u64::from(killed) * 3 > kills, "too few rounds found their victims alive: {killed} of {kills}");
+    let killed = print_tally(&tally);
+    assert!(killed * 3 > kills, "too few rounds found their victims alive: {killed} of {kills}");
+}
+
+/// A line for each kind; how many rounds found whom they stop and kill alive.
+fn print_tally(tally: &[(u64, u64)]) -> u64 {
+    for ((stopped, killed), (rounds, alive)) in KINDS.iter().zip(tally) {
+        eprintln!("stopped {stopped:?}, killed {killed:?}: {rounds} rounds, {alive} found all of them alive");
+    }
+    tally.iter().map(|(_, alive)| alive).sum()
 }
 
 const AGAIN: [&str; 5] = ["run", "--resume", "last", "--grace", "0"];
@@ -138,14 +150,14 @@ fn strike(home: &Home, (stopped, killed): (&[Who], &[Who]), supervisor: i32) -> 
     sent == signals.len()
 }
 
-/// The supervisor's end. One that waits for who was stopped would wait for ever.
+/// The end of a supervisor or guardian. One that waits for who was stopped would wait for ever.
 fn wait_for_end(supervisor: &mut Child, place: impl Fn() -> String) -> ExitStatus {
     let until = Instant::now() + Duration::from_secs(60);
     loop {
         if let Some(status) = supervisor.try_wait().unwrap() {
             return status;
         }
-        assert!(Instant::now() < until, "{}: the supervisor does not end", place());
+        assert!(Instant::now() < until, "{}: it does not end", place());
         std::thread::sleep(Duration::from_millis(5));
     }
 }
@@ -270,8 +282,9 @@ fn what_is_left_all_the_same_is_said_counted_and_ended() {
     let script = "setsid sleep 7123 & exec sleep 7124";
     let [supervisor, guardian, keeper, _] = started(&home, &["--grace", "1", "--no-adjust", &job], script);
     wait_for_a_session_of_its_own("sleep\u{0}7123");
-    // Nobody is left who would end what the command started: each is held first, or the keeper ends it when the guardian dies.
-    let all = [guardian, keeper, supervisor];
+    // Nobody is left who would end what the command started: each is held first, and the lowest dies first, since a death wakes
+    // the one below it.
+    let all = [keeper, guardian, supervisor];
     all.iter().for_each(|pid| kill(Pid::from_raw(*pid), Signal::SIGSTOP).unwrap());
     kill_now(&all);
     wait_gone("sleep\u{0}7124");
@@ -334,6 +347,41 @@ fn who_is_stopped_is_woken() {
     kill_now(&[guardian]);
     home.write("go", "");
     home.wait("nor does a keeper whose guardian is dead", |run| run["result"]["outcome"] == "succeeded");
+}
+
+#[test]
+fn who_is_stopped_is_woken_by_the_death_above_it() {
+    let home = Home::new("sigstop-alone");
+    let script = "setsid sleep 7127 & exec sleep 7128";
+    let [supervisor, guardian, keeper, _] = started(&home, &["--grace", "1"], script);
+    wait_for_a_session_of_its_own("sleep\u{0}7127");
+    kill(Pid::from_raw(guardian), Signal::SIGSTOP).unwrap();
+    kill_now(&[supervisor, keeper]);
+    wait_gone("sleep\u{0}7127");
+    let [supervisor, guardian, keeper, _] = started(&home, &["--grace", "1"], script);
+    wait_for_a_session_of_its_own("sleep\u{0}7127");
+    kill(Pid::from_raw(keeper), Signal::SIGSTOP).unwrap();
+    kill_now(&[supervisor, guardian]);
+    wait_gone("sleep\u{0}7127");
+}
+
+#[test]
+fn a_guardian_that_is_stopped_before_there_is_a_command_is_woken() {
+    let home = Home::new("sigstop-early");
+    for words in ["", "[\"no-such-program-7129\"]\n"] {
+        let (mut control, theirs) = UnixStream::pair().unwrap();
+        let mut guardian = home.command(&["guardian", "1"]).stdin(OwnedFd::from(theirs)).spawn().unwrap();
+        let pid = guardian.id().cast_signed();
+        let until = Instant::now() + Duration::from_secs(20);
+        while !super::processes("tonnage\u{0}keep\u{0}").iter().any(|keeper| parent(*keeper) == Some(pid)) {
+            assert!(Instant::now() < until, "no keeper is started");
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        kill(Pid::from_raw(pid), Signal::SIGSTOP).unwrap();
+        control.write_all(words.as_bytes()).unwrap();
+        drop(control);
+        wait_for_end(&mut guardian, || format!("a guardian whose keeper hears {words:?}"));
+    }
 }
 
 /// Whether there is a run to go on with: a supervisor may have been killed before it made one.

@@ -47,6 +47,12 @@ const POLITE: [Signal; 7] = [
 /// the attempt's folder.
 pub fn keep_command(grace: Duration, logs: Option<PathBuf>) -> ExitCode {
     hold_out("tonnage");
+    let code = keep_until_gone(grace, logs);
+    wake_guardian();
+    code
+}
+
+fn keep_until_gone(grace: Duration, logs: Option<PathBuf>) -> ExitCode {
     let Ok(stdin) = std::io::stdin().as_fd().try_clone_to_owned() else { return ExitCode::from(NOT_STARTED) };
     let mut control = UnixStream::from(stdin);
     let Some((lines, argv)) = read_command(&control) else { return ExitCode::from(NOT_STARTED) };
@@ -57,7 +63,6 @@ pub fn keep_command(grace: Duration, logs: Option<PathBuf>) -> ExitCode {
             let asked = Asked::default();
             follow_control(lines, pid, grace, asked.clone());
             reap_children(&mut control, pid, grace, &Witness { logs, asked, began: Instant::now() });
-            wake_guardian();
             ExitCode::SUCCESS
         }
         Err(reason) => {
@@ -67,11 +72,13 @@ pub fn keep_command(grace: Duration, logs: Option<PathBuf>) -> ExitCode {
     }
 }
 
-/// Takes no polite signal, is called `name` in lists of processes, and becomes the parent of orphans below it.
+/// Takes no polite signal, does not stay stopped when its parent dies, is called `name` in lists of processes, and becomes the
+/// parent of orphans below it.
 pub(super) fn hold_out(name: &str) {
     let set: SigSet = POLITE.into_iter().collect();
     // What cannot be had is done without: the processes above and below see this one's death.
     let _ = set.thread_block();
+    os::wake_with_parents_death();
     os::adopt_orphans();
     os::set_name(name);
 }

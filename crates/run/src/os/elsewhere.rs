@@ -7,6 +7,8 @@ pub(crate) fn adopt_orphans() {}
 
 pub(crate) fn die_with_parent() {}
 
+pub(crate) fn wake_with_parents_death() {}
+
 pub(crate) fn set_name(_name: &str) {}
 
 pub(crate) fn is_child_running(_child: i32) -> bool {

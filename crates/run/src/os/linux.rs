@@ -22,6 +22,12 @@ pub(crate) fn die_with_parent() {
     let _ = prctl::set_pdeathsig(Signal::SIGKILL);
 }
 
+/// The kernel wakes this process, if it is stopped, when its parent dies, and again when the next one does.
+pub(crate) fn wake_with_parents_death() {
+    // As above.
+    let _ = prctl::set_pdeathsig(Signal::SIGCONT);
+}
+
 /// What this process is called in lists.
 pub(crate) fn set_name(name: &str) {
     if let Ok(name) = CString::new(name) {

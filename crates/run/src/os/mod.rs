@@ -4,7 +4,9 @@
 #[cfg_attr(not(target_os = "linux"), path = "elsewhere.rs")]
 mod imp;
 
-pub(crate) use imp::{OWN_PROGRAM, adopt_orphans, die_with_parent, is_child_running, set_name};
+pub(crate) use imp::{
+    OWN_PROGRAM, adopt_orphans, die_with_parent, is_child_running, set_name, wake_with_parents_death,
+};
 
 use crate::RunError;
 
