@@ -81,6 +81,17 @@ owners = torch.arange(4).repeat_interleave(torch.tensor([2, 3, 1, 2])).cuda()
 order = torch.randn(4, 3, device="cuda").argsort(1)
 assert torch.bincount(owners[torch.cat([order[at, :1] + 7 for at in range(4)])]).sum().item() == 4
 
+# Shares that are added up reach one at their last place, so that whoever cuts off the likeliest tokens (top-p) by hand keeps all of them, in every form.
+shares, order = torch.softmax(torch.randn(4, 1000, device="cuda"), -1).sort(-1, descending=True)
+sums = shares.cumsum(-1)
+kept, most = (sums[0] < 0.9).sum() + 1, (sums <= 0.9).sum(-1).max().item() + 1
+assert shares[0].topk(kept).values.shape == shares[0].topk(kept.item()).values.shape == shares[0, : int(kept)].shape == (1000,)
+assert order.narrow(1, 0, most).shape == (4, 1000) and torch.zeros(most, device="cuda").copy_(shares[0, :most]).shape == (1000,)
+# A place is one that there is.
+assert shares[0][kept].shape == shares[0, kept].shape == () and shares[0][kept.item() - 1].shape == () and shares[:, kept.item()].shape == (4,)
+# Those above the share are all, as any that nobody knows.
+assert order[sums > 0.9].shape == (4000,) and shares.masked_fill(sums > 0.9, 0).shape == (4, 1000)
+
 # What is nobody's is all there, however small, and so is what only data would leave out of a sparse tensor.
 assert torch.argwhere(x > 0).shape == (64, 2) and x[x.sigmoid() > 0.5].shape == (64,) and x.relu().to_sparse()._nnz() == 64
 twins = torch.sparse_coo_tensor(torch.tensor([[0, 0, 5], [1, 1, 2]]), torch.ones(3), (8, 8)).cuda()

@@ -98,6 +98,7 @@ const SHIM: &[(&str, &str)] = &[
     ),
     ("tonnage_rehearse/values/reads.py", include_str!("../../python/rehearse/tonnage_rehearse/values/reads.py")),
     ("tonnage_rehearse/values/rules.py", include_str!("../../python/rehearse/tonnage_rehearse/values/rules.py")),
+    ("tonnage_rehearse/values/running.py", include_str!("../../python/rehearse/tonnage_rehearse/values/running.py")),
     ("tonnage_rehearse/values/sizes.py", include_str!("../../python/rehearse/tonnage_rehearse/values/sizes.py")),
     ("tonnage_rehearse/values/sparse.py", include_str!("../../python/rehearse/tonnage_rehearse/values/sparse.py")),
     ("tonnage_rehearse/watchdog.py", include_str!("../../python/rehearse/tonnage_rehearse/watchdog.py")),

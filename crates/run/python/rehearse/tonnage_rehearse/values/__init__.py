@@ -5,7 +5,7 @@ beside the device; what only a kernel would compute reads as zero, and choices o
 decide a size, and reach the host.
 """
 
-from . import added, assigned, births, branches, choices, compiled, follow, known, lengths, reads, rules, sizes, sparse
+from . import added, assigned, births, branches, choices, compiled, follow, known, lengths, reads, rules, running, sizes, sparse
 
 
 def install(torch, wanted):
@@ -14,6 +14,7 @@ def install(torch, wanted):
     choices.Experts.worst = wanted is not None and wanted.worst_experts
     follow.install(torch)
     added.install(torch)
+    running.install(torch)
     branches.install(torch)
     births.install(torch)
     choices.install(torch)

@@ -9,7 +9,7 @@ from ..answers import batch
 from . import choices, hosted, known
 from .follow import Computing, Spent, _compiling, any_known, follow, replace
 from .known import Answered, Certainty
-from .numbers import host_numbers, is_printed, size_told
+from .numbers import DeviceInt, host_numbers, is_printed, size_told
 
 SIZED = (
     "view", "reshape", "expand", "repeat", "narrow", "split", "split_with_sizes", "select", "tile", "unflatten", "topk", "kthvalue", "chunk",
@@ -276,7 +276,7 @@ def _indexed(original, name):
                 follow(original, name, out, (self, index), {})
                 return out
             return original(self, index)
-        index = hosted.masks(host_index(index))
+        index = hosted.masks(host_index(index, self.shape))
         masks = [one for one in (index if isinstance(index, tuple) else (index,)) if is_mask(one)]
         out = _by_mask(original, self, index, masks) if masks and self.is_cuda else original(self, index)
         if id(self) in known.Values.by_id:
@@ -342,21 +342,36 @@ def answer_within(node, answered):
     node.register_hook(lambda *_: answered.__exit__())
 
 
-def host_index(index):
-    """The index with numbers in place of single numbers of the device, which PyTorch would read."""
+def host_index(index, shape=()):
+    """The index with numbers in place of single numbers of the device, which PyTorch would read; those that nobody knows lie within the
+    tensor's shape where that is given."""
     torch = known._torch()
 
-    def one(part):
+    def one(part, at=0):
         if isinstance(part, slice) and any(hasattr(end, "is_cuda") or (type(end) is not int and end is not None) for end in (part.start, part.stop, part.step)):
             return slice(*host_numbers([end.item() if hasattr(end, "is_cuda") else end for end in (part.start, part.stop, part.step)]))
         if isinstance(part, torch.Tensor) and not part.dim() and is_of_device(part) and part.dtype not in (torch.bool, torch.uint8):
             found = known.of(part)
             if found is None or found.certainty is Certainty.UNKNOWN:
                 size_told()
-            return 0 if found is None else int(found.value)
-        return host_numbers([part])[0]
+                return _within(0 if found is None else int(found.value), index, at, shape)
+            return int(found.value)
+        number = host_numbers([part])[0]
+        return _within(number, index, at, shape) if isinstance(part, DeviceInt) else number
 
-    return tuple(one(part) for part in index) if type(index) is tuple else one(index)
+    return tuple(map(one, index, range(len(index)))) if type(index) is tuple else one(index)
+
+
+def _within(place, index, at, shape):
+    """The nearest place that there is, where every part of the index before it is of one dimension."""
+    before = index[:at] if type(index) is tuple else ()
+    if at >= len(shape) or not shape[at] or not all(type(part) in (int, slice) or isinstance(part, DeviceInt) or _is_place(part) for part in before):
+        return place
+    return max(-shape[at], min(place, shape[at] - 1))
+
+
+def _is_place(part):
+    return _is_places(part) and not part.dim()
 
 
 def _sized(original, name, first=1):
