@@ -257,7 +257,7 @@ impl Tensor {
     }
 
     /// Runs `hook` before each `AccumulateGrad` of this leaf; it replaces an earlier one.
-    pub(crate) fn register_arrival_hook(&self, hook: Option<Rc<dyn Fn()>>) {
+    pub fn register_arrival_hook(&self, hook: Option<Rc<dyn Fn()>>) {
         if let Some(leaf) = self.leaf() {
             leaf.arrival.replace(hook);
         }
