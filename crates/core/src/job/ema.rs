@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Ema {
-    /// No average.
+    /// Nothing averages the weights.
     #[default]
     Off,
     /// `torch.optim.swa_utils.AveragedModel(model, multi_avg_fn=get_ema_multi_avg_fn(...))`, on the model's device.
@@ -19,7 +19,7 @@ pub enum Ema {
     EmaModelForeach,
     /// `EMAModel` on the host between steps (`--offload_ema`).
     EmaModelOffload,
-    /// Both.
+    /// `EMAModel(foreach=True)` on the host between steps.
     EmaModelForeachOffload,
 }
 
@@ -29,7 +29,7 @@ impl Ema {
         !matches!(self, Self::Off)
     }
 
-    /// Whether it is diffusers'.
+    /// Whether diffusers' class averages.
     pub const fn is_ema_model(self) -> bool {
         self.is_on() && !matches!(self, Self::AveragedModel | Self::AveragedModelCpu)
     }

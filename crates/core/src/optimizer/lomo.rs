@@ -43,7 +43,7 @@ impl Lomo {
         Self::hooked(Stepped { parameters, variances: None })
     }
 
-    /// Adafactor's direction.
+    /// With Adafactor's variances, by which gradients are divided.
     pub(super) fn adaptive(parameters: Vec<Tensor>) -> Self {
         let variances = Some(parameters.iter().map(Variance::new).collect());
         Self::hooked(Stepped { parameters, variances })

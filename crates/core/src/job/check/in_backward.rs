@@ -4,6 +4,7 @@ use crate::job::keys;
 use crate::job::{Framework, JobError, JobErrorKind, JobSpec, Strategy};
 
 const LEAVE: &str = "leave `optimizer_in_backward` out";
+const OTHER: &str = "take another optimizer";
 
 /// Refuses what needs all gradients at once, and loops that make an optimizer of their own.
 pub(super) fn fits_in_backward(job: &JobSpec) -> Result<(), JobError> {
@@ -64,7 +65,6 @@ pub(super) fn fits_fused_backward(job: &JobSpec) -> Result<(), JobError> {
     if !job.optimizer.fuses_backward() || !job.task.trains() {
         return Ok(());
     }
-    const OTHER: &str = "take another optimizer";
     let is_known = job.task.name().has_labels() && job.model.is_in_transformers();
     let is_alone = job.parallel.world_size <= 1 && matches!(job.parallel.strategy, Strategy::None);
     let in_loop = job.framework == Framework::Loop;
@@ -72,12 +72,7 @@ pub(super) fn fits_fused_backward(job: &JobSpec) -> Result<(), JobError> {
         (keys::TASK, !is_known, "it is simulated of transformers' models on labels", OTHER),
         (keys::WORLD_SIZE, !is_alone, "it is simulated on one GPU", OTHER),
         (keys::LORA_R, job.lora.is_some(), "it is simulated of weights that are trained whole", OTHER),
-        (
-            keys::OPTIMIZER_IN_BACKWARD,
-            job.optimizer_in_backward,
-            "it steps in backward by itself",
-            "leave `optimizer_in_backward` out",
-        ),
+        (keys::OPTIMIZER_IN_BACKWARD, job.optimizer_in_backward, "it steps in backward by itself", LEAVE),
         (
             keys::CLIP_GRAD_NORM,
             in_loop && job.clip_grad_norm.is_some(),

@@ -176,9 +176,9 @@ mod tests {
     use super::super::key_names::ALL;
     use super::*;
     use crate::job::{
-        AnswerIn, Attention, ComputeDtype, ForeignAdvantages, Framework, Init, JudgePhase, JudgePlace, JudgeWeights,
-        LearningRateSchedule, LogProbs, LossKernel, LossType, OptimizerKind, Pooling, Precision, PuzzleKind,
-        QuantizedWeights, RewardBy, ScaleRewards, Schedule, ShardInit, SwarmFilter, TaskName, TrlVersion,
+        AnswerIn, Attention, ComputeDtype, Ema, ForeignAdvantages, Framework, Init, JudgePhase, JudgePlace,
+        JudgeWeights, LearningRateSchedule, LogProbs, LossKernel, LossType, OptimizerKind, Pooling, Precision,
+        PuzzleKind, QuantizedWeights, RewardBy, ScaleRewards, Schedule, ShardInit, SwarmFilter, TaskName, TrlVersion,
     };
 
     #[test]
