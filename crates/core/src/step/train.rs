@@ -81,21 +81,7 @@ pub(super) fn train_loop(
         while let Some(loss) = variables.open.pop_front() {
             backward_pass(&mut Pass::unrecorded(context), wrapper, (scaler.as_mut(), optimizer.as_mut()), &loss);
         }
-        if job.clip_grad_norm.is_some() {
-            context.phase(PhaseKind::Clip);
-            if let Some(scaler) = &mut scaler {
-                scaler.unscale();
-            }
-            wrapper.clip_grad_norm();
-        }
-        context.phase(PhaseKind::Optimizer);
-        match &mut scaler {
-            Some(scaler) => {
-                scaler.step(optimizer.as_mut());
-                scaler.update();
-            }
-            None => optimizer.step(),
-        }
+        update_parameters((job, context, wrapper), (scaler.as_mut(), optimizer.as_mut()));
         if let Some(average) = &mut average {
             average.update();
         }
@@ -106,6 +92,28 @@ pub(super) fn train_loop(
     }
     context.end();
     settled.close(run)
+}
+
+/// Clipping, and the optimizer's step.
+fn update_parameters(
+    (job, context, wrapper): (&JobSpec, &Rc<Context>, &dyn Wrapper),
+    (mut scaler, optimizer): Steps<'_>,
+) {
+    if job.clip_grad_norm.is_some() {
+        context.phase(PhaseKind::Clip);
+        if let Some(scaler) = &mut scaler {
+            scaler.unscale();
+        }
+        wrapper.clip_grad_norm();
+    }
+    context.phase(PhaseKind::Optimizer);
+    match scaler {
+        Some(scaler) => {
+            scaler.step(optimizer);
+            scaler.update();
+        }
+        None => optimizer.step(),
+    }
 }
 
 fn optimizer_of(job: &JobSpec, wrapper: &dyn Wrapper) -> Box<dyn Optimizer> {

@@ -24,7 +24,6 @@ pub(super) fn resolve_job(choose: &mut Chooser<'_>, model: Model, source: &JobSo
     let micro_batch_size = ranks::resolve_rows(choose, name)?;
     let lengths = Lengths::take_lengths(choose, name, &model);
     let accumulation = ranks::resolve_accumulation(choose, micro_batch_size)?;
-    let trains = !matches!(name, TaskName::InferenceForward | TaskName::Generate);
     let (is_in_transformers, facts) = (model.is_in_transformers(), model.facts());
     let [liger_kernels, fuses] = liger_kernels(choose, (name, framework), &model);
     let transformers = if is_in_transformers { choose.take_transformers()? } else { TransformersVersion::DEFAULT };
@@ -40,7 +39,7 @@ pub(super) fn resolve_job(choose: &mut Chooser<'_>, model: Model, source: &JobSo
         attention: resolve_attention(choose, &model)?,
         gradient_checkpointing: checkpoint_policy(choose.take_switch(keys::GRADIENT_CHECKPOINTING)),
         use_reentrant: false,
-        activation_offload: data::activation_offload(choose, trains)?,
+        activation_offload: data::activation_offload(choose, updates_weights(name))?,
         optimizer: resolve_optimizer(choose, framework)?,
         decays: choose.said_number(keys::WEIGHT_DECAY).is_some_and(|decay| decay > 0.0),
         low_rank: choose.take_low_rank()?,
@@ -48,7 +47,7 @@ pub(super) fn resolve_job(choose: &mut Chooser<'_>, model: Model, source: &JobSo
         ema: choose.word_if_said(keys::EMA)?.unwrap_or_default(),
         clip_grad_norm: resolve_clip(choose),
         zero_grad_set_to_none: choose.take_switch(keys::ZERO_GRAD_SET_TO_NONE),
-        train_mode: choose.switch_or(keys::TRAIN_MODE, trains, "training mode when the task trains"),
+        train_mode: resolve_train_mode(choose, name),
         own_labels: data::own_labels(choose, name, framework, source)?,
         padded: data::padded(choose, name)?,
         padding_free: data::padding_free(choose, name, framework)?,
@@ -74,6 +73,15 @@ pub(super) fn resolve_job(choose: &mut Chooser<'_>, model: Model, source: &JobSo
         allocator: AllocatorConfig::default(),
     };
     resolve_rest(choose, &mut job, name, micro_batch_size).map(|()| job)
+}
+
+/// Whether the task takes optimizer steps.
+const fn updates_weights(name: TaskName) -> bool {
+    !matches!(name, TaskName::InferenceForward | TaskName::Generate)
+}
+
+fn resolve_train_mode(choose: &mut Chooser, name: TaskName) -> bool {
+    choose.switch_or(keys::TRAIN_MODE, updates_weights(name), "training mode when the task trains")
 }
 
 fn resolve_clip(choose: &mut Chooser) -> Option<ClipSpec> {
