@@ -202,7 +202,7 @@ pub(super) const KEYS: [Key; 42] = [
     Key {
         name: names::EMA,
         kind: AVERAGES,
-        default: Default::Fixed("off", "no average of the weights"),
+        default: Default::Fixed("\"off\"", "no average of the weights"),
         doc: "what keeps an average of the weights, in a loop of one's own or diffusers' examples (their use_ema)",
         example: "\"ema_model\"",
     },
