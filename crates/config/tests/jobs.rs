@@ -373,12 +373,39 @@ fn what_is_offloaded_to_the_host_is_said_where_it_is_simulated() {
         job(&[("train.yaml", arguments), ("ds.json", &zero)]).unwrap()
     };
     let simulated = deepspeed(2, "cpu");
-    let keys = ["deepspeed.offload_optimizer", "deepspeed.offload_pin_memory"].map(|key| said(&simulated, key));
-    assert_eq!(keys, ["true", "false"]);
-    for counted in [deepspeed(2, "nvme"), deepspeed(3, "cpu")] {
+    let keys_of_states = ["deepspeed.offload_optimizer", "deepspeed.offload_pin_memory"];
+    assert_eq!(keys_of_states.map(|key| said(&simulated, key)), ["true", "false"]);
+    let stage_3 = deepspeed(3, "cpu");
+    assert_eq!(keys_of_states.map(|key| said(&stage_3, key)), ["true", "false"]);
+    for counted in [deepspeed(2, "nvme"), deepspeed(3, "nvme")] {
         assert!(said(&counted, "deepspeed.offload_optimizer") != "true");
         assert!(counted.job.left_open.iter().any(|left| left.allowance == Allowance::Less));
     }
+}
+
+#[test]
+fn weights_on_the_host_are_said_where_stage_3_has_all_of_them_there() {
+    let arguments = "output_dir: out\nper_device_train_batch_size: 2\nmodel_name_or_path: gpt2\nblock_size: 64\ndeepspeed: ds.json\n";
+    let deepspeed = |stage: u8, more: &str| {
+        let zero = format!(
+            "{{\"zero_optimization\": {{\"stage\": {stage}, \"offload_optimizer\": {{\"device\": \"cpu\"{more}}}, \
+             \"offload_param\": {{\"device\": \"cpu\", \"pin_memory\": false}}}}}}"
+        );
+        job(&[("train.yaml", arguments), ("ds.json", &zero)]).unwrap()
+    };
+    let keys = ["deepspeed.offload_optimizer", "deepspeed.offload_param", "deepspeed.offload_param_pin_memory"];
+    assert_eq!(keys.map(|key| said(&deepspeed(3, ""), key)), ["true", "true", "false"]);
+    for in_part in [", \"ratio\": 0.5", ", \"super_offload\": true"] {
+        let resolved = deepspeed(3, in_part);
+        assert!(said(&resolved, keys[0]) != "true");
+        assert!(resolved.job.left_open.iter().any(|left| left.allowance == Allowance::Less));
+    }
+    let accelerate = "distributed_type: DEEPSPEED\nnum_processes: 4\ndeepspeed_config:\n  zero_stage: 3\n  offload_param_device: cpu\n  \
+                      offload_optimizer_device: cpu\n";
+    let launched =
+        job(&[("train.yaml", &arguments.replace("deepspeed: ds.json\n", "")), ("accelerate.yaml", accelerate)])
+            .unwrap();
+    assert_eq!(keys.map(|key| said(&launched, key)), ["true", "true", "true"]);
 }
 
 #[test]

@@ -407,6 +407,7 @@ const TRACES: &[(&str, &str, &[&str], &str)] = &[
     ("deepspeed.sub_group_size", RANKS, STAGE_3, "deepspeed.sub_group_size=1000"),
     ("fsdp2.cpu_offload", RANKS, FSDP2, "fsdp2.cpu_offload=true"),
     ("deepspeed.offload_optimizer", RANKS, &["parallel=deepspeed"], "deepspeed.offload_optimizer=true"),
+    ("deepspeed.offload_param", RANKS, STAGE_3, "deepspeed.offload_param=true"),
     ("parallel", RANKS, &[], "parallel=tensor"),
     ("tensor.plan", RANKS, &["parallel=tensor", "optimizer=adamw_forloop"], "tensor.plan=transformers"),
     ("pipeline.schedule", RANKS, &["parallel=pipeline", "gradient_accumulation_steps=4"], "pipeline.schedule=gpipe"),
@@ -481,7 +482,7 @@ fn every_key_changes_the_trace() {
 }
 
 /// How the host holds what is offloaded changes what it holds, never the trace.
-const HOSTS: [(&str, &[&str], &str); 2] = [
+const HOSTS: [(&str, &[&str], &str); 3] = [
     (
         "fsdp2.cpu_offload_pin_memory",
         &["parallel=fsdp2", "fsdp2.cpu_offload=true"],
@@ -491,6 +492,11 @@ const HOSTS: [(&str, &[&str], &str); 2] = [
         "deepspeed.offload_pin_memory",
         &["parallel=deepspeed", "deepspeed.offload_optimizer=true"],
         "deepspeed.offload_pin_memory=false",
+    ),
+    (
+        "deepspeed.offload_param_pin_memory",
+        &["parallel=deepspeed", "deepspeed.stage=3", "deepspeed.offload_param=true"],
+        "deepspeed.offload_param_pin_memory=false",
     ),
 ];
 

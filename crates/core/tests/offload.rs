@@ -51,7 +51,7 @@ fn the_host_holds_what_was_measured_under_fsdp1() {
 
 #[test]
 fn the_host_holds_what_was_measured_under_deepspeed() {
-    compare_hosts("deepspeed_offload", TABLES);
+    ["deepspeed_offload", "deepspeed_stage3_offload"].into_iter().for_each(|name| compare_hosts(name, TABLES));
 }
 
 #[test]

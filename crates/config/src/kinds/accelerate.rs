@@ -53,7 +53,7 @@ pub const ROWS: &[Row] = &[
 const DEEPSPEED: &[Row] = &[
     ("zero_stage", Reads(deepspeed::zero_stage)),
     ("offload_optimizer_device", Reads(deepspeed_offload::offload_states)),
-    ("offload_param_device", Reads(deepspeed_offload::offload_device)),
+    ("offload_param_device", Reads(deepspeed_offload::offload_params)),
     ("offload_optimizer_nvme_path", Free(deepspeed_offload::OFFLOADED_TO)),
     ("offload_param_nvme_path", Free(deepspeed_offload::OFFLOADED_TO)),
     ("zero3_init_flag", Free("how weights reach the ranks")),

@@ -3,7 +3,7 @@
 use serde_json::Value;
 use tonnage_core::job::{Allowance, LeftOpen, keys};
 
-use super::deepspeed_offload::{OFFLOADED_STATES, OFFLOADED_TO, offload_device};
+use super::deepspeed_offload::{OFFLOADED_PARAMS, OFFLOADED_STATES, OFFLOADED_TO, offload_device};
 use super::optimizer;
 use super::words::{LOGS, OFFLOAD, SAVES, SCALAR, TIMES};
 use crate::facts::{Dtype, Facts};
@@ -108,7 +108,7 @@ const FP16: &[Row] = &[
 const ZERO: &[Row] = &[
     ("stage", Reads(zero_stage)),
     ("offload_optimizer", InsideOr(OFFLOADED_STATES, offload_device)),
-    ("offload_param", InsideOr(OFFLOADED, offload_device)),
+    ("offload_param", InsideOr(OFFLOADED_PARAMS, offload_device)),
     ("cpu_offload", Notes(OFFLOAD, Allowance::Less)),
     ("cpu_offload_params", Notes(OFFLOAD, Allowance::Less)),
     ("cpu_offload_use_pin_memory", Free("how the host holds what is offloaded")),
@@ -151,22 +151,6 @@ const ZERO: &[Row] = &[
     ("mics_shard_size", Reads(hierarchical_partition)),
     ("mics_hierarchical_params_gather", Notes("MiCS was not measured", Allowance::Unknown)),
     ("leaf_module", Free("which modules are gathered whole")),
-];
-
-const OFFLOADED: &[Row] = &[
-    ("device", Reads(offload_device)),
-    ("pin_memory", Free("how the host holds what is offloaded")),
-    ("nvme_path", Free(OFFLOADED_TO)),
-    ("buffer_count", Free("buffers of the host")),
-    ("buffer_size", Free("buffers of the host")),
-    ("max_in_cpu", Free("buffers of the host")),
-    ("fast_init", Free(TIMES)),
-    ("pipeline", Free(TIMES)),
-    ("pipeline_read", Free(TIMES)),
-    ("pipeline_write", Free(TIMES)),
-    ("ratio", Free("how much of it: it is counted on the GPU in whole")),
-    ("super_offload", Free("how it is offloaded")),
-    ("cpuadam_cores_perc", Free("which processor cores")),
 ];
 
 const OPTIMIZER: &[Row] =

@@ -218,6 +218,8 @@ names! {
     DEEPSPEED_SUB_GROUP_SIZE = "deepspeed.sub_group_size",
     DEEPSPEED_OFFLOAD_OPTIMIZER = "deepspeed.offload_optimizer",
     DEEPSPEED_OFFLOAD_PIN_MEMORY = "deepspeed.offload_pin_memory",
+    DEEPSPEED_OFFLOAD_PARAM = "deepspeed.offload_param",
+    DEEPSPEED_OFFLOAD_PARAM_PIN_MEMORY = "deepspeed.offload_param_pin_memory",
     TENSOR_PLAN = "tensor.plan",
     PIPELINE_SCHEDULE = "pipeline.schedule",
     // keys/run.rs

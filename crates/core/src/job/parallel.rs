@@ -172,8 +172,10 @@ pub struct DeepSpeed {
     pub max_reuse_distance: u64,
     /// Stage 3: elements of a rank's parameters that are stepped at once.
     pub sub_group_size: u64,
-    /// `offload_optimizer` to the CPU, and how the host holds it; stages 1 and 2.
+    /// `offload_optimizer` to the CPU, and how the host holds it.
     pub offload_optimizer: Option<HostKind>,
+    /// Stage 3: `offload_param` to the CPU, and how the host holds what is not trained; what is trained is pinned.
+    pub offload_param: Option<HostKind>,
 }
 
 impl DeepSpeed {
@@ -213,6 +215,7 @@ impl DeepSpeed {
             max_reuse_distance: Self::MAX_REUSE_DISTANCE,
             sub_group_size: Self::SUB_GROUP_SIZE,
             offload_optimizer: None,
+            offload_param: None,
         }
     }
 }

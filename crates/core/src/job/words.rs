@@ -188,6 +188,7 @@ const NAMES: &[(&str, Meaning)] = &[
     ("cpu_offload", Sentence(OFFLOAD)),
     ("offload", Sentence(OFFLOAD)),
     ("offload_optimizer", Sentence(OFFLOAD)),
+    ("offload_param", Sentence(OFFLOAD)),
     ("offload_params", Sentence(OFFLOAD)),
     ("config_file", Sentence(ACCELERATE)),
     ("accelerate_config", Sentence(ACCELERATE)),

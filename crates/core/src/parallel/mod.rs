@@ -19,7 +19,7 @@ mod zero1;
 
 use std::rc::Rc;
 
-use crate::building::{BuildError, Builder, Placed, Sharding};
+use crate::building::{BuildError, Builder, Parts, Placed, Sharding};
 use crate::job::{DeepSpeed, Framework, JobSpec, Parallel, Precision, Strategy};
 use crate::model::family::{ForwardCall, Model, ModelOutput};
 use crate::model::nn::KvCache;
@@ -174,17 +174,22 @@ pub(crate) fn as_run(job: &JobSpec) -> JobSpec {
 /// loaded the base in parts (`deepspeed.zero.Init`) before adapters are put on it.
 pub(crate) fn casts_all_weights(job: &JobSpec) -> bool {
     match job.parallel.strategy {
-        Strategy::DeepSpeed(options) => options.stage < 3 || ranks_of_parts(job).is_none(),
+        Strategy::DeepSpeed(options) => options.stage < 3 || parts_of(job).is_none(),
         _ => false,
     }
 }
 
-/// How many ranks have a part of each parameter as it is loaded (`deepspeed.zero.Init`): under stage 3 of the Trainer and of TRL's
+/// How each parameter is divided as it is loaded (`deepspeed.zero.Init`): under stage 3 of the Trainer and of TRL's
 /// trainers, which are made from it.
-pub(crate) fn ranks_of_parts(job: &JobSpec) -> Option<u64> {
-    let loads = matches!(job.framework, Framework::Trainer | Framework::Trl);
-    let in_parts = loads && matches!(job.parallel.strategy, Strategy::DeepSpeed(DeepSpeed { stage: 3, .. }));
-    in_parts.then_some(job.parallel.world_size)
+pub(crate) fn parts_of(job: &JobSpec) -> Option<Parts> {
+    match job.parallel.strategy {
+        Strategy::DeepSpeed(DeepSpeed { stage: 3, offload_param, .. })
+            if matches!(job.framework, Framework::Trainer | Framework::Trl) =>
+        {
+            Some(Parts { ranks: job.parallel.world_size, offloaded: offload_param })
+        }
+        _ => None,
+    }
 }
 
 /// How the model is loaded where a rank holds but a shard of it.

@@ -99,7 +99,7 @@ fn build_model(
     let builder = Builder::new(context, kind.dtype, None, mode).at(role).quantized(kind.quantization);
     let builder = builder.sharded(parallel::sharding_of(job).filter(|_| kind.by_trainer));
     let builder = builder.made_in_fp32(kind.by_trainer && parallel::casts_all_weights(job));
-    let builder = builder.in_parts_of(parallel::ranks_of_parts(job).filter(|_| kind.by_trainer));
+    let builder = builder.in_parts(parallel::parts_of(job).filter(|_| kind.by_trainer));
     let builder = builder.loading_by_name(kind.by_trainer && loading::is_by_name(job));
     let family = family::find_family(&model.model_type)?;
     if kind.by_trainer && loading::is_by_device_map(job) {

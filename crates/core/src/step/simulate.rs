@@ -130,7 +130,7 @@ fn language_model(job: &JobSpec, context: &Rc<Context>, family: Family) -> Resul
     let mode = Mode::new(job.train_mode && job.task.trains(), job.gradient_checkpointing).with_fp32_head(fp32_head);
     let builder = Builder::new(context, job.precision.weight_dtype(), job.lora.clone(), mode);
     let builder = builder.materialized(job.materialized).sharded(parallel::sharding_of(job));
-    let builder = builder.made_in_fp32(parallel::casts_all_weights(job)).in_parts_of(parallel::ranks_of_parts(job));
+    let builder = builder.made_in_fp32(parallel::casts_all_weights(job)).in_parts(parallel::parts_of(job));
     let builder = builder.over_ranks(job.parallel.ranks_of_layers());
     let builder = builder.replicating_adapters(job.kernels.has(Kernel::FusedLora));
     let builder = loading::quantized(builder.loading_by_name(loading::is_by_name(job)), job);

@@ -1,7 +1,7 @@
 //! The order in which `from_pretrained(device_map=...)` brings a model to the device (transformers 5.17, core_model_loading.py): the
 //! checkpoint's weights by their names, then buffers (modeling_utils.py, `_move_missing_keys_from_meta_to_device`).
 
-use super::Builder;
+use super::{Builder, Parts};
 use crate::dtype::DType;
 use crate::small_sort::SmallSort;
 use crate::tensor::Tensor;
@@ -23,8 +23,8 @@ impl Builder {
     }
 
     /// The same model, of whose parameters this rank keeps a part as they are made.
-    pub(crate) fn in_parts_of(self, ranks_of_parts: Option<u64>) -> Self {
-        Self { ranks_of_parts, ..self }
+    pub(crate) fn in_parts(self, parts: Option<Parts>) -> Self {
+        Self { parts, ..self }
     }
 
     /// PyTorch's default dtype while the model is made.

@@ -26,6 +26,7 @@ use super::quantization::Quantization;
 
 use head::HeadPlace;
 use kbit::Load;
+pub(crate) use over_ranks::Parts;
 pub(crate) use sharding::{Placed, PlacedKind, Sharding};
 
 /// Why a model cannot be built from its config.
@@ -111,8 +112,8 @@ pub(crate) struct Builder {
     heads_dtype: Option<DType>,
     /// What adapters are cast to once the model is there, where that is not fp32.
     adapter_dtype: Option<DType>,
-    /// How many ranks have a part of each parameter, as it is made.
-    ranks_of_parts: Option<u64>,
+    /// How each parameter is divided over ranks as it is made.
+    parts: Option<Parts>,
     /// How many ranks have a part of each layer that the model's plan divides.
     ranks_of_layers: Option<u64>,
     /// Whether it is an embedding that a head is tied to.
@@ -174,7 +175,7 @@ impl Builder {
             is_prepared: false,
             heads_dtype: None,
             adapter_dtype: None,
-            ranks_of_parts: None,
+            parts: None,
             ranks_of_layers: None,
             is_tied: false,
             made_in_fp32: false,

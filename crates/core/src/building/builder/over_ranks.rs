@@ -2,8 +2,18 @@
 
 use super::super::split::Split;
 use super::Builder;
+use crate::host::HostKind;
 use crate::tensor::{Shape, Tensor};
 use crate::trace::Category;
+
+/// How parameters are divided as they load.
+#[derive(Clone, Copy)]
+pub(crate) struct Parts {
+    /// Ranks that have a part of each.
+    pub ranks: u64,
+    /// `offload_param`
+    pub offloaded: Option<HostKind>,
+}
 
 impl Builder {
     /// The same model, of whose layers so many ranks have a part each; the sizes of its config are a part's already.
@@ -45,11 +55,19 @@ impl Builder {
 
     /// `deepspeed.zero.Init`: this rank's part is copied out of the parameter, which goes.
     pub(super) fn keep_part(&self, parameter: Tensor) -> Tensor {
-        if let Some(ranks) = self.ranks_of_parts {
-            let sizes = [parameter.numel().div_ceil(ranks)];
-            let _module = self.context.enter_module(self.module_id());
-            let _category = self.context.enter_category(Category::Parameter);
-            let part = Tensor::empty(&self.context, "empty.memory_format", Shape::new(&sizes), parameter.dtype());
+        if let Some(Parts { ranks, offloaded }) = self.parts {
+            let sizes = Shape::new(&[parameter.numel().div_ceil(ranks)]);
+            let part = match offloaded {
+                Some(kind) => {
+                    let _module = self.context.host().enter_module(self.module_id());
+                    Tensor::on_host(&self.context, sizes, parameter.dtype(), (kind, Category::Parameter))
+                }
+                None => {
+                    let _module = self.context.enter_module(self.module_id());
+                    let _category = self.context.enter_category(Category::Parameter);
+                    Tensor::empty(&self.context, "empty.memory_format", sizes, parameter.dtype())
+                }
+            };
             parameter.clear_data();
             self.built.borrow_mut().parts.push((parameter.clone(), part));
         }

@@ -44,6 +44,7 @@ pub(super) struct Zero {
     stage3_max_live_parameters: u64,
     stage3_max_reuse_distance: u64,
     offload_optimizer: Option<CaseOffload>,
+    offload_param: Option<CaseOffload>,
 }
 
 impl Default for Zero {
@@ -59,6 +60,7 @@ impl Default for Zero {
             stage3_max_live_parameters: DeepSpeed::MAX_LIVE_PARAMETERS,
             stage3_max_reuse_distance: DeepSpeed::MAX_REUSE_DISTANCE,
             offload_optimizer: None,
+            offload_param: None,
         }
     }
 }
@@ -75,6 +77,7 @@ impl Zero {
             max_reuse_distance: self.stage3_max_reuse_distance,
             sub_group_size: self.sub_group_size,
             offload_optimizer: self.offload_optimizer.map(|offload| HostKind::pinned(offload.pin_memory)),
+            offload_param: self.offload_param.map(|offload| HostKind::pinned(offload.pin_memory)),
         }
     }
 }

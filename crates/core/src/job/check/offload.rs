@@ -8,10 +8,6 @@ pub(super) fn fits_offload(job: &JobSpec) -> Result<(), JobError> {
     match job.parallel.strategy {
         Strategy::Fsdp1(Fsdp1 { cpu_offload: true, .. }) => fits_host(job, keys::FSDP1_CPU_OFFLOAD),
         Strategy::Fsdp2(Fsdp2 { cpu_offload: Some(_), .. }) => fits_host(job, keys::FSDP2_CPU_OFFLOAD),
-        Strategy::DeepSpeed(DeepSpeed { offload_optimizer: Some(_), stage: 3, .. }) => {
-            let why = "`deepspeed.offload_optimizer` is simulated at stages 1 and 2";
-            Err(refusal(why, &[keys::DEEPSPEED_OFFLOAD_OPTIMIZER, keys::DEEPSPEED_STAGE]))
-        }
         Strategy::DeepSpeed(DeepSpeed { offload_optimizer: Some(_), .. }) => {
             fits_host(job, keys::DEEPSPEED_OFFLOAD_OPTIMIZER)
         }

@@ -43,7 +43,7 @@ const FLAT_INITS: Kind = Kind::Choice(&[
     ("device", "on the GPU, in full"),
 ]);
 
-pub(super) const KEYS: [Key; 39] = [
+pub(super) const KEYS: [Key; 41] = [
     Key {
         name: names::WORLD_SIZE,
         kind: Kind::Size { min: 1, max: 1 << 20 },
@@ -298,7 +298,7 @@ pub(super) const KEYS: [Key; 39] = [
         name: names::DEEPSPEED_OFFLOAD_OPTIMIZER,
         kind: Kind::Switch,
         default: Default::Fixed("false", "DeepSpeed's default"),
-        doc: "offload_optimizer to the CPU: fp32 weights, their gradient and the optimizer's states lie on the host, at stages 1 and 2",
+        doc: "offload_optimizer to the CPU: fp32 weights, their gradient and the optimizer's states lie on the host",
         example: "true",
     },
     Key {
@@ -306,6 +306,20 @@ pub(super) const KEYS: [Key; 39] = [
         kind: Kind::Switch,
         default: Default::Fixed("true", "DeepSpeed 0.19.8's default"),
         doc: "offload_optimizer.pin_memory: what is offloaded is page-locked, in blocks of powers of two, but for the states",
+        example: "false",
+    },
+    Key {
+        name: names::DEEPSPEED_OFFLOAD_PARAM,
+        kind: Kind::Switch,
+        default: Default::Fixed("false", "DeepSpeed's default"),
+        doc: "offload_param to the CPU at stage 3: a rank's part of each weight lies on the host and comes when it is gathered",
+        example: "true",
+    },
+    Key {
+        name: names::DEEPSPEED_OFFLOAD_PARAM_PIN_MEMORY,
+        kind: Kind::Switch,
+        default: Default::Fixed("true", "DeepSpeed 0.19.8's default"),
+        doc: "offload_param.pin_memory: parts of weights are page-locked as they are made; trained ones always end so",
         example: "false",
     },
     Key {

@@ -129,6 +129,11 @@ fn resolve_zero1(choose: &mut Chooser<'_>, trainer_looks: bool) -> Strategy {
     Strategy::Zero1 { ddp, parameters_as_bucket_view: choose.take_switch(keys::ZERO1_PARAMETERS_AS_BUCKET_VIEW) }
 }
 
+fn resolve_offload_param(choose: &mut Chooser<'_>) -> Option<HostKind> {
+    let offloads = choose.take_switch(keys::DEEPSPEED_OFFLOAD_PARAM);
+    offloads.then(|| HostKind::pinned(choose.take_switch(keys::DEEPSPEED_OFFLOAD_PARAM_PIN_MEMORY)))
+}
+
 fn resolve_deepspeed(choose: &mut Chooser<'_>, hidden_size: Option<u64>) -> DeepSpeed {
     let stage = u8::try_from(choose.take_size(keys::DEEPSPEED_STAGE)).unwrap_or(u8::MAX);
     let own = DeepSpeed::stage(stage);
@@ -157,6 +162,7 @@ fn resolve_deepspeed(choose: &mut Chooser<'_>, hidden_size: Option<u64>) -> Deep
         max_live_parameters: choose.take_size(keys::DEEPSPEED_MAX_LIVE_PARAMETERS),
         max_reuse_distance: choose.take_size(keys::DEEPSPEED_MAX_REUSE_DISTANCE),
         sub_group_size: choose.take_size(keys::DEEPSPEED_SUB_GROUP_SIZE),
+        offload_param: resolve_offload_param(choose),
         ..options
     }
 }

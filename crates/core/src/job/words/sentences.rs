@@ -10,8 +10,8 @@ pub(super) const BF16: &str = "bf16=True is autocast: write --precision amp-bf16
                     from_pretrained of transformers 5 loads most models); --precision bf16 has no autocast";
 pub(super) const FP16: &str = "fp16=True is autocast with loss scaling: write --precision amp-fp16; --precision fp16 is fp16 weights and \
                     gradients";
-pub(super) const OFFLOAD: &str = "what lies on the host is said as --fsdp2-cpu-offload true (with --parallel fsdp2) or --deepspeed-offload-optimizer true \
-                       (stages 1 and 2); other offloading is not simulated: `tonnage rehearse --gpu GPU -- python train.py` runs your \
+pub(super) const OFFLOAD: &str = "what lies on the host is said as --fsdp2-cpu-offload true (with --parallel fsdp2) or --deepspeed-offload-optimizer true, \
+                       at stage 3 --deepspeed-offload-param true beside it; other offloading is not simulated: `tonnage rehearse --gpu GPU -- python train.py` runs your \
                        script and tells its peak";
 pub(super) const COMPILE: &str = "torch.compile is not simulated; what is estimated without it is more, as a rule: `tonnage rehearse --gpu \
                        GPU -- python train.py` runs your script";

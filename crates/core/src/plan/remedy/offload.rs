@@ -18,7 +18,7 @@ fn offload_to_host(job: &JobSpec) -> Applied {
             change_one(keys::FSDP1_CPU_OFFLOAD, "true")
         }
         Strategy::Fsdp2(Fsdp2 { cpu_offload: None, .. }) => change_one(keys::FSDP2_CPU_OFFLOAD, "true"),
-        Strategy::DeepSpeed(DeepSpeed { offload_optimizer: None, stage: 1 | 2, .. }) => {
+        Strategy::DeepSpeed(DeepSpeed { offload_optimizer: None, .. }) => {
             change_one(keys::DEEPSPEED_OFFLOAD_OPTIMIZER, "true")
         }
         _ if job.parallel.steps_on_host() => already_done("it is on the host already"),

@@ -5,11 +5,13 @@ use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 
 use crate::dtype::DType;
+use crate::host::HostKind;
 use crate::op::full;
 use crate::tensor::{Context, Layout, Scope, Shape, Tensor};
 use crate::trace::Category;
 
 use super::coordinator::Coordinator;
+use super::offload::Offload;
 use super::param::Param;
 
 /// `reduce_and_partition_stream`, where communication overlaps.
@@ -21,8 +23,11 @@ pub(super) struct Gradients {
     pub trained: Vec<Rc<Param>>,
     pub dtype: DType,
     pub world_size: u64,
+    pub rank: u64,
     pub bucket_size: u64,
     pub overlaps: bool,
+    /// `offload_optimizer`
+    pub offload: Option<Offload>,
     /// The bucket's memory.
     pub buffer: Tensor,
     /// `grad_partitions_flat_buffer`
@@ -37,30 +42,37 @@ pub(super) struct Setup {
     pub trained: Vec<Rc<Param>>,
     pub dtype: DType,
     pub world_size: u64,
+    pub rank: u64,
     pub bucket_size: u64,
     pub overlaps: bool,
+    pub offload: Option<HostKind>,
 }
 
 impl Gradients {
     /// The two buffers, then the rest.
     pub(super) fn new(context: &Rc<Context>, setup: Setup, coordinator: &Rc<Coordinator>) -> Self {
-        let Setup { trained, dtype, world_size, bucket_size, overlaps } = setup;
+        let Setup { trained, dtype, world_size, rank, bucket_size, overlaps, offload } = setup;
         let buffer = {
             let _category = context.enter_category(Category::Communication);
             full(context, "empty.memory_format", &[bucket_size], dtype)
         };
         let elements = trained.iter().map(|param| param.partition).sum();
-        let flat = {
-            let _category = context.enter_category(Category::Gradient);
-            full(context, "zeros.default", &[elements], dtype)
+        let flat = match offload {
+            Some(kind) => Tensor::on_host(context, Shape::new(&[elements]), dtype, (kind, Category::Gradient)),
+            None => {
+                let _category = context.enter_category(Category::Gradient);
+                full(context, "zeros.default", &[elements], dtype)
+            }
         };
         Self {
             context: Rc::clone(context),
             trained,
             dtype,
             world_size,
+            rank,
             bucket_size,
             overlaps,
+            offload: offload.map(|_| Offload::default()),
             buffer,
             flat,
             coordinator: Rc::clone(coordinator),
@@ -86,6 +98,9 @@ impl Gradients {
     /// `_backward_epilogue`
     pub(super) fn end_backward(&self) {
         self.reduce();
+        if let Some(offload) = &self.offload {
+            offload.end_pass();
+        }
         self.coordinator.release_leftovers();
     }
 
@@ -101,6 +116,9 @@ impl Gradients {
         let params: Vec<&Rc<Param>> = waiting.iter().filter_map(|&at| self.trained.get(at)).collect();
         let _stream = self.enter_stream();
         let _reduced = self.reduce_scatter(&params);
+        if let Some(offload) = &self.offload {
+            offload.take_parts(self, &waiting);
+        }
         params.iter().for_each(|param| param.tensor.set_grad(None));
     }
 
@@ -117,8 +135,7 @@ impl Gradients {
         let mut paddings = Vec::new();
         for rank in 0..self.world_size {
             for param in params {
-                let part =
-                    param.tensor.numel().saturating_sub(rank.saturating_mul(param.partition)).min(param.partition);
+                let part = part_of(param, rank);
                 if part < param.partition {
                     paddings.push(empty(param.partition - part));
                 }
@@ -133,4 +150,9 @@ impl Gradients {
         let part = |param: &Rc<Param>| self.flat.alias(Layout::contiguous(Shape::new(&[param.partition])));
         group.iter().filter_map(|&at| self.trained.get(at)).map(part).collect()
     }
+}
+
+/// Elements of a parameter that a rank has, without what its part is padded with.
+pub(super) fn part_of(param: &Param, rank: u64) -> u64 {
+    param.tensor.numel().saturating_sub(rank.saturating_mul(param.partition)).min(param.partition)
 }

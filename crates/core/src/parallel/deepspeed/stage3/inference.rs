@@ -11,7 +11,8 @@ use crate::parallel::{Loaded, Wrapper};
 use crate::tensor::{Context, Tensor};
 
 use super::coordinator::{Coordinator, Limits};
-use super::{Modules, partition_params, run_fused};
+use super::partitioning::partition_params;
+use super::{Modules, run_fused};
 
 /// `allgather_stream` of this engine; the trained one has two before it.
 const ALL_GATHER_STREAM: u8 = 3;

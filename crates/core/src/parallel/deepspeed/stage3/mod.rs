@@ -1,13 +1,15 @@
 //! DeepSpeed's ZeRO stage 3 (deepspeed/runtime/zero/stage3.py, 0.19.8): a rank holds a part of each parameter, gathers it round
 //! the module that has it, and steps fp32 weights of its parts.
 //!
-//! `param` is one parameter, `coordinator` when it comes and goes by the `record` of a pass, `gradients` what hooks do in backward,
-//! `step` the optimizer.
+//! `partitioning` divides a loaded model, `param` is one parameter, `coordinator` when it comes and goes by the `record` of a pass, `gradients` what hooks do in backward,
+//! `step` the optimizer, `offload` what of them lies on the host.
 
 mod coordinator;
 mod gradients;
 mod inference;
+mod offload;
 mod param;
+mod partitioning;
 mod record;
 mod step;
 
@@ -15,15 +17,14 @@ use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
 use std::rc::{Rc, Weak};
 
-use crate::building::{Builder, EveryModule, ModuleHooks, ModuleKey, Part};
+use crate::building::{EveryModule, ModuleHooks, ModuleKey, Part};
 use crate::dtype::DType;
 use crate::job::{DeepSpeed, JobSpec};
 use crate::model::family::{ForwardCall, Model, ModelOutput};
 use crate::model::nn::KvCache;
 use crate::op::full;
 use crate::optimizer::{self, Optimizer};
-use crate::tensor::{Context, Layout, Shape, Tensor};
-use crate::trace::Category;
+use crate::tensor::{Context, Tensor};
 
 use super::super::{Loaded, Wrapper};
 use super::{is_of_trainer, scale_loss};
@@ -31,6 +32,7 @@ use coordinator::{Coordinator, Limits, Own};
 use gradients::{Gradients, Setup};
 pub(in crate::parallel) use inference::ZeroInference;
 use param::{Param, Status};
+use partitioning::{Partitioning, partition_params};
 pub(super) use step::combine_norms;
 use step::{Group, PartOptimizer};
 
@@ -54,8 +56,10 @@ pub(in crate::parallel) struct ZeroStage3 {
     masters: RefCell<Vec<(Vec<usize>, Tensor)>>,
     /// Whether peft's model stands over the language model.
     is_adapted: bool,
-    /// `lp_param_buffer` and `inf_or_nan_tracker`
-    _held: [Tensor; 2],
+    /// `offload_param`
+    has_params_on_host: bool,
+    /// `lp_param_buffer`, or its like on the host, and `inf_or_nan_tracker`
+    _held: Vec<Tensor>,
 }
 
 /// The hooks hold the model's tensors.
@@ -63,100 +67,6 @@ impl Drop for ZeroStage3 {
     fn drop(&mut self) {
         self.hooks.remove_all();
     }
-}
-
-/// What a rank makes of a loaded model, in DeepSpeed's order.
-struct Partitioning<'a> {
-    context: &'a Rc<Context>,
-    options: DeepSpeed,
-    dtype: DType,
-    /// All parameters; those that are trained.
-    params: Vec<Rc<Param>>,
-    trained: Vec<Rc<Param>>,
-    /// Whether the Trainer made the optimizer: what decays is a group of its own, before the rest.
-    of_trainer: bool,
-}
-
-impl Partitioning<'_> {
-    fn filled(&self, category: Category, op: &'static str, elements: u64, dtype: DType) -> Tensor {
-        let _category = self.context.enter_category(category);
-        full(self.context, op, &[elements], dtype)
-    }
-
-    /// `defragment`: all trained parts go to the host, and come back as one tensor.
-    fn defragment(&self) -> Tensor {
-        self.trained.iter().for_each(|param| param.move_part(None));
-        self.context.empty_cache();
-        let elements = self.trained.iter().map(|param| param.partition).sum();
-        let flat = self.filled(Category::Parameter, "_to_copy.default", elements, self.dtype);
-        for param in &self.trained {
-            param.move_part(Some(flat.alias(Layout::contiguous(Shape::new(&[param.partition])))));
-        }
-        flat
-    }
-
-    /// `_create_fp16_sub_groups`
-    fn sub_groups(&self) -> Vec<Vec<usize>> {
-        let mut groups = vec![Vec::new()];
-        let mut elements = 0_u64;
-        let mut decayed = true;
-        for (at, param) in self.trained.iter().enumerate() {
-            let ends = self.of_trainer && std::mem::replace(&mut decayed, optimizer::decays(&param.tensor)) != decayed;
-            if elements > 0 && (ends || elements >= self.options.sub_group_size) {
-                groups.push(Vec::new());
-                elements = 0;
-            }
-            elements = elements.saturating_add(param.partition);
-            groups.last_mut().into_iter().for_each(|group| group.push(at));
-        }
-        groups
-    }
-
-    fn elements_of(&self, group: &[usize]) -> u64 {
-        group.iter().filter_map(|&at| self.trained.get(at)).map(|param| param.partition).sum()
-    }
-
-    /// `_create_fp32_partitions`, then the gradient that `initialize_optimizer_states` makes and forgets.
-    fn masters(&self, groups: Vec<Vec<usize>>) -> Vec<(Vec<usize>, Tensor)> {
-        // One group's goes when the next one's is there.
-        let mut converted = None;
-        let master = |group: Vec<usize>| {
-            let elements = self.elements_of(&group);
-            let filled = |op| self.filled(Category::Parameter, op, elements, DType::Float32);
-            converted = (self.dtype != DType::Float32).then(|| filled("_to_copy.default"));
-            (group, filled("clone.default").into_parameter())
-        };
-        let masters: Vec<_> = groups.into_iter().map(master).collect();
-        drop(converted);
-        let largest = masters.iter().map(|(_, master)| master.numel()).max().unwrap_or(0);
-        drop(self.filled(Category::Gradient, "zeros.default", largest, DType::Float32));
-        masters
-    }
-}
-
-/// Every parameter with this rank's part of it, which is there already where the model was loaded in parts, and the places in the
-/// trace that made them.
-fn partition_params(
-    job: &JobSpec,
-    parameters: &[Tensor],
-    builder: &Builder,
-    options: DeepSpeed,
-) -> (Vec<Rc<Param>>, Vec<u32>) {
-    let world_size = job.parallel.world_size;
-    let mut parts = builder.take_parts();
-    let cut = |tensor: &Tensor| {
-        let param = Param::new(tensor.clone(), world_size, options.param_persistence_threshold);
-        let (mut module, part) = (tensor.module(), parts.iter().position(|(whole, _)| whole.is_same(tensor)));
-        match part.map(|at| parts.swap_remove(at).1) {
-            Some(part) => {
-                module = part.module();
-                param.hold_part(part);
-            }
-            None => param.cut(),
-        }
-        (Rc::new(param), module)
-    };
-    parameters.iter().map(cut).unzip()
 }
 
 impl ZeroStage3 {
@@ -171,8 +81,9 @@ impl ZeroStage3 {
         // Adapters stay in fp32 where the base was partitioned before they came.
         let dtype = trained.first().map_or(communicated, |param| param.tensor.dtype());
         let parts = Partitioning { context, options, dtype, params, trained, of_trainer };
-        let tracker = full(context, "zeros.default", &[1], DType::Bool);
-        let flat = parts.defragment();
+        let tracker = || full(context, "zeros.default", &[1], DType::Bool);
+        let mut held: Vec<Tensor> = options.offload_optimizer.is_none().then(tracker).into_iter().collect();
+        held.extend(parts.hold_parts());
         let masters = parts.masters(parts.sub_groups());
         let coordinator =
             Rc::new(Coordinator::new(context, parts.params.clone(), Limits::new(options, ALL_GATHER_STREAM)));
@@ -180,8 +91,10 @@ impl ZeroStage3 {
             trained: parts.trained.clone(),
             dtype: communicated,
             world_size,
+            rank: job.parallel.rank,
             bucket_size: options.reduce_bucket_size,
             overlaps: options.overlap_comm,
+            offload: options.offload_optimizer,
         };
         let gradients = Rc::new(Gradients::new(context, setup, &coordinator));
         hook_gradients(&gradients);
@@ -206,7 +119,8 @@ impl ZeroStage3 {
             modules,
             masters: RefCell::new(masters),
             is_adapted: job.lora.is_some(),
-            _held: [flat, tracker],
+            has_params_on_host: options.offload_param.is_some(),
+            _held: held,
         }
     }
 }
@@ -360,6 +274,12 @@ impl Wrapper for ZeroStage3 {
         self.gradients.end_backward();
     }
 
+    fn set_gradient_sync(&self, sync: bool) {
+        if let Some(offload) = &self.gradients.offload {
+            offload.is_boundary.set(sync);
+        }
+    }
+
     /// The step clips.
     fn clip_grad_norm(&self) {}
 
@@ -374,6 +294,7 @@ impl Wrapper for ZeroStage3 {
             params: self.params.clone(),
             clips: job.clip_grad_norm.is_some(),
             checks_overflow: self.parameters.first().is_some_and(|trained| trained.dtype() == DType::Float16),
+            has_params_on_host: self.has_params_on_host,
             norm: None,
         })
     }

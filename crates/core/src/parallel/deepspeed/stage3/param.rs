@@ -6,8 +6,9 @@ use std::rc::Rc;
 
 use crate::building::ModuleKey;
 use crate::dtype::DType;
+use crate::host::HostKind;
 use crate::op::full;
-use crate::tensor::{Layout, Tensor};
+use crate::tensor::{Layout, Shape, Tensor};
 use crate::trace::Category;
 
 /// `ZeroParamStatus`
@@ -54,10 +55,18 @@ impl Param {
         self.status.get() == status
     }
 
-    /// The first `partition()`: the part is copied out of the whole, which goes.
-    pub(super) fn cut(&self) {
-        let _category = self.tensor.context().enter_category(Category::Parameter);
-        let part = full(self.tensor.context(), "empty.memory_format", &[self.partition], self.tensor.dtype());
+    /// The first `partition()`: the part is copied out of the whole, which goes; `offload_param` has it on the host.
+    pub(super) fn cut(&self, offloaded: Option<HostKind>) {
+        let (context, dtype) = (self.tensor.context(), self.tensor.dtype());
+        let _category = context.enter_category(Category::Parameter);
+        let part = match offloaded {
+            Some(kind) => {
+                let part = Tensor::on_host(context, Shape::new(&[self.partition]), dtype, (kind, Category::Parameter));
+                context.count_link(part.bytes());
+                part
+            }
+            None => full(context, "empty.memory_format", &[self.partition], dtype),
+        };
         self.part.replace(Some(part));
         self.release();
     }
@@ -80,22 +89,50 @@ impl Param {
         drop(old);
     }
 
+    /// The part on its way from the host, where it lies there.
+    pub(super) fn bring_part(&self) -> Option<Tensor> {
+        let context = self.tensor.context();
+        let part = self.part.borrow().clone().filter(|part| !Rc::ptr_eq(part.context(), context))?;
+        let _category = context.enter_category(Category::Communication);
+        Some(part.to_device(context))
+    }
+
     /// An empty tensor for all ranks' parts, in which it then lies.
     pub(super) fn gather_alone(&self) {
         let elements = self.partition.saturating_mul(self.world_size);
         let buffer = self.gathered("empty.memory_format", elements);
+        let _sent = self.bring_part();
         self.lie_in(&buffer);
         self.status.set(Status::Available);
     }
 
     /// The same of several at once; one rank's part is the whole (`NoGatherHandle`).
     pub(super) fn gather_in_place(&self) {
-        let part = self.part.borrow().clone();
-        match part.filter(|_| self.world_size == 1) {
+        if self.world_size > 1 {
+            return self.gather_alone();
+        }
+        let part = self.bring_part().or_else(|| self.part.borrow().clone());
+        match part {
             Some(part) => self.lie_in(&part),
             None => return self.gather_alone(),
         }
         self.status.set(Status::Available);
+    }
+
+    /// `_allgather_params_coalesced`: all parts are there before the first tensor that they are gathered into.
+    pub(super) fn gather_together(params: &[&Rc<Self>]) {
+        let has_others = params.iter().any(|param| param.world_size > 1);
+        let sent: Vec<Tensor> = params.iter().filter(|_| has_others).filter_map(|param| param.bring_part()).collect();
+        for param in params {
+            if has_others {
+                let elements = param.partition.saturating_mul(param.world_size);
+                param.lie_in(&param.gathered("empty.memory_format", elements));
+                param.status.set(Status::Available);
+            } else {
+                param.gather_in_place();
+            }
+        }
+        drop(sent);
     }
 
     fn gathered(&self, op: &'static str, elements: u64) -> Tensor {
@@ -143,5 +180,9 @@ const GATHERED: [DType; 3] = [DType::Bfloat16, DType::Float16, DType::Float32];
 fn gather_flat(params: &[Rc<Param>], dtype: DType) -> Option<Tensor> {
     let of_dtype = || params.iter().filter(|param| param.tensor.dtype() == dtype);
     let elements: u64 = of_dtype().map(|param| param.partition).sum();
-    of_dtype().next().map(|first| first.gathered("empty.memory_format", elements.saturating_mul(first.world_size)))
+    let first = of_dtype().next()?;
+    let flat = first.gathered("empty.memory_format", elements.saturating_mul(first.world_size));
+    let sent: Vec<Tensor> = of_dtype().filter_map(|param| param.bring_part()).collect();
+    drop(sent);
+    Some(flat)
 }

@@ -9,6 +9,7 @@ use crate::tensor::{Context, Tensor};
 use crate::trace::Category;
 
 use super::gradients::Gradients;
+use super::offload::Offload;
 use super::param::{Param, Status};
 
 /// A group of parameters that is stepped at once.
@@ -28,6 +29,8 @@ pub(super) struct PartOptimizer {
     pub clips: bool,
     /// Whether what is trained has 16 bits that overflow.
     pub checks_overflow: bool,
+    /// `offload_param`
+    pub has_params_on_host: bool,
     /// `_global_grad_norm` of the last step.
     pub norm: Option<Tensor>,
 }
@@ -108,8 +111,23 @@ impl PartOptimizer {
         let small: Vec<&Rc<Param>> = small.collect();
         match small.as_slice() {
             [one] => one.gather_alone(),
-            several => several.iter().for_each(|param| param.gather_in_place()),
+            several => Param::gather_together(several),
         }
+    }
+
+    /// The same step where fp32 weights and their gradients lie on the host.
+    fn step_on_host(&mut self, offload: &Offload) {
+        offload.agree_on_step(&self.gradients, self.checks_overflow);
+        self.groups.iter().for_each(|group| offload.norm_of(&self.gradients.context, &group.members));
+        for group in &mut self.groups {
+            group.optimizer.step();
+            if !self.has_params_on_host {
+                let elements = group.master.numel();
+                self.gradients.context.count_link(elements.saturating_mul(self.gradients.dtype.size()));
+            }
+        }
+        offload.end_step();
+        self.gather_persistent();
     }
 }
 
@@ -143,6 +161,10 @@ fn has_invalid(norm: &Tensor) -> Tensor {
 impl Optimizer for PartOptimizer {
     fn step(&mut self) {
         self.gradients.coordinator.release_all();
+        let gradients = Rc::clone(&self.gradients);
+        if let Some(offload) = &gradients.offload {
+            return self.step_on_host(offload);
+        }
         if self.checks_overflow {
             self.check_overflow();
         }
