@@ -35,6 +35,7 @@ mod flat_shards;
 mod kind;
 mod kinds;
 mod other_adapters;
+mod quantized_names;
 mod reading;
 mod rule;
 mod text;

@@ -10,6 +10,7 @@ use crate::facts::{Dtype, Facts, Weights};
 use crate::flat_shards::with_flat_shards;
 use crate::kind::Kind;
 use crate::other_adapters::with_known_adapters;
+use crate::quantized_names::{is_packed, name_quantized};
 use crate::rule::{Became, KeyRead};
 use crate::text::brief_text;
 
@@ -85,10 +86,25 @@ impl Reading {
     /// When the files contradict each other, say what no estimate can have, or a value that its key does not take.
     pub fn as_source(&self, base: JobSource) -> Result<JobSource, JobError> {
         self.check_keys()?;
+        if model_of(&self.facts.sets).is_some_and(|given| is_packed(&given.value)) {
+            let packed = self.compose(base.clone(), |_, _| Vec::new())?;
+            if packed.resolve(&[]).is_ok() {
+                return Ok(packed);
+            }
+        }
+        self.compose(base, name_quantized)
+    }
+
+    /// The job of `base` and the files, where `quantized` tells of a name of quantized weights.
+    fn compose(
+        &self,
+        base: JobSource,
+        quantized: impl Fn(&mut Vec<Override>, &JobSource) -> Vec<LeftOpen>,
+    ) -> Result<JobSource, JobError> {
         let mut sets = self.facts.sets.clone();
         let mut left_open = self.left_open();
         left_open.extend(name_folder(&mut sets, &base));
-        left_open.extend(name_quantized(&mut sets, &base));
+        left_open.extend(quantized(&mut sets, &base));
         let is_set = |key: &str| base.overrides.iter().chain(&base.pinned).any(|given| given.key == key);
         if !is_set(keys::PRECISION) {
             let (said, open) = self.precision_said(&sets, &base)?;
@@ -286,47 +302,6 @@ fn with_known_optimizer(source: JobSource, takes_shards: bool) -> JobSource {
     };
     word.clone_into(&mut optimizer.value);
     other.left_open([LeftOpen { text: text.to_owned(), allowance }])
-}
-
-/// How names of weights end that somebody quantized to 4 bits.
-const QUANTIZED_ENDS: [&str; 5] = ["-gptq", "-awq", "-nvfp4", "-bnb-4bit", "-bnb-nf4-bf16"];
-
-/// What stands before that where stacks of experts were taken apart into linear layers, which bitsandbytes packs.
-const LINEARIZED: &str = "-linearized";
-
-/// A published model whose weights somebody else has quantized is taken for that model in 4 bits; what to say of it.
-fn name_quantized(sets: &mut Vec<Override>, base: &JobSource) -> Vec<LeftOpen> {
-    let Some(given) = sets.iter_mut().find(|given| given.key == keys::MODEL) else { return Vec::new() };
-    let lower = given.value.to_lowercase();
-    let is_here = base.configs.iter().any(|(name, config)| *name == given.value && config.text.is_ok());
-    let end = QUANTIZED_ENDS.iter().find(|end| lower.ends_with(*end)).filter(|_| !is_here);
-    let short = lower.rsplit('/').next().unwrap_or_default();
-    let Some(short) = end.and_then(|end| short.strip_suffix(end)) else { return Vec::new() };
-    let whole = short.strip_suffix(LINEARIZED);
-    let Some(preset) = Preset::find(whole.unwrap_or(short)) else { return Vec::new() };
-    let text = format!(
-        "`{}` is by its name {} in 4 bits: it is simulated in bitsandbytes' nf4, and how these weights are kept and unpacked was not \
-         measured",
-        brief_text(&given.value),
-        preset.name
-    );
-    preset.name.clone_into(&mut given.value);
-    let origin = given.origin.clone();
-    if !sets.iter().any(|given| given.key == keys::QUANTIZATION) {
-        sets.push(Override::new(keys::QUANTIZATION, "nf4", origin.clone()));
-    }
-    let has_experts = ["num_experts\"", "num_local_experts\""].iter().any(|key| preset.config.contains(key));
-    let are_packed = whole.is_some() || !lower.contains("-bnb-");
-    if has_experts && are_packed && !sets.iter().any(|given| given.key == keys::QUANTIZE_MOE_EXPERTS) {
-        sets.push(Override::new(keys::QUANTIZE_MOE_EXPERTS, "true", origin.clone()));
-        // peft's preparation would unpack stacks; what it casts of the rest is what the answer leaves open.
-        sets.retain(|given| given.key != keys::PREPARE_FOR_KBIT_TRAINING);
-        sets.push(Override::new(keys::PREPARE_FOR_KBIT_TRAINING, "false", origin));
-    }
-    vec![
-        LeftOpen { text: text.clone(), allowance: Allowance::Less },
-        LeftOpen { text: format!("{text}: they may take more"), allowance: Allowance::Unknown },
-    ]
 }
 
 fn model_of(sets: &[Override]) -> Option<&Override> {

@@ -145,8 +145,19 @@ fn fsdp_of_the_first_version_has_flat_parameters_with_adapters_too() {
 fn names_of_quantized_weights_are_taken_for_what_they_say() {
     let text = "model_name_or_path: someone/Meta-Llama-3-8B-Instruct-AWQ\nstage: sft\nfinetuning_type: lora\nbf16: true\ncutoff_len: 64\n";
     let resolved = resolved(Kind::LlamaFactory, "a.yaml", text).unwrap();
+    // transformers casts a model of AWQ's to fp16, and what bf16 over it holds was not measured.
     assert_eq!(said(&resolved, "quantization"), "\"nf4\"");
     assert!(resolved.job.left_open.iter().any(|left| left.allowance == Allowance::Unknown));
+    for (end, precision, weights) in [("AWQ", "fp16", "\"awq\""), ("GPTQ", "bf16", "\"gptqmodel\"")] {
+        let text = text.replace("AWQ", end).replace("bf16", precision);
+        let resolved = self::resolved(Kind::LlamaFactory, "a.yaml", &text).unwrap();
+        assert_eq!(said(&resolved, "quantization"), weights);
+        assert!(
+            resolved.job.left_open.iter().all(|left| left.allowance != Allowance::Unknown),
+            "{:?}",
+            resolved.job.left_open
+        );
+    }
 }
 
 /// Experts that were taken apart into linear layers are packed with all others; in the published stacks they stay as they are.
