@@ -505,7 +505,8 @@ fn every_kind_of_host_memory_is_told_apart() {
     for (key, both, value) in HOSTS {
         let host = |changes: &[&str]| estimate(&job(RANKS, changes)).unwrap().host;
         let (pinned, pageable) = (host(both), host(&[both, &[value]].concat()));
-        assert!(pinned.pinned_bytes > 0 && pageable.pinned_bytes == 0, "{key} is ignored");
+        // Trained parts of `offload_param` end up pinned whatever it says.
+        assert!(pinned.pinned_bytes > pageable.pinned_bytes, "{key} is ignored");
         assert!(pinned.bytes() >= pageable.bytes(), "blocks are at least as large as what was asked for");
         assert_eq!(trace(RANKS, both), trace(RANKS, &[both, &[value]].concat()));
     }
