@@ -6,12 +6,16 @@ use crate::step::{TrainingLoop, training_loop};
 
 /// What the host's figure is of, and what was not measured of the GPU's.
 pub(in crate::estimate) fn offloaded(job: &JobSpec, reserved: u64) -> Vec<Caveat> {
-        Strategy::DeepSpeed(DeepSpeed { offload_optimizer, offload_param, .. })
+    // What was measured in a plain loop alone.
+    let of_loops = match job.parallel.strategy {
+        Strategy::Fsdp1(Fsdp1 { cpu_offload: true, .. }) => Some("FSDP's"),
+        Strategy::Fsdp2(Fsdp2 { cpu_offload: Some(_), .. }) => Some("FSDP's"),
+        Strategy::DeepSpeed(DeepSpeed { offload_optimizer, offload_param, stage, .. })
             if offload_optimizer.is_some() || offload_param.is_some() =>
         {
-            false
+            (stage == 3).then_some("ZeRO-3's")
         }
-        _ if job.simulated_offload().is_some() || job.ema.is_on_host() => false,
+        _ if job.simulated_offload().is_some() || job.ema.is_on_host() => None,
         _ => return Vec::new(),
     };
     let text = "the host's memory is what training keeps there; Python, data loaders and weights on their way to the GPU come on top";
