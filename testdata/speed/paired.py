@@ -3,12 +3,14 @@
 how much more memory.
 
     cargo bench -p tonnage-core --bench paired --no-run      # in a checkout of each; prints where the binary is
-    python testdata/speed/paired.py OLD NEW [JOB-QUESTION ...]
+    python testdata/speed/paired.py [--instructions] OLD NEW [JOB-QUESTION ...]
 
 A commit before the bench gets `crates/core/benches/paired.rs` and its `[[bench]]` first. Time is the processor's, of a run without the start of
-the program; each figure is the least of all rounds.
+the program; each figure is the least of all rounds. With `--instructions` valgrind counts what one run takes, which no other program on the
+machine changes.
 """
 
+import re
 import resource
 import subprocess
 import sys
@@ -48,8 +50,31 @@ def measure(binary, name, question, runs):
     return max(taken - started, 1) // runs, held
 
 
+def instructions(binary, name, question):
+    """Millions of instructions of one run, without the first, which sets up tables."""
+
+    def collected(runs):
+        command = ["valgrind", "--tool=callgrind", "--callgrind-out-file=/dev/null", binary, name, question, str(runs)]
+        said = subprocess.run(command, capture_output=True, text=True, check=True).stderr
+        return int(re.search(r"Collected : (\d+)", said)[1])
+
+    return (collected(4) - collected(1)) / 3e6
+
+
+def count(old, new, only):
+    print(f"{'job, question':18}{'old, 1e6':>10}{'new, 1e6':>10}{'ratio':>8}")
+    for name, question, _ in ASKED:
+        if not only or f"{name}-{question}" in only:
+            was, now = (instructions(binary, name, question) for binary in (old, new))
+            print(f"{name + ', ' + question:18}{was:>10.2f}{now:>10.2f}{now / was:>8.2f}", flush=True)
+
+
 def main():
-    old, new, *only = sys.argv[1:]
+    counts = sys.argv[1] == "--instructions"
+    old, new, *only = sys.argv[1 + counts :]
+    if counts:
+        count(old, new, only)
+        return
     print(f"{'job, question':18}{'old, us':>10}{'new, us':>10}{'ratio':>8}{'old, KiB':>10}{'new, KiB':>10}{'ratio':>8}")
     for name, question, runs in ASKED:
         if only and f"{name}-{question}" not in only:
