@@ -52,7 +52,7 @@ mod tests {
     #[test]
     fn what_it_sorts_is_what_the_standard_library_sorts() {
         // Knuth's multiplicative hash of the place: in no order, and some are equal.
-        let scattered = |at: usize, length: usize| (at as u64 * 2_654_435_761 >> 7) % (length as u64 / 2 + 1);
+        let scattered = |at: usize, length: usize| ((at as u64 * 2_654_435_761) >> 7) % (length as u64 / 2 + 1);
         for length in (0..40).chain([1000]) {
             let mut small: Vec<(u64, usize)> = (0..length).map(|at| (scattered(at, length), at)).collect();
             let mut usual = small.clone();

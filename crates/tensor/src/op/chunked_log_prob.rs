@@ -39,7 +39,7 @@ struct Statistics {
     is_top1: Option<Tensor>,
 }
 
-/// The function on [tokens, width] hidden states, a [vocabulary, width] weight and [tokens] targets.
+/// The function on `[tokens, width]` hidden states, a `[vocabulary, width]` weight and `[tokens]` targets.
 pub fn chunked_log_probs(hidden: &Tensor, weight: &Tensor, targets: &Tensor, outputs: TokenOutputs) -> PerToken {
     let context = Rc::clone(hidden.context());
     let compute_dtype = context.autocast_dtype().unwrap_or(hidden.dtype());

@@ -8,7 +8,7 @@ use crate::tensor::{NodeBuilder, Saved, Tensor, gradients};
 /// Chunks beyond these are not run: no vocabulary is so many times as wide as its model.
 const MOST_CHUNKS: u64 = 1 << 14;
 
-/// `LigerFusedLinearCrossEntropyFunction.apply(hidden, weight, target)` of [rows, width], [vocabulary, width] and [rows].
+/// `LigerFusedLinearCrossEntropyFunction.apply(hidden, weight, target)` of `[rows, width]`, `[vocabulary, width]` and `[rows]`.
 pub fn upcast_linear_cross_entropy(hidden: &Tensor, weight: &Tensor, target: &Tensor) -> Tensor {
     let node = NodeBuilder::new("LigerFusedLinearCrossEntropyFunctionBackward", [hidden, weight]);
     let needs_weight = weight.requires_grad();

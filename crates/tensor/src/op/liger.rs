@@ -11,8 +11,8 @@ use super::{ReduceKind, full};
 /// Chunks beyond these are not run: no vocabulary is so many times as wide as its model.
 const MOST_CHUNKS: u64 = 1 << 14;
 
-/// `LigerFusedLinearCrossEntropyFunction.apply(hidden, weight, target)` of [rows, width], [vocabulary, width] and
-/// [rows], the mean over rows.
+/// `LigerFusedLinearCrossEntropyFunction.apply(hidden, weight, target)` of `[rows, width]`, `[vocabulary, width]` and
+/// `[rows]`, the mean over rows.
 pub fn fused_linear_cross_entropy(hidden: &Tensor, weight: &Tensor, target: &Tensor) -> Tensor {
     let context = hidden.context();
     let node = NodeBuilder::new("LigerFusedLinearCrossEntropyFunctionBackward", [hidden, weight]);

@@ -156,15 +156,13 @@ impl Tensor {
         self.reduce_last("argmax.default", ReduceKind::ArgMax, DType::Int64)
     }
 
-    /// `self.copy_(other)` of the same sizes and dtype
-    #[expect(clippy::unused_self, reason = "a copy in place allocates nothing")]
+    /// `self.copy_(other)` of the same sizes and dtype, which allocates nothing.
     pub fn copy_from(&self, _other: &Tensor) {}
 
-    /// `self.scatter_(1, places, 1)`
-    #[expect(clippy::unused_self, reason = "numbers written in place allocate nothing")]
+    /// `self.scatter_(1, places, 1)`, which allocates nothing.
     pub fn set_ones_at(&self, _places: &Tensor) {}
 
-    /// Which columns of [rows, columns] booleans have one that is true: [columns] (`any(dim=0)`).
+    /// Which columns of `[rows, columns]` booleans have one that is true: `[columns]` (`any(dim=0)`).
     pub fn any_row(&self) -> Tensor {
         self.reduce_to("any.dim", ReduceKind::Any, &only(0), self.sizes().removed(0))
     }

@@ -126,7 +126,7 @@ impl<'a, I: AsRef<[&'a Tensor]>> NodeBuilder<'a, I> {
         output.with_history(node, 0)
     }
 
-    /// Ends an op that stands for a chain of nodes (see [`Node::deliver`]); its formula may replace the gradient that
+    /// Ends an op that stands for a chain of nodes (see `deliver` in `engine.rs`); its formula may replace the gradient that
     /// arrived.
     pub fn finish_chain(
         self,
