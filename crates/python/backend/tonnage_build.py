@@ -57,7 +57,7 @@ def repack_wheel(wheel):
 
         def flush(self):
             # Without zlib's head and checksum: a wheel has raw deflate.
-            return zopfli.compress(b"".join(self.parts), numiterations=1)[2:-4]
+            return zopfli.compress(b"".join(self.parts), numiterations=5)[2:-4]
 
     # zipfile takes no compressor of others.
     own = zipfile._get_compressor
