@@ -1,8 +1,8 @@
 //! A PyTorch without numbers: [`tensor`]s with a shape, strides, a dtype and a counted storage, a tape, and the operators ([`op`]). What runs on them
 //! is recorded as a [`tonnage_alloc::trace::Trace`] of allocations and frees.
 //!
-//! It serves `tonnage-core`, which builds models and steps of it, and is a crate of its own because most of a simulation's time goes into it: it is compiled
-//! for speed, what resolves jobs and puts models together for size.
+//! It serves `tonnage-core`, which builds models and steps of it, and is a crate of its own because most of a simulation's time goes into it: how small or
+//! fast it is compiled is its own (`Cargo.toml`, docs/speed.md).
 
 #![cfg_attr(
     not(test),

@@ -381,7 +381,7 @@ mod tests {
                 "did you mean \"bf16\"?",
             ),
             (
-                "optimizer=shampoo",
+                "optimizer=zampo",
                 "`optimizer` must be one of adamw, ",
                 "for example: optimizer = \"adamw_fused\"; what is none of these: `tonnage rehearse",
             ),
