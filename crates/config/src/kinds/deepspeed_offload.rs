@@ -4,7 +4,7 @@ use tonnage_core::job::{Allowance, keys};
 
 use super::words::{OFFLOAD, TIMES};
 use crate::facts::Facts;
-use crate::rule::Rule::{Free, Reads};
+use crate::rule::Rule::{self, Free, Reads};
 use crate::rule::{Became, OFF, Row, Said};
 use crate::tree::{find_entry, is_null, is_on, plain_text};
 
@@ -12,37 +12,31 @@ const OF_STATES: &str = "only offload_optimizer has it";
 /// What an offload's path says.
 pub(super) const OFFLOADED_TO: &str = "where it is offloaded to";
 
-pub(super) const OFFLOADED_STATES: &[Row] = &[
-    ("device", Reads(offload_states)),
-    ("pin_memory", Reads(pin_states)),
-    ("nvme_path", Free(OFFLOADED_TO)),
-    ("buffer_count", Free("buffers of the host")),
-    ("buffer_size", Free("buffers of the host")),
-    ("max_in_cpu", Free("buffers of the host")),
-    ("fast_init", Free(TIMES)),
-    ("pipeline", Free(TIMES)),
-    ("pipeline_read", Free(TIMES)),
-    ("pipeline_write", Free(TIMES)),
-    ("ratio", Free("how much of it: below 1 all is counted on the GPU")),
-    ("super_offload", Free("another way to step: all is counted on the GPU")),
-    ("cpuadam_cores_perc", Free("which processor cores")),
-];
+pub(super) const OFFLOADED_STATES: &[Row] = &rows(
+    [Reads(offload_states), Reads(pin_states)],
+    ["how much of it: below 1 all is counted on the GPU", "another way to step: all is counted on the GPU"],
+);
 
-pub(super) const OFFLOADED_PARAMS: &[Row] = &[
-    ("device", Reads(offload_params)),
-    ("pin_memory", Reads(pin_params)),
-    ("nvme_path", Free(OFFLOADED_TO)),
-    ("buffer_count", Free("buffers of the host")),
-    ("buffer_size", Free("buffers of the host")),
-    ("max_in_cpu", Free("buffers of the host")),
-    ("fast_init", Free(TIMES)),
-    ("pipeline", Free(TIMES)),
-    ("pipeline_read", Free(TIMES)),
-    ("pipeline_write", Free(TIMES)),
-    ("ratio", Free(OF_STATES)),
-    ("super_offload", Free(OF_STATES)),
-    ("cpuadam_cores_perc", Free("which processor cores")),
-];
+pub(super) const OFFLOADED_PARAMS: &[Row] = &rows([Reads(offload_params), Reads(pin_params)], [OF_STATES, OF_STATES]);
+
+/// The rows of either, which differ in what reads them and in why `ratio` and `super_offload` need not be read.
+const fn rows([device, pin_memory]: [Rule; 2], [ratio, super_offload]: [&'static str; 2]) -> [Row; 13] {
+    [
+        ("device", device),
+        ("pin_memory", pin_memory),
+        ("nvme_path", Free(OFFLOADED_TO)),
+        ("buffer_count", Free("buffers of the host")),
+        ("buffer_size", Free("buffers of the host")),
+        ("max_in_cpu", Free("buffers of the host")),
+        ("fast_init", Free(TIMES)),
+        ("pipeline", Free(TIMES)),
+        ("pipeline_read", Free(TIMES)),
+        ("pipeline_write", Free(TIMES)),
+        ("ratio", Free(ratio)),
+        ("super_offload", Free(super_offload)),
+        ("cpuadam_cores_perc", Free("which processor cores")),
+    ]
+}
 
 /// A device that something is offloaded to.
 pub(super) fn offload_device(_: &mut Facts, said: &Said<'_>) -> Became {

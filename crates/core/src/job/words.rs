@@ -20,7 +20,7 @@ pub enum Meaning {
 
 use Meaning::{Key, Says, Sentence};
 use sentences::{
-    ACCELERATE, ADAFACTOR_LAYERWISE, ADAMW_HF, ANYPRECISION, APEX, BF16, CLIENTS, COMPILE, CONFIG, DEEPSPEED,
+    ACCELERATE, ADAFACTOR_LAYERWISE, ADAMW_HF, ANYPRECISION, APEX, BF16, CLIENTS, COMPILE, CONFIG, DEEPSPEED, EMA,
     EMPTY_CACHE, EVALUATORS, FLASH_PACKAGE, FOUR_BIT, FP16, FSDP, LARGEST, LIGHTNING, LOW_RANK, MEGATRON, MEMORY,
     OFFLOAD, OTHER_DEVICES, PACKING, REENTRANT, REHEARSE, SHAMPOO,
 };
@@ -116,8 +116,8 @@ const NAMES: &[(&str, Meaning)] = &[
     ("optimizer_type", Key(keys::OPTIMIZER)),
     ("optimizer_in_bwd", Key(keys::OPTIMIZER_IN_BACKWARD)),
     ("use_ema", Says(&[(keys::EMA, "ema_model")])),
-    ("foreach_ema", Says(&[(keys::EMA, "ema_model_foreach")])),
-    ("offload_ema", Says(&[(keys::EMA, "ema_model_offload")])),
+    ("foreach_ema", Sentence(EMA)),
+    ("offload_ema", Sentence(EMA)),
     ("max_grad_norm", Key(keys::CLIP_GRAD_NORM)),
     ("gradient_clipping", Key(keys::CLIP_GRAD_NORM)),
     ("gradient_clip_val", Key(keys::CLIP_GRAD_NORM)),

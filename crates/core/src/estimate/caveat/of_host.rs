@@ -27,5 +27,25 @@ pub(in crate::estimate) fn offloaded(job: &JobSpec, reserved: u64) -> Vec<Caveat
         );
         Caveat::widening("offload_under_trainer", text, reserved / 10)
     });
-    unmeasured.into_iter().chain([on_host]).collect()
+    let averaged = job.ema.is_offloaded().then(|| {
+        let text = "the average's pinned blocks of the step before may not be free when it goes back to the host, which then takes up to twice what is said";
+        Caveat::remark("ema_on_host", text)
+    });
+    unmeasured.into_iter().chain([on_host]).chain(averaged).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::estimate::estimate;
+    use crate::job::JobSource;
+
+    #[test]
+    fn an_average_on_the_host_may_take_twice_its_blocks() {
+        let caveats = |ema: &str| {
+            let source = JobSource::model("stable-diffusion-v1-5").set("task", "diffusion").set("ema", ema);
+            let caveats = estimate(&source.resolve(&[]).unwrap().job).unwrap().caveats;
+            caveats.iter().filter(|caveat| caveat.code == "ema_on_host").count()
+        };
+        assert_eq!(["off", "ema_model", "ema_model_offload", "ema_model_foreach_offload"].map(caveats), [0, 0, 1, 1]);
+    }
 }

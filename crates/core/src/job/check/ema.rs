@@ -1,7 +1,9 @@
 //! What an average of the weights does not go with.
 
 use crate::job::keys;
-use crate::job::{Framework, JobError, JobErrorKind, JobSpec, Strategy, Task};
+use crate::job::{Framework, JobError, JobSpec, Strategy, Task};
+
+use super::reasons::refuse_first;
 
 const LEAVE: &str = "leave `ema` out";
 
@@ -32,13 +34,7 @@ pub(super) fn check_ema(job: &JobSpec) -> Result<(), JobError> {
             "set ema = \"averaged_model_cpu\"",
         ),
     ];
-    match refused.into_iter().find(|(_, is_set, ..)| *is_set) {
-        Some((key, _, why, hint)) => {
-            let problem = format!("`{}` does not go with `{key}` as it is: {why}", keys::EMA);
-            Err(JobError::of_kind(JobErrorKind::Unsimulated, problem).about(&[keys::EMA, key]).hint(hint).or_rehearse())
-        }
-        None => Ok(()),
-    }
+    refuse_first("`ema`", keys::EMA, refused)
 }
 
 #[cfg(test)]

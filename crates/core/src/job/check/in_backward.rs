@@ -1,7 +1,9 @@
 //! What an optimizer that steps in backward does not go with.
 
 use crate::job::keys;
-use crate::job::{Framework, JobError, JobErrorKind, JobSpec, Strategy};
+use crate::job::{Framework, JobError, JobSpec, Strategy};
+
+use super::reasons::refuse_first;
 
 const LEAVE: &str = "leave `optimizer_in_backward` out";
 const OTHER: &str = "take another optimizer";
@@ -48,16 +50,7 @@ pub(super) fn fits_in_backward(job: &JobSpec) -> Result<(), JobError> {
             "set precision = \"amp-bf16\"",
         ),
     ];
-    match refused.into_iter().find(|(_, is_set, ..)| *is_set) {
-        Some((key, _, why, hint)) => {
-            let problem = format!("`{}` does not go with `{key}` as it is: {why}", keys::OPTIMIZER_IN_BACKWARD);
-            Err(JobError::of_kind(JobErrorKind::Unsimulated, problem)
-                .about(&[keys::OPTIMIZER_IN_BACKWARD, key])
-                .hint(hint)
-                .or_rehearse())
-        }
-        None => Ok(()),
-    }
+    refuse_first("`optimizer_in_backward`", keys::OPTIMIZER_IN_BACKWARD, refused)
 }
 
 /// Refuses LOMO where its own backward pass does not fit, or was not measured.
@@ -86,16 +79,7 @@ pub(super) fn fits_fused_backward(job: &JobSpec) -> Result<(), JobError> {
             "set precision = \"amp-bf16\"",
         ),
     ];
-    match refused.into_iter().find(|(_, is_set, ..)| *is_set) {
-        Some((key, _, why, hint)) => {
-            let problem = format!("`{}` = LOMO does not go with `{key}` as it is: {why}", keys::OPTIMIZER);
-            Err(JobError::of_kind(JobErrorKind::Unsimulated, problem)
-                .about(&[keys::OPTIMIZER, key])
-                .hint(hint)
-                .or_rehearse())
-        }
-        None => Ok(()),
-    }
+    refuse_first("`optimizer` = LOMO", keys::OPTIMIZER, refused)
 }
 
 #[cfg(test)]

@@ -1,7 +1,9 @@
 //! What an optimizer that projects gradients into a low rank does not go with.
 
 use crate::job::keys;
-use crate::job::{Framework, JobError, JobErrorKind, JobSpec, Strategy};
+use crate::job::{Framework, JobError, JobSpec, Strategy};
+
+use super::reasons::refuse_first;
 
 /// Refuses what was not measured: other loops than transformers', shards, adapters and quantized bases.
 pub(super) fn fits_low_rank(job: &JobSpec) -> Result<(), JobError> {
@@ -29,16 +31,7 @@ pub(super) fn fits_low_rank(job: &JobSpec) -> Result<(), JobError> {
             "name the layers: optim_target_modules = [\"attn\", \"mlp\"]",
         ),
     ];
-    match refused.into_iter().find(|(_, is_set, ..)| *is_set) {
-        Some((key, _, why, hint)) => {
-            let problem = format!("an optimizer in a low rank does not go with `{key}` as it is: {why}");
-            Err(JobError::of_kind(JobErrorKind::Unsimulated, problem)
-                .about(&[keys::OPTIMIZER, key])
-                .hint(hint)
-                .or_rehearse())
-        }
-        None => Ok(()),
-    }
+    refuse_first("an optimizer in a low rank", keys::OPTIMIZER, refused)
 }
 
 #[cfg(test)]

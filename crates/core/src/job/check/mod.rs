@@ -18,6 +18,7 @@ mod offload;
 pub(super) mod ppo;
 pub(super) mod preference;
 mod quantization;
+mod reasons;
 mod router_loss;
 pub(super) mod seq2seq;
 mod shards;

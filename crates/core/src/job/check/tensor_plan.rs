@@ -1,7 +1,9 @@
 //! What tensor parallelism by transformers' plan does not go with.
 
 use crate::job::keys;
-use crate::job::{Framework, JobError, JobErrorKind, JobSpec, LossKernel, OptimizerKind, Task, TransformersVersion};
+use crate::job::{Framework, JobError, JobSpec, LossKernel, OptimizerKind, Task, TransformersVersion};
+
+use super::reasons::{Reason, refuse_first};
 
 /// Refuses what was not measured with layers that ranks share, and what fails: PyTorch 2.11 has no foreach or fused kernel over parts and
 /// whole parameters.
@@ -9,24 +11,15 @@ pub(super) fn fits_tensor_plan(job: &JobSpec) -> Result<(), JobError> {
     if job.parallel.ranks_of_layers().is_none() {
         return Ok(());
     }
-    let mut refused = training_refusals(job).into_iter().chain(weight_refusals(job));
-    match refused.find(|(_, is_set, ..)| *is_set) {
-        Some((key, _, why, hint)) => {
-            let problem = format!("tensor.plan = \"transformers\" does not go with `{key}` as it is: {why}");
-            Err(JobError::of_kind(JobErrorKind::Unsimulated, problem)
-                .about(&[keys::TENSOR_PLAN, key])
-                .hint(hint)
-                .or_rehearse())
-        }
-        None => Ok(()),
-    }
+    refuse_first(
+        "tensor.plan = \"transformers\"",
+        keys::TENSOR_PLAN,
+        training_refusals(job).into_iter().chain(weight_refusals(job)),
+    )
 }
 
-/// A key, whether the job sets it so, why that does not go, and the way out.
-type Refusal = (&'static str, bool, &'static str, &'static str);
-
 /// What the loop, the model and the optimizer must be.
-fn training_refusals(job: &JobSpec) -> [Refusal; 6] {
+fn training_refusals(job: &JobSpec) -> [Reason; 6] {
     let in_trainer = job.framework == Framework::Trainer;
     let is_stepped = match job.optimizer {
         OptimizerKind::AdamwForloop => true,
@@ -67,7 +60,7 @@ fn training_refusals(job: &JobSpec) -> [Refusal; 6] {
 }
 
 /// What reads weights otherwise, or was not measured beside parts.
-fn weight_refusals(job: &JobSpec) -> [Refusal; 7] {
+fn weight_refusals(job: &JobSpec) -> [Reason; 7] {
     let sharded = "set parallel = \"fsdp2\"";
     [
         (keys::LORA_R, job.lora.is_some(), "adapters on parts were not measured", sharded),

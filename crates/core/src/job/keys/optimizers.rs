@@ -52,5 +52,5 @@ pub(super) const AVERAGES: Kind = Kind::Choice(&[
     ("ema_model", "diffusers' EMAModel on the device"),
     ("ema_model_foreach", "EMAModel(foreach=True): all differences at once"),
     ("ema_model_offload", "EMAModel on the host between steps (offload_ema)"),
-    ("ema_model_foreach_offload", "both"),
+    ("ema_model_foreach_offload", "EMAModel(foreach=True) on the host between steps"),
 ]);

@@ -1,6 +1,7 @@
 //! What is answered to words of other programs that nothing here means exactly.
 
 pub(super) const LOW_RANK: &str = "write --optim-args \"rank=64, update_proj_gap=200\"";
+pub(super) const EMA: &str = "write --ema ema_model_foreach, ema_model_offload or, for both, ema_model_foreach_offload: each stands for use_ema too";
 /// What answers where nothing is simulated.
 pub(super) const REHEARSE: &str =
     "is not simulated: `tonnage rehearse --gpu GPU -- python train.py` runs your script and tells its peak";
