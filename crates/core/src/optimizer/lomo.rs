@@ -172,13 +172,13 @@ impl Variance {
     }
 }
 
-/// `tensor.to(torch.float32)`
+/// `tensor.to(torch.float32)`, which is the tensor itself where it is of that dtype.
 fn in_fp32(tensor: &Tensor) -> Tensor {
     let is_there = tensor.dtype() == DType::Float32;
     if is_there { tensor.detach() } else { tensor.detach().unary("_to_copy.default", DType::Float32) }
 }
 
-/// `_rms`
+/// `_rms`: the norm over the root of the number of elements.
 fn root_mean_square(tensor: &Tensor) -> Tensor {
     let norm = tensor.norm();
     norm.unary("div.Tensor", norm.dtype())

@@ -26,7 +26,7 @@ pub(super) struct Gradients {
     pub rank: u64,
     pub bucket_size: u64,
     pub overlaps: bool,
-    /// `offload_optimizer`
+    /// `offload_optimizer`: gradients are summed up on the host, and it steps there.
     pub offload: Option<Offload>,
     /// The bucket's memory.
     pub buffer: Tensor,

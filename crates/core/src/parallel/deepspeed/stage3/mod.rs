@@ -56,7 +56,7 @@ pub(in crate::parallel) struct ZeroStage3 {
     masters: RefCell<Vec<(Vec<usize>, Tensor)>>,
     /// Whether peft's model stands over the language model.
     is_adapted: bool,
-    /// `offload_param`
+    /// `offload_param`: parts of weights lie on the host.
     has_params_on_host: bool,
     /// `lp_param_buffer`, or its like on the host, and `inf_or_nan_tracker`
     _held: Vec<Tensor>,

@@ -17,7 +17,7 @@ const NORM_BUFFER: u64 = 250_000_000;
 
 /// Where a step is among its passes, and what the last one leaves for it.
 pub(super) struct Offload {
-    /// `micro_step_id`
+    /// `micro_step_id`: passes since the last step.
     pass: Cell<u64>,
     pub is_boundary: Cell<bool>,
     /// `norm_for_param_grads`, by the places of trained parameters.
@@ -64,7 +64,7 @@ impl Offload {
         }
     }
 
-    /// `_offload_grad_partition_at_boundary`
+    /// `_offload_grad_partition_at_boundary`: the norm is taken in fp64, piece by piece, and the part goes to the host in fp32.
     fn take_norm(&self, at: usize, part: &Tensor) {
         let (context, elements) = (part.context(), part.numel());
         let mut norm: Option<Tensor> = None;
@@ -118,7 +118,7 @@ impl Offload {
         drop((error, either, is_nan, is_inf, root, on_device));
     }
 
-    /// `reset_cpu_buffers`
+    /// `reset_cpu_buffers`: the norms go.
     pub(super) fn end_step(&self) {
         self.norms.borrow_mut().clear();
     }

@@ -65,7 +65,7 @@ impl Partitioning<'_> {
         if self.options.offload_param.is_some() { self.move_to_host() } else { vec![self.defragment()] }
     }
 
-    /// `_create_fp16_sub_groups`
+    /// `_create_fp16_sub_groups`: parameters in groups of at least `sub_group_size` elements.
     pub(super) fn sub_groups(&self) -> Vec<Vec<usize>> {
         let mut groups = vec![Vec::new()];
         let mut elements = 0_u64;

@@ -29,7 +29,7 @@ pub(super) struct PartOptimizer {
     pub clips: bool,
     /// Whether what is trained has 16 bits that overflow.
     pub checks_overflow: bool,
-    /// `offload_param`
+    /// `offload_param`: parts of weights lie on the host.
     pub has_params_on_host: bool,
     /// `_global_grad_norm` of the last step.
     pub norm: Option<Tensor>,
