@@ -63,7 +63,11 @@ fn within_length(place: &Place<'_>, value: &str) -> Option<usize> {
     let line = value.find(['\n', '\r']);
     match within(place) {
         Within::Query => value.find(|c: char| c.is_whitespace() || "&#\"'<>`".contains(c)),
-        Within::Connection => value.find([';', '"', '\n']),
+        Within::Connection => {
+            // ODBC takes what has semicolons in braces.
+            let inner = value.strip_prefix('{').and_then(|value| value.find('}')).unwrap_or(0);
+            value[inner..].find([';', '"', '\n']).map(|end| inner + end)
+        }
         Within::List => [next_pair(value), closer(place, value), line].into_iter().flatten().min(),
         Within::Bars => value.find('|'),
         Within::Word | Within::Blanks if place.separator == Separator::Colon => line,

@@ -52,7 +52,7 @@ pub fn find_in_words(words: &[&str]) -> Vec<Vec<Spot>> {
     for (at, word) in words.iter().enumerate() {
         let before = at.checked_sub(1).map_or("", |before| words[before]);
         let kind = if is_script(before) { Kind::Script } else { Kind::Argument };
-        let sets = matches!(before, "set" | "setenv") && is_name(word) && is_secret(word);
+        let sets = matches!(before, "set" | "setenv") && is_name(word) && names::may_be_secret(word);
         let named = pending.take().filter(|_| !word.starts_with('-'));
         let mut spots = match named {
             // `Authorization:`, `Bearer`, the token.
@@ -111,7 +111,8 @@ pub fn hide_in_text(text: &str) -> String {
 
 /// The value of a variable as it may be shown.
 pub fn hide_in_variable(name: &str, value: &str) -> String {
-    if is_secret(name) && !value.is_empty() { HIDDEN.to_owned() } else { hide_in_text(value) }
+    let is_named = is_secret(name) || names::may_be_folder(name) && !names::is_path(value);
+    if is_named && !value.is_empty() { HIDDEN.to_owned() } else { hide_in_text(value) }
 }
 
 /// The secrets of one word, and the name of one in the next.

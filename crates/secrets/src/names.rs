@@ -34,7 +34,7 @@ const WORDS: [&str; 15] = [
     "psk",
     "mnemonic",
 ];
-/// Names of the working folder, which is none.
+/// Names of the working folder, and of passwords too: what their value is says which ([`is_path`]).
 const FOLDERS: [&str; 2] = ["pwd", "oldpwd"];
 /// Last words of names whose values lead to a secret, or tell its shape, and are none: `--key-file`, `--token-url`.
 const ABOUT: [&str; 19] = [
@@ -162,6 +162,28 @@ pub fn is_secret(name: &str) -> bool {
     defined.is_some_and(names_secret) || names_secret(name)
 }
 
+/// Whether the value of `name` is a secret, or is one unless it is a folder: [`may_be_folder`].
+pub(super) fn may_be_secret(name: &str) -> bool {
+    is_secret(name) || may_be_folder(name)
+}
+
+/// Whether `name` is the working folder's and passwords': `PWD`, `--pwd`.
+pub(super) fn may_be_folder(name: &str) -> bool {
+    let is_named = |name: &str| FOLDERS.contains(&name_words(name).concat().as_str());
+    let defined = name.strip_prefix("-D").or_else(|| name.strip_prefix("-e"));
+    defined.is_some_and(is_named) || is_named(name)
+}
+
+/// Whether `value` is written as the path of a folder: from the root, the home or where one is; no other signs than paths have.
+pub(super) fn is_path(value: &str) -> bool {
+    let value = value.trim_matches(['"', '\'']);
+    let begins = ["/", "~", "./", "../", "\\\\"].iter().any(|start| value.starts_with(start));
+    let drive = value.as_bytes().first().is_some_and(u8::is_ascii_alphabetic)
+        && (value[1..].starts_with(":\\") || value[1..].starts_with(":/"));
+    let is_sign = |c: char| c.is_alphanumeric() || "/\\_-.~: ".contains(c);
+    matches!(value, "." | "..") || (begins || drive) && value.chars().all(is_sign)
+}
+
 fn names_secret(name: &str) -> bool {
     let words = name_words(name);
     let words: Vec<&str> = words.iter().map(String::as_str).collect();
@@ -226,7 +248,23 @@ fn ends_as_secret(words: &[&str]) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use super::is_secret;
+    use super::{is_path, is_secret, may_be_folder};
+
+    #[test]
+    fn a_folder_is_told_from_a_password() {
+        for name in ["PWD", "OLDPWD", "--pwd", "Pwd"] {
+            assert!(may_be_folder(name) && !is_secret(name), "{name}");
+        }
+        assert!(!may_be_folder("MYSQL_PWD") && is_secret("MYSQL_PWD"));
+        for value in
+            ["/", "/home/a b", "~/x", "./run", "..", ".", "C:\\Users\\a", "c:/x", "\\\\host\\x", "'/a'", "/home/\u{e9}"]
+        {
+            assert!(is_path(value), "{value}");
+        }
+        for value in ["", "abc", "a/b", "/x9+k=", "/p@ss", "c:", "\u{e9}:/", "..a"] {
+            assert!(!is_path(value), "{value}");
+        }
+    }
 
     #[test]
     fn names_say_what_they_name() {

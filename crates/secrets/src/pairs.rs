@@ -5,7 +5,7 @@ use std::ops::Range;
 
 use super::Spot;
 use super::extent::{Place, value_end};
-use super::names::{is_secret, may_be_number};
+use super::names::{is_path, may_be_folder, may_be_number, may_be_secret};
 
 /// What a word is to the program that gets it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -60,7 +60,7 @@ pub(super) fn find(text: &str, kind: Kind) -> Found {
         let word = text[name.clone()].to_ascii_lowercase();
         if matches!(word.as_str(), "name" | "key")
             && let Value::At(value) = value_of(text, &name, kind)
-            && is_secret(&text[value.clone()])
+            && may_be_secret(&text[value.clone()])
             && !text[value.clone()].contains(char::is_whitespace)
         {
             named = Some(text[value.clone()].to_owned());
@@ -68,7 +68,7 @@ pub(super) fn find(text: &str, kind: Kind) -> Found {
             continue;
         }
         let called = if word == "value" { named.take() } else { None };
-        if called.is_none() && !is_bearer(&word) && !is_secret(&text[name.clone()]) {
+        if called.is_none() && !is_bearer(&word) && !may_be_secret(&text[name.clone()]) {
             continue;
         }
         match value_of(text, &name, kind) {
@@ -91,7 +91,8 @@ pub(super) fn is_literal(name: &str, value: &str, kind: Kind) -> bool {
         || SWITCHES.contains(&value.to_ascii_lowercase().as_str())
         || template_end(value, 0) == Some(value.len())
         || is_reference(value, kind)
-        || small && may_be_number(name))
+        || small && may_be_number(name)
+        || may_be_folder(name) && is_path(value))
 }
 
 /// The name and the value without the word of its scheme: `Authorization: Basic V`.
@@ -145,7 +146,7 @@ fn is_reference(value: &str, kind: Kind) -> bool {
         // No shell sees an argument: what is written like a variable of the environment is one to the program.
         (Kind::Argument, Some(name)) => {
             let is_loud = is_name(name) && !name.bytes().any(|byte| byte.is_ascii_lowercase());
-            is_loud && (name.contains('_') || is_secret(name))
+            is_loud && (name.contains('_') || may_be_secret(name))
         }
         (Kind::Argument, None) => false,
     }
@@ -172,6 +173,9 @@ fn value_of(text: &str, name: &Range<usize>, kind: Kind) -> Value {
             (Separator::Tag, at + 1)
         }
         None if is_flag && !is_quoted => (Separator::Blank, at),
+        None if text[name.clone()].starts_with('-') && text[at..].starts_with(',') => {
+            return in_list(text, name, at + 1, kind);
+        }
         None => return Value::None,
     };
     if separator == Separator::Blank && blanks == 0 && at < text.len() {
@@ -188,6 +192,17 @@ fn value_of(text: &str, name: &Range<usize>, kind: Kind) -> Value {
         return Value::None;
     }
     let place = Place { text, name: name.clone(), is_quoted, separator, start, kind };
+    let (start, end) = value_end(&place);
+    if start < end { Value::At(start..end) } else { Value::None }
+}
+
+/// The value behind a flag in quotes, the next of a list: `["--token", "V"]`.
+fn in_list(text: &str, name: &Range<usize>, comma: usize, kind: Kind) -> Value {
+    let start = text.len() - text[comma..].trim_start().len();
+    if text[start..].trim_start_matches(['\\', '"', '\'']).starts_with('-') {
+        return Value::None;
+    }
+    let place = Place { text, name: name.clone(), is_quoted: true, separator: Separator::Blank, start, kind };
     let (start, end) = value_end(&place);
     if start < end { Value::At(start..end) } else { Value::None }
 }

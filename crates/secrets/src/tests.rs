@@ -61,6 +61,22 @@ fn command_lines_are_shown_without_secrets() {
 }
 
 #[test]
+fn passwords_by_a_short_name_and_lists_of_flags_are_shown_without_secrets() {
+    let cases = [
+        ("t|Server=h;Uid=sa;Pwd=x9;", "t|Server=h;Uid=sa;Pwd=(hidden);"),
+        ("t|Driver={SQL};Server=h;PWD={a;b};Port=1", "t|Driver={SQL};Server=h;PWD=(hidden);Port=1"),
+        ("t|--pwd|x9|--pwd=y|pwd=z", "t|--pwd|(hidden)|--pwd=(hidden)|pwd=(hidden)"),
+        ("t|[\"--token\", \"x9\", \"--lr\", \"1\"]", "t|[\"--token\", \"(hidden)\", \"--lr\", \"1\"]"),
+        ("t|{\"args\":[\"--lr\",1,\"--pwd\",\"x,9\"]}", "t|{\"args\":[\"--lr\",1,\"--pwd\",\"(hidden)\"]}"),
+        ("t|['--hub_token',\n 'x 9']", "t|['--hub_token',\n '(hidden)']"),
+        ("t|[\"--password\", 1234]", "t|[\"--password\", (hidden)]"),
+    ];
+    for (typed, shown) in cases {
+        assert_eq!(hide_in_words(typed.split('|')).join("|"), shown, "{typed}");
+    }
+}
+
+#[test]
 fn what_is_no_secret_stays() {
     let cases = [
         "sh|-c|cd x; pwd; ls the key is y",
@@ -76,6 +92,8 @@ fn what_is_no_secret_stays() {
         "deepspeed|--world_info=eyJsb2NhbGhvc3QiOiBbMCwxLDIsM119|--revision|0123456789abcdef0123456789abcdef01234567",
         "t|/models/author/tokens/key.bin|s3://bucket/token/x|key-value|--key-file|/etc/key|lr: 1|a: b",
         "sh|-c|for i in 1 2; do python t.py --seed $i; done && echo done: ok",
+        "apptainer|exec|--pwd|/work|--pwd=/a/b.c|env|PWD=/home/a|OLDPWD=~/x|--pwd|$PWD|--pwd=.|pwd: C:\\a|sh|-c|PWD=/x t; u",
+        "t|[\"--token\", \"--next\", \"--tokenizer\", \"gpt2\", \"--pwd\", \"/work\"]|[\"--use_auth_token\", true, \"a\"]|[\"token\", \"x\"]",
         "t|--dataset|org/secret-santa|--run-name|token-mixing|--note|the forward-pass: slow",
     ];
     for typed in cases {
@@ -98,6 +116,7 @@ fn variables_are_shown_without_secrets() {
         ("PIP_INDEX_URL", "https://u:pw@h/simple", "https://u:(hidden)@h/simple"),
         ("MY_PASSPHRASE", "x", HIDDEN),
         ("PWD", "/home/a", "/home/a"),
+        ("pwd", "x", HIDDEN),
         ("LS_COLORS", "rs=0:di=01;34", "rs=0:di=01;34"),
     ];
     cases.iter().for_each(|(name, value, shown)| assert_eq!(hide_in_variable(name, value), *shown, "{name}"));

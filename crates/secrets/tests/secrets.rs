@@ -45,6 +45,23 @@ proptest! {
     }
 
     #[test]
+    fn the_working_folder_stays(
+        name in proptest::sample::select(vec!["pwd", "PWD", "OLDPWD"]),
+        folder in "(/|~/|\\./|\\.\\./|C:\\\\)[a-z]{1,8}([/_.-][a-zA-Z0-9]{1,12}){0,3}",
+        form in 0..5_usize,
+    ) {
+        prop_assert_eq!(hide_in_variable(name, &folder), folder.clone());
+        let words = match form {
+            0 => vec![format!("--{name}"), folder],
+            1 => vec![format!("--{name}={folder}")],
+            2 => vec!["env".to_owned(), format!("{name}={folder}"), "t".to_owned()],
+            3 => vec![format!("{{\"{name}\": \"{folder}\", \"a\": 1}}")],
+            _ => vec![format!("[\"--{name}\", \"{folder}\"]")],
+        };
+        prop_assert_eq!(hide_in_words(words.iter().map(String::as_str)), words);
+    }
+
+    #[test]
     fn what_training_is_told_stays(
         flag in proptest::sample::select(vec![
             "tokenizer", "max-tokens", "max_new_tokens", "key-value-heads", "num_key_value_heads", "pad-token-id", "pad_token",
