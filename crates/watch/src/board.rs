@@ -165,7 +165,8 @@ impl Board {
     fn main_job(&self) -> Option<String> {
         let mut bytes: BTreeMap<&Option<String>, u64> = BTreeMap::new();
         for process in self.sample.all_devices().flat_map(DeviceSample::running) {
-            *bytes.entry(&process.host.job).or_default() += process.memory.unwrap_or(0);
+            let held = bytes.entry(&process.host.job).or_default();
+            *held = held.saturating_add(process.memory.unwrap_or(0));
         }
         bytes.into_iter().max_by_key(|(_, bytes)| *bytes).and_then(|(job, _)| job.clone())
     }

@@ -83,7 +83,7 @@ fn of_memory(board: &Board, device: &DeviceSample, found: &mut Vec<Alert>) {
         return;
     }
     let advice = || board.advice_on_memory(device);
-    if (memory.total - memory.free) as f64 >= memory.total as f64 * NEARLY_FULL {
+    if memory.total.saturating_sub(memory.free) as f64 >= memory.total as f64 * NEARLY_FULL {
         let text = format!("only {} of memory left", mib_text(memory.free));
         found.push(make_alert(board, device, AlertKind::NearlyFull, text, advice()));
     }

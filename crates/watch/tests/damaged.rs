@@ -9,8 +9,9 @@ use std::fs;
 use damage::{damage, damaged};
 use proptest::prelude::*;
 use scripted::Scripted;
+use tonnage_watch::format::{Csv, MetricOptions, metrics_text, plain_table, sample_line};
 use tonnage_watch::record::{Recorder, Recording, Store};
-use tonnage_watch::{Sample, Sampler};
+use tonnage_watch::{Board, Sample, Sampler, observe_sample};
 
 /// A recording of half a minute on a node, as the program itself writes it.
 fn recorded() -> Vec<u8> {
@@ -25,13 +26,41 @@ fn recorded() -> Vec<u8> {
     recorder.into_inner()
 }
 
+/// How many samples a recording has, each of them shown in every form.
+fn show_samples(mut recording: Recording) -> usize {
+    let mut board = Board::new(None);
+    std::iter::from_fn(|| recording.sample())
+        .map(|sample| {
+            observe_sample(&mut board, sample);
+            assert!(!plain_table(&board, 80).is_empty());
+            assert!(serde_json::from_str::<serde_json::Value>(&sample_line(&board)).is_ok());
+            assert!(!Csv::default().rows(&board).is_empty());
+            assert!(!metrics_text(&board, MetricOptions { processes: true, dcgm: true }).is_empty());
+        })
+        .count()
+}
+
+#[test]
+fn amounts_beyond_all_memory_are_shown() {
+    let most = "18446744073709551616";
+    let of_device = format!(r#""total": {most}, "used": {most}, "reserved": {most}"#);
+    let of_job = |pid: u32| format!(r#"{{"pid": {pid}, "used": {most}, "name": "python", "job": "one"}}"#);
+    let processes = [of_job(1), of_job(2)].join(", ");
+    let devices = [format!("{of_device}, "), format!(r#""total": {most}, "#), String::new()];
+    let lines = devices.iter().enumerate().map(|(index, memory)| {
+        format!(r#"{{"t": 0, "device": {index}, "name": "GPU", {memory}"processes": [{processes}]}}"#) + "\n"
+    });
+    let text = "{\"driver\": \"580.95.05\"}\n".to_owned() + &lines.collect::<String>();
+    assert!(show_samples(Recording::parse(&text).unwrap()) > 0);
+}
+
 proptest! {
     #![proptest_config(ProptestConfig { cases: 192, failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
     fn recordings_and_histories(damages in damage()) {
         let valid = recorded();
-        let samples = |text: &str| Recording::parse(text).map(|mut recording| std::iter::from_fn(|| recording.sample()).count());
+        let samples = |text: &str| Recording::parse(text).map(show_samples);
         prop_assert_eq!(samples(str::from_utf8(&valid).unwrap()), Ok(4));
         let bytes = damaged(valid, &damages);
         match samples(&String::from_utf8_lossy(&bytes)) {

@@ -125,11 +125,11 @@ impl Device {
                 return Err(why);
             }
             let processes = self.processes(now).unwrap_or_default();
-            Ok(processes.iter().filter_map(|process| process.memory.ok()).sum::<u64>() as f64)
+            Ok(processes.iter().filter_map(|process| process.memory.ok()).map(|bytes| bytes as f64).sum())
         })? as u64;
         let reserved = self.number(RESERVED, now).ok().map(|reserved| reserved as u64);
         let used = used.min(total);
-        Ok(Memory { total, reserved, used, free: total.saturating_sub(used + reserved.unwrap_or(0)) })
+        Ok(Memory { total, reserved, used, free: (total - used).saturating_sub(reserved.unwrap_or(0)) })
     }
 
     fn number(&self, place: usize, now: f64) -> Reading<f64> {
