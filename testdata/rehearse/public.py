@@ -8,7 +8,8 @@ Answers are kept in `--work`, so that a run can be continued; `--again` runs the
 newest commit of repositories that have none into the list. Run with the Python whose PyTorch is to be rehearsed.
 
 `--forced` runs the scripts of `--only` that have an answer once more for as many steps with true values in place of the
-rehearsal's (`public/python/forced.py`), so that nothing that a value decides is guessed.
+rehearsal's (`public/python/forced.py`), so that nothing that a value decides is guessed. A row's `smaller` command takes the place of
+its own there, with true values and in the rehearsal beside it.
 """
 
 import argparse
@@ -42,6 +43,9 @@ TRUE = {"equal": "equal when true", "less": "less when true", "more, told": "mor
 VERDICTS = ("fits", "tight", "does not fit")
 LIMIT = 900
 """Seconds after which a rehearsal is ended."""
+HEAVY = 1 << 29
+"""Bytes of a peak above which a run with true values keeps no large tensors of fractions (`light` in forced.py): the host has neither the
+memory nor the time."""
 OFFLINE = dict(
     HF_HUB_OFFLINE="1", TRANSFORMERS_OFFLINE="1", HF_DATASETS_OFFLINE="1", WANDB_MODE="offline", WANDB_SILENT="true", OMP_NUM_THREADS="1",
     TOKENIZERS_PARALLELISM="false", MPLBACKEND="agg", PYTHONUNBUFFERED="1", SDL_VIDEODRIVER="dummy", ACCELERATE_USE_CPU="false",
@@ -125,7 +129,19 @@ def rehearsed(tonnage, place, row, work, steps=0, forced="values"):
         running.send_signal(signal.SIGINT)
         out, said = running.communicate()
     document = json.loads(out) if out.startswith("{") else None
-    return {"document": document, "seconds": time.time() - began, "code": running.returncode, "said": said[-6000:]}
+    return {"document": document, "seconds": time.time() - began, "code": running.returncode, "said": said[-6000:], "told": told_of(said)}
+
+
+def told_of(said):
+    """What `forced.py` says of its operators, of the process that had most."""
+    # A bar of progress may stand before it in its line.
+    told = [json.loads(found) for found in re.findall(r"forced: (\{.*\})$", said, re.MULTILINE)]
+    return max(told, key=lambda one: one["computed"] + sum(one["random"].values()), default=None)
+
+
+def true_row(row):
+    """The row as it is run with true values: with its `smaller` command, where it has one."""
+    return {**row, "run": row["smaller"], "key": f"{row['key']}-smaller"} if "smaller" in row else row
 
 
 def wording(row, answer):
@@ -162,7 +178,7 @@ def forced_answer(tonnage, place, row, work, answer):
     """The answer with true values; where it is another than the rehearsal's, beside one that is only looked at in the same way (and is
     by this very program: the kept answer may be of an older one)."""
     steps = max(steps_of(answer), 1)
-    truth = rehearsed(tonnage, place, row, work, steps)
+    truth = rehearsed(tonnage, place, row, work, steps, "light" if peak_of(answer) > HEAVY else "values")
     if truth["document"] and came(row, truth) and peak_of(truth) != peak_of(answer):
         control = rehearsed(tonnage, place, row, work, steps, "nothing")
         if control["document"] and came(row, control) and steps_of(control) == steps_of(truth):
@@ -177,12 +193,21 @@ def compared(row, answer, forced):
     codes = {caveat["code"] for process in answer["document"]["processes"] for caveat in process["caveats"]} - NOT_OF_VALUES
     reached = steps_of(forced)
     if not forced["document"] or not came(row, forced) or reached < steps_of(answer):
-        return "not compared", f"after {reached} steps: {last_line(forced['said'])}"
+        why = last_line(forced["said"])
+        why = f"the run was ended at {forced['seconds']:.0f} s" if why == "KeyboardInterrupt" else why
+        return "not compared", f"after {reached} steps: {why}"
     more = peak_of(forced) - peak_of(forced.get("control", answer))
     told = ", ".join(sorted(codes))
     if more <= 0:
         return ("less" if more else "equal"), told
     return ("more, told" if codes else "MORE, SILENT"), told
+
+
+def computed(truth):
+    """How many of a run's operators ran on the CPU, in percent; rounded down, so that 100 are all of them."""
+    told = truth.get("told")
+    every = told["computed"] + sum(told["random"].values()) if told else 0
+    return f"{100 * told['computed'] // every}%" if every else ""
 
 
 def short(commit):
@@ -206,16 +231,15 @@ def shown_of(row):
 
 
 def forced_cells(row):
-    """The first two cells of a row among those with true values."""
-    return f"| {row['repository']}", f"`{shown_of(row)[:120]}`"
+    """The first two cells of a row among those with true values; what was made smaller is shown whole."""
+    return f"| {row['repository']}", f"`{shown_of(row)[: None if 'smaller' in row else 120]}`"
 
 
 def forced_table(rows, answers, forced, before):
     """Every script that was run with true values beside its rehearsal, and how many came out how; those that were not run this
     time keep their lines."""
     lines, counts = [], {}
-    for row in rows:
-        shown = shown_of(row)
+    for row in map(true_row, rows):
         if row["key"] not in forced or row["key"] not in answers:
             kept = before.get(forced_cells(row))
             if kept:
@@ -226,9 +250,9 @@ def forced_table(rows, answers, forced, before):
         what, why = compared(row, answer, truth)
         counts[what] = counts.get(what, 0) + 1
         why = " ".join(why.split()).replace("|", "\\|").replace(str(pathlib.Path.home()), "~")[:120]
-        lines.append(f"| {row['repository']} | `{shown[:120]}` | {steps_of(answer)} | {peak_of(truth.get('control', answer)):,} | {peak_of(truth):,} | {what} | {why} |")
+        lines.append(f"{' | '.join(forced_cells(row))} | {steps_of(answer)} | {peak_of(truth.get('control', answer)):,} | {peak_of(truth):,} | {what} | {why} | {computed(truth)} |")
     told = ", ".join(f"{count} {what}" for what, count in sorted(counts.items()))
-    head = ["| repository | folder: command | steps | rehearsed (bytes) | with true values | this is | caveats of the rehearsal |", "|---|---|---|---|---|---|---|"]
+    head = ["| repository | folder: command | steps | rehearsed (bytes) | with true values | this is | caveats of the rehearsal | computed |", "|---|---|---|---|---|---|---|---|"]
     return f"{len(lines)} scripts were run with true values: {told}.\n\n" + "\n".join(head + lines)
 
 
@@ -247,7 +271,7 @@ def table(rows, answers, versions, before, true_lines):
     counts = (
         f"{len(started)} scripts of {len(set(started))} repositories were started; {reached} came to a verdict. "
         f"{sum('needs' in row for row in rows)} more need what cannot be had here. {versions}\n\n"
-        f"Values of the device: {', '.join(f'{count} {word}' for word, count in sorted(values.items()))}."
+        f"Values of the device: {'; '.join(f'{count} {word}' for word, count in sorted(values.items()))}."
     )
     head = ["| repository at commit | folder: command | verdict | peak allocated (bytes) | caveats | values of the device | seconds | remark |", "|---|---|---|---|---|---|---|---|"]
     return f"{counts}\n\n" + "\n".join(head + lines)
@@ -262,15 +286,19 @@ def table_line(row, answer, before, true_lines):
         verdict, peak, codes, remark = wording(row, answer)
         seconds = f"{answer['seconds']:.0f}" if answer else ""
         remark = " ".join(remark.split()).replace("|", "\\|").replace(str(pathlib.Path.home()), "~")[:160]
-    values = of_values(codes, true_lines.get(forced_cells(row))) if verdict in VERDICTS else ""
+    values = of_values(codes, true_lines.get(forced_cells(true_row(row))), "smaller" in row) if verdict in VERDICTS else ""
     return f"| {row['repository']} {short(row['commit'])} | `{shown_of(row)}` | {verdict} | {peak} | {codes} | {values} | {seconds} | {remark} |"
 
 
-def of_values(codes, true_line):
+def of_values(codes, true_line, smaller):
     """What a run with true values says of the device's values; without one, whether the rehearsal's caveats say that any decided something:
-    where none did, true values take the same way."""
+    where none did, true values take the same way. A smaller command says nothing of caveats that only the whole one has."""
+    decided = set(filter(None, codes.split(", "))) - NOT_OF_VALUES - OF_DATA
     compared = TRUE.get(true_line.split(" | ")[5]) if true_line else None
-    return compared or ("not compared" if set(filter(None, codes.split(", "))) - NOT_OF_VALUES - OF_DATA else DECIDES)
+    if not compared:
+        return "not compared" if decided else DECIDES
+    missing = sorted(decided - set(true_line.split(" | ")[6].split(", "))) if smaller else []
+    return f"{compared}{', smaller' if smaller else ''}{' without ' * bool(missing)}{' and '.join(missing)}"
 
 
 def listed():
@@ -278,7 +306,8 @@ def listed():
     rows = []
     for repository, entry in tomllib.loads(LIST.read_text()).items():
         for row in entry["scripts"]:
-            key = hashlib.sha1(json.dumps([repository, row], sort_keys=True).encode()).hexdigest()[:16]
+            own = {name: value for name, value in row.items() if name != "smaller"}
+            key = hashlib.sha1(json.dumps([repository, own], sort_keys=True).encode()).hexdigest()[:16]
             rows.append({**row, "repository": repository, "commit": entry.get("commit", entry.get("release", "")), "key": key})
     return rows
 
@@ -305,24 +334,28 @@ def main():
     rows, answers, forced = listed(), {}, {}
     only = [part for part in arguments.only.split(",") if part]
     for row in rows:
-        kept = work / "answers" / f"{row['key']}.json"
-        wanted = not only or any(part in f"{row['repository']} {row['run']}" for part in only)
-        if arguments.tonnage and wanted and "needs" not in row and (arguments.again or not kept.exists()):
+        wanted = arguments.tonnage and (not only or any(part in f"{row['repository']} {row['run']}" for part in only))
+        for one in [row, true_row(row)] if "smaller" in row else [row]:
+            kept = work / "answers" / f"{one['key']}.json"
+            compares = arguments.forced and "smaller" in row
+            if wanted and "needs" not in row and (one is row) != compares and (arguments.again or not kept.exists()):
+                place, _ = checked_out(row["repository"], row["commit"], work, arguments.source)
+                prepared(place, row, work)
+                kept.write_text(json.dumps(rehearsed(arguments.tonnage, place, one, work)))
+                answer = json.loads(kept.read_text())
+                print(row["repository"], one["run"], *wording(row, answer), f"{answer['seconds']:.0f} s", sep=" | ", flush=True)
+            if kept.exists():
+                answers[one["key"]] = json.loads(kept.read_text())
+        one = true_row(row)
+        truth = work / "answers" / f"{one['key']}-forced.json"
+        if arguments.forced and wanted and one["key"] in answers and (arguments.again or not truth.exists()):
             place, _ = checked_out(row["repository"], row["commit"], work, arguments.source)
             prepared(place, row, work)
-            kept.write_text(json.dumps(rehearsed(arguments.tonnage, place, row, work)))
-            answer = json.loads(kept.read_text())
-            print(row["repository"], row["run"], *wording(row, answer), f"{answer['seconds']:.0f} s", sep=" | ", flush=True)
-        if kept.exists():
-            answers[row["key"]] = json.loads(kept.read_text())
-        truth = work / "answers" / f"{row['key']}-forced.json"
-        if arguments.forced and arguments.tonnage and wanted and kept.exists() and (arguments.again or not truth.exists()):
-            place, _ = checked_out(row["repository"], row["commit"], work, arguments.source)
-            prepared(place, row, work)
-            truth.write_text(json.dumps(forced_answer(arguments.tonnage, place, row, work, answers[row["key"]])))
-            print("forced", row["repository"], row["run"], *compared(row, answers[row["key"]], json.loads(truth.read_text())), sep=" | ", flush=True)
+            truth.write_text(json.dumps(forced_answer(arguments.tonnage, place, one, work, answers[one["key"]])))
+            made = json.loads(truth.read_text())
+            print("forced", row["repository"], one["run"], *compared(one, answers[one["key"]], made), computed(made), sep=" | ", flush=True)
         if truth.exists():
-            forced[row["key"]] = json.loads(truth.read_text())
+            forced[one["key"]] = json.loads(truth.read_text())
     if arguments.pin:
         pin({row["repository"]: checked_out(row["repository"], row["commit"], work, arguments.source)[1] for row in rows})
         rows = listed()

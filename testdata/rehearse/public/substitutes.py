@@ -6,6 +6,7 @@ A maker writes one file or folder, once; `made(folder, name)` gives its path. `N
 import gzip
 import hashlib
 import json
+import math
 import pathlib
 import pickle
 import random
@@ -51,11 +52,12 @@ def keras(place):
 
 
 def cifar(place, classes="10"):
-    """The folder that is in CIFAR's archive, a tenth of its rows."""
+    """The folder that is in CIFAR's archive, a tenth of its rows; CLASSESxTIMES as many times more."""
     place.mkdir()
-    ten = classes == "10"
+    classes, _, times = classes.partition("x")
+    ten, times = classes == "10", int(times or 1)
     batches = [(f"data_batch_{at}", 1000) for at in range(1, 6)] + [("test_batch", 1000)] if ten else [("train", 5000), ("test", 1000)]
-    for name, count in batches:
+    for name, count in [(name, count * times) for name, count in batches]:
         labels = numbers(count, int(classes)).tolist()
         kinds = {"labels": labels} if ten else {"fine_labels": labels, "coarse_labels": labels}
         (place / name).write_bytes(pickle.dumps({"data": numbers(count * 3072, 256).reshape(count, 3072), **kinds}))
@@ -245,6 +247,42 @@ def bins(place, kinds="256"):
         numpy.random.default_rng(0).integers(0, int(kinds), count, dtype=numpy.uint16).tofile(place / f"{split}.bin")
 
 
+def shards(place):
+    """A folder of numpy's files of GPT-2's tokens, as FineWeb is cut up."""
+    import numpy
+
+    place.mkdir()
+    for at, split in enumerate(("train", "val")):
+        numpy.save(place / f"edufineweb_{split}_{at:06}.npy", numpy.random.default_rng(at).integers(0, 50257, 400_000, dtype=numpy.uint16))
+
+
+def shard(place):
+    """One file of GPT-2's tokens behind a head of 256 numbers, as llm.c reads it."""
+    import numpy
+
+    count = 100_000
+    head = numpy.zeros(256, dtype=numpy.int32)
+    head[:3] = 20240520, 1, count
+    place.write_bytes(head.tobytes() + numpy.random.default_rng(0).integers(0, 50257, count, dtype=numpy.uint16).tobytes())
+
+
+def blender(place):
+    """Pictures with a transparent ground and where each was taken from, as NeRF's synthetic scenes."""
+    import numpy
+    from PIL import Image
+
+    for split in "train", "val", "test":
+        (place / split).mkdir(parents=True)
+        frames = []
+        for at in range(9):
+            angle = at * 0.7
+            turned = [[math.cos(angle), 0, math.sin(angle), 4 * math.sin(angle)], [0, 1, 0, 0], [-math.sin(angle), 0, math.cos(angle), 4 * math.cos(angle)], [0, 0, 0, 1]]
+            frames.append({"file_path": f"./{split}/r_{at}", "rotation": 0.01, "transform_matrix": turned})
+            picture = numpy.tile(numbers(80 * 80 * 4, 256, at).reshape(80, 80, 4), (10, 10, 1))
+            Image.fromarray(picture).save(place / split / f"r_{at}.png")
+        (place / f"transforms_{split}.json").write_text(json.dumps({"camera_angle_x": 0.69, "frames": frames}))
+
+
 def tokenizer():
     """Of bytes and common pairs, with the special tokens of GPT-2, BERT and T5."""
     from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
@@ -325,6 +363,7 @@ ROWS = {
     "mrpc": lambda at: {"sentence1": text(20, at).strip(), "sentence2": text(20, at + 1).strip(), "label": at % 2, "idx": at},
     "similar": lambda at: {"sentence1": text(20, at).strip(), "sentence2": text(20, at + 1).strip(), "score": at % 6 / 5},
     "nli": lambda at: {"premise": text(20, at).strip(), "hypothesis": text(10, at + 1).strip(), "label": at % 3},
+    "endings": lambda at: {"ctx": text(20, at).strip(), "label": at % 4, "endings": [text(6 + (at + one) % 12, 4 * at + one).strip() for one in range(4)]},
     "triples": lambda at: {"anchor": text(20, at).strip(), "positive": text(10, at + 1).strip(), "negative": text(10, at + 2).strip()},
 }  # fmt: skip
 
@@ -349,7 +388,7 @@ def series(place, columns="7"):
     place.write_text(head + "\n" + "\n".join(hours) + "\n")
 
 
-MAKERS = [mnist, keras, cifar, images, flat, masks, pets, coco, boxes, enwik8, prose, corpus, names, cora, planetoid, tiktoken, hub, unet, bins, model, rows, jsonl, document, series]
+MAKERS = [mnist, keras, cifar, images, flat, masks, pets, coco, boxes, enwik8, prose, corpus, names, cora, planetoid, tiktoken, hub, unet, bins, shards, shard, blender, model, rows, jsonl, document, series]
 
 
 def made(folder, wanted):

@@ -176,6 +176,18 @@ def optimizer_of(name):
             "adafactor": (torch.optim.Adafactor, {})}[name]
 
 
+def update(c, ph, step, parameters, opt):
+    """What a plain loop does after its passes."""
+    import torch
+    if c["clip_grad_norm"]:
+        ph.set("clip", step)
+        torch.nn.utils.clip_grad_norm_(parameters, c["clip_grad_norm"])
+    ph.set("optimizer", step)
+    opt.step()
+    ph.set("zero_grad", step)
+    opt.zero_grad()
+
+
 def host_bytes(parameters, opt):
     import torch
     local = lambda t: getattr(t, "_local_tensor", t)

@@ -1,8 +1,10 @@
 """Asks a device for values that the host wrote, and for others: every answer must be the true one, or a valid one."""
 import copy
+import io
 
 import torch
 import torch.nn.functional as F
+import yaml
 
 small = torch.tensor([3, 1, 6, 2]).cuda()
 assert small.tolist() == [3, 1, 6, 2] and small.max().item() == 6 and int(small.sum()) == 12
@@ -32,8 +34,12 @@ tail = small[1:]
 tail.zero_()
 assert small.tolist() == [4, 0, 0, 0] and small.cumsum(0).tolist() == [4, 4, 4, 4]
 # What the host does not know any more is zero, and never what the memory held before.
-small.random_(5, 9)
+small.random_()
 assert small.tolist() == [0, 0, 0, 0]
+# What is drawn between bounds lies there: a crop by a mask of drawn centers is as large as any.
+assert sorted(small.random_(5, 9).tolist()) == [5, 6, 7, 8] and small.random_(1).tolist() == [0] * 4
+away = torch.arange(9, device="cuda") - torch.empty(6, dtype=torch.long, device="cuda").random_(2, 6).view(-1, 1)
+assert torch.masked_select(torch.randn(6, 9, device="cuda"), (away >= -2) * (away <= 2)).view(6, 5).shape == (6, 5)
 for _ in range(50):
     torch.tensor([-1]).cuda()
     assert torch.randn(1, device="cuda").item() == 0
@@ -91,6 +97,50 @@ assert order.narrow(1, 0, most).shape == (4, 1000) and torch.zeros(most, device=
 assert shares[0][kept].shape == shares[0, kept].shape == () and shares[0][kept.item() - 1].shape == () and shares[:, kept.item()].shape == (4,)
 # Those above the share are all, as any that nobody knows.
 assert order[sums > 0.9].shape == (4000,) and shares.masked_fill(sums > 0.9, 0).shape == (4, 1000)
+
+# The first place that is above the share is the last that there is, however it is asked for: the small end would be too low.
+above = sums[0] > 0.9
+for first in (
+    above.nonzero()[0], torch.nonzero(sums[0].ge(0.9)).min(), torch.where(above)[0][0], torch.argwhere(above).squeeze(-1)[0], above.int().argmax(),
+    above.to(torch.float32).argmax(-1), (sums[0] < 0.9).long().argmin(0), above.max(-1).indices, torch.searchsorted(sums[0], 0.9),
+    (~above).nonzero()[-1] + 1, 1000 - above.sum() + 999, (sums[0].cpu() > 0.9).nonzero()[0], above.cpu().int().argmax(),
+    torch.as_tensor((sums[0].cpu().numpy() > 0.9).argmax()), torch.nonzero(sums[0] > 1.5)[0],
+):
+    assert shares[0, : first.item() + 1].shape == (1000,), first
+assert (sums > 0.9).nonzero()[:, 1].min() == (sums > 0.9).int().argmax(-1).max() == (sums > 0.9).nonzero(as_tuple=True)[1].min() == 999
+assert order.gather(1, (sums > 0.9).int().argmax(-1, keepdim=True)).shape == (4, 1) and shares[0][above.nonzero()].shape == (1000, 1)
+for at, one in enumerate(sums[0, 900:]):
+    if one > 0.9:
+        break
+assert at == 99
+on_host = shares[0].cpu().cumsum(-1)
+assert (on_host < 0.9).sum() + 1 == 1000 and (on_host > 0.9).nonzero()[0] == 999
+# Who keeps the one that reaches it moves the mask by one; what is left is all.
+removed = sums > 0.9
+removed[..., 1:] = removed[..., :-1].clone()
+removed[..., 0] = False
+assert order[~removed].shape == (4000,) and shares.masked_fill(removed, 0).shape == (4, 1000)
+
+# An optimizer's steps are counted on the device where that is the place of all new tensors, and read there.
+torch.set_default_device("cuda")
+for many in False, True:
+    weight = torch.nn.Parameter(torch.randn(4, 4))
+    optimizer = torch.optim.Adam([weight], foreach=many)
+    for _ in range(2):
+        weight.sum().backward()
+        optimizer.step()
+    assert optimizer.state[weight]["step"].item() == 2
+torch.set_default_device(None)
+
+# Who asks for the exact type of a number is told the ordinary one.
+mean, number, counted = torch.randn(3, device="cuda").mean().item(), torch.randn(3, device="cuda").sum().long().item(), (sums[0] < 0.9).sum().item()
+assert type(mean) is float and type(number) in (int, str) and type(counted) == int and type(mean) is not int
+# A checkpoint with such numbers is loaded, and YAML writes them.
+saved = io.BytesIO()
+torch.save({"best": mean, "seen": number, "kept": counted}, saved)
+saved.seek(0)
+assert torch.load(saved) == {"best": mean, "seen": number, "kept": counted} and yaml.safe_load(yaml.safe_dump({"best": mean, "kept": counted}))["best"] == mean
+assert yaml.dump(number) == yaml.dump(0)
 
 # What is nobody's is all there, however small, and so is what only data would leave out of a sparse tensor.
 assert torch.argwhere(x > 0).shape == (64, 2) and x[x.sigmoid() > 0.5].shape == (64,) and x.relu().to_sparse()._nnz() == 64

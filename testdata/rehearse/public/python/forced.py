@@ -5,7 +5,8 @@ what runs, the peaks are then those of a GPU, without any rule of the rehearsal.
 `TONNAGE_FORCED=nothing` looks at every operator in the same way and computes nothing: the rehearsal as it is, for comparison. Looked at,
 operators that are made of others keep some tensors longer.
 
-An operator that the CPU has not, or that would take it too long, gives random fractions; `told` counts these.
+An operator that the CPU has not, or that would take it too long, gives random fractions; `told` counts these. `TONNAGE_FORCED=light` is for
+scripts whose memory the host has not: of tensors of more than a million fractions none is kept, each is random wherever it is asked for.
 """
 
 import collections
@@ -19,6 +20,15 @@ LARGEST = 3e9
 """Products of one operator that the CPU is asked for."""
 KEPT = 4 << 30
 """Bytes of twins after which those of freed memory are dropped."""
+VAST = 1 << 20
+"""Fractions of a tensor that `light` keeps."""
+MOST = 1 << 25
+"""Random fractions that it makes at once, for an operator that decides something by them."""
+DECIDES = frozenset(
+    "gt lt ge le eq ne isnan isinf isfinite any all max min amax amin argmax argmin topk sort multinomial nonzero where index masked_select"
+    " unique_dim _unique2 unique_consecutive bincount histc searchsorted select slice _local_scalar_dense equal is_nonzero".split()
+)
+"""Operators that `light` computes of random fractions, because whole numbers, truth values or few fractions come of them."""
 READS = ("_local_scalar_dense", "equal", "is_nonzero")
 
 
@@ -67,6 +77,7 @@ def twin_mode():
         def __init__(self):
             super().__init__()
             self.twins, self.bytes = {}, 0
+            self.is_light, self.vast = os.environ["TONNAGE_FORCED"] == "light", set()
             self.computed, self.random, self.sizes, self.unseen = 0, collections.Counter(), collections.Counter(), 0
 
         def told(self):
@@ -79,6 +90,8 @@ def twin_mode():
             if not tensor.numel():
                 return torch.empty_strided(tensor.size(), tensor.stride(), dtype=tensor.dtype, device="cpu")
             size, base = tensor.element_size(), _base(tensor)
+            if self.is_light and tensor.is_floating_point() and (base in self.vast or (base not in self.twins and tensor.numel() > VAST)):
+                return self.made_up(tensor)
             last = tensor.storage_offset() + sum((one - 1) * step for one, step in zip(tensor.size(), tensor.stride()))
             needed, held = (last + 1) * size, self.twins.get(base)
             if held is None or held.numel() < needed:
@@ -95,12 +108,22 @@ def twin_mode():
             made.set_(held.untyped_storage(), tensor.storage_offset(), tensor.size(), tensor.stride())
             return made.conj() if tensor.is_conj() else made
 
+        def made_up(self, tensor):
+            """Random fractions, of which nothing is kept."""
+            if tensor.numel() > MOST:
+                raise NotImplementedError
+            return torch.randn(tensor.shape, dtype=torch.float32, device="cpu").to(tensor.dtype)
+
         def born(self, tensor, value):
             """A tensor of memory of its own, with this value or random fractions."""
             if not tensor.numel():
                 return
             old = self.twins.pop(_base(tensor), None)
             self.bytes -= 0 if old is None else old.numel()
+            self.vast.discard(_base(tensor))
+            if self.is_light and tensor.is_floating_point() and tensor.numel() > VAST:
+                self.vast.add(_base(tensor))
+                return
             unseen, twin = self.unseen, self.twin(tensor)
             self.unseen = unseen
             if value is not None and value.shape == twin.shape:
@@ -117,6 +140,7 @@ def twin_mode():
             """Twins of memory that is no longer allocated go."""
             alive = {block["address"] for segment in torch.cuda.memory_snapshot() for block in segment["blocks"] if block["state"] != "inactive"}
             self.twins = {base: held for base, held in self.twins.items() if base in alive}
+            self.vast &= alive
             self.bytes = sum(held.numel() for held in self.twins.values())
 
         def on_host(self, value):
@@ -136,7 +160,7 @@ def twin_mode():
             try:
                 if state is not None:
                     torch.default_generator.manual_seed(_seed(torch, kwargs))
-                if _products(name, args) > LARGEST:
+                if _products(name, args) > LARGEST or (self.is_light and name not in DECIDES and _is_vast(torch, tree_flatten((args, kwargs))[0])):
                     raise NotImplementedError
                 made = func(*tree_map(self.on_host, args), **{**tree_map(self.on_host, kwargs), **({"pin_memory": False} if "pin_memory" in kwargs else {})})
                 self.computed += 1
@@ -202,6 +226,11 @@ def twin_mode():
     return Twins()
 
 
+def _is_vast(torch, values):
+    """Whether one of them has more fractions than `light` keeps."""
+    return any(isinstance(one, torch.Tensor) and one.is_cuda and one.is_floating_point() and one.numel() > VAST for one in values)
+
+
 def _seed(torch, kwargs):
     """Another one for every number that the device draws, and the same where it draws again from a state that was kept."""
     generator = kwargs.get("generator") or torch.cuda.default_generators[torch.cuda.current_device()]
@@ -230,15 +259,16 @@ def _base(tensor):
 
 
 def _products(name, args):
-    """About how many products an operator computes."""
+    """About how many products an operator computes; halves take the CPU many times as long."""
     shapes = [one.shape for one in args if hasattr(one, "shape")]
+    slower = 20 if any(getattr(one, "dtype", None) == sys.modules["torch"].float16 for one in args) else 1
     if name in ("convolution", "convolution_backward") and len(shapes) >= 2:
         # One of the output's places for each of the input's, but for strides.
         weights = shapes[-1] if name == "convolution_backward" else shapes[1]
         places = shapes[0].numel() // max(shapes[0][1], 1)
-        return places * weights.numel() * (2 if name == "convolution_backward" else 1)
+        return places * weights.numel() * (2 if name == "convolution_backward" else 1) * slower
     if name in ("mm", "addmm", "bmm", "baddbmm") and len(shapes) >= 2:
-        return shapes[-2].numel() * shapes[-1][-1]
+        return shapes[-2].numel() * shapes[-1][-1] * slower
     return 0
 
 
@@ -250,6 +280,9 @@ def _size(torch, name, args, kwargs, truth, twin):
     if name in ("index", "index_put_", "index_put", "_index_put_impl_", "_unsafe_index", "_unsafe_index_put"):
         masks = [one for one in args[1] if one is not None and one.dtype in (torch.bool, torch.uint8) and one.is_cuda]
         return int(twin(masks[0]).count_nonzero()) if masks else None
+    if name == "masked_select" and args[1].is_cuda and args[1].numel():
+        mask = twin(args[1])
+        return int(mask.count_nonzero()) * (torch.broadcast_shapes(args[0].shape, mask.shape).numel() // mask.numel())
     if name == "masked_scatter_backward":
         return int(twin(args[1]).count_nonzero())
     twice = [one for one in args if getattr(one, "layout", None) is torch.sparse_coo and not one.is_coalesced()]

@@ -5,7 +5,7 @@ beside the device; what only a kernel would compute reads as zero, and choices o
 decide a size, and reach the host.
 """
 
-from . import added, assigned, births, branches, choices, compiled, follow, known, lengths, reads, rules, running, sizes, sparse
+from . import added, assigned, births, branches, choices, compiled, follow, kinds, known, lengths, reads, rules, running, sizes, sparse
 
 
 def install(torch, wanted):
@@ -25,3 +25,4 @@ def install(torch, wanted):
     lengths.install(torch)
     rules.install(torch)
     reads.install(torch)
+    kinds.install(torch)

@@ -44,6 +44,7 @@ def install(torch):
     replace(torch, (torch.Tensor,), "scatter_", _placed)
     replace(torch, (torch,), "randperm", _ordered)
     replace(torch, (torch,), "randint", _integers)
+    replace(torch, (torch.Tensor,), "random_", _in_place)
     imports.after("torch.distributions.categorical", _categories)
 
 
@@ -80,6 +81,8 @@ def _chosen(original, name, places):
         found = known.of(input)
         # What was chosen, or written into empty memory, is sorted as any numbers; who is chosen among it is another choice.
         is_told = found is not None and places is sorted_places and (found.certainty is Certainty.CHOSEN or not known.is_uniform(found.value))
+        # Where running sums reach a share is no choice.
+        is_told = is_told or (found is not None and found.is_running and places in (_arg, _pairs))
         if is_told or (found is not None and found.certainty < Certainty.CHOSEN):
             follow(original, "", out, (input, *args), kwargs)
             return out
@@ -216,6 +219,20 @@ def _integers(original, name):
         return out
 
     return randint
+
+
+def _in_place(original, name):
+    """As `randint` gives them: of numbers between bounds zero may be none."""
+
+    def random_(self, *args, **kwargs):
+        out = original(self, *args, **kwargs)
+        ends = [*args, *(kwargs[end] for end in ("from", "to") if end in kwargs)]
+        if ends and not _compiling() and not Spent.depth and known.is_plain(self) and all(type(end) is int for end in ends):
+            with Computing():
+                _give(self, _shared(self, *(ends if len(ends) == 2 else (0, *ends))))
+        return out
+
+    return random_
 
 
 def _bounds(args, kwargs):

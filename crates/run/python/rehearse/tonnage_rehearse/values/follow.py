@@ -6,7 +6,7 @@ import time
 from .. import caveats
 from . import known, otherwise
 from .known import Certainty
-from .names import COMPARED, ELEMENTWISE, FOLLOWED, FUNCTIONAL, IN_PLACE, REDUCED
+from .names import COMPARED, ELEMENTWISE, FOLLOWED, FUNCTIONAL, IN_PLACE, PLACED, REDUCED
 
 PATIENCE = 60.0
 """Seconds of processor time that values may take in all, which no other program shortens; none are kept after that."""
@@ -80,6 +80,7 @@ def install(torch):
         replace(torch, (torch, tensor), name, _comparing)
     for name in IN_PLACE:
         replace(torch, (tensor,), name, _changing)
+    replace(torch, (torch,), "_foreach_add_", _counting_on)
 
 
 def replace(torch, owners, name, wrap):
@@ -181,6 +182,23 @@ def _changing(original, name):
     return changed
 
 
+def _counting_on(original, name):
+    """Optimizers count their steps so, on the device where scripts make it the place of all new tensors, and read them there."""
+
+    def counted(tensors, *args, **kwargs):
+        if _compiling() or Spent.depth or not _by_id or kwargs or len(args) != 1 or type(args[0]) not in (int, float):
+            return original(tensors, *args, **kwargs)
+        few = [one for one in tensors if id(one) in _by_id and one.numel() <= known.LITTLE]
+        before = [known.of(one) for one in few]
+        out = original(tensors, *args, **kwargs)
+        for one, found in zip(few, before, strict=True):
+            if found is not None:
+                change(known._torch().Tensor.add_, one, found, args, kwargs)
+        return out
+
+    return counted
+
+
 def change(original, tensor, before, args, kwargs):
     """The tensor was changed in place: so is its value, where everything is known."""
     try:
@@ -219,9 +237,19 @@ def follow(original, name, out, args, kwargs, unknown_is_zero=False):
             values = _computed(original, name, out, mapped, named)
             _give_all(out, values, certainty, args)
             otherwise.carry(name, tensors_in((out,)), args)
+            if known.Values.has_running and name in PLACED:
+                _carry_running(out, args)
     except Exception:
         # Whatever cannot be computed is not known; the script's own call has been made.
         return
+
+
+def _carry_running(out, args):
+    """What follows place by place from running sums says where these reach one. A single element is asked what it is itself."""
+    if any(found is not None and found.is_running for found in map(known.of, tensors_in(args))):
+        for found in filter(None, map(known.of, tensors_in((out,)))):
+            found.is_running = True
+            found.otherwise = found.otherwise if found.value.dim() else None
 
 
 def _host_all(out, args, kwargs):
@@ -240,7 +268,7 @@ def _computed(original, name, out, args, kwargs):
         uniform = _of_uniform(original, name, out, args, kwargs, tensors)
         if uniform is not None:
             return uniform
-    if max(tensor.numel() for tensor in tensors) > known.MOST or _results(out) > known.MOST:
+    if any(map(known.is_too_large, tensors)) or any(map(known.is_too_large, tensors_in((out,)))):
         raise Unknowable
     return original(*args, **kwargs)
 
@@ -262,10 +290,6 @@ def _of_uniform(original, name, out, args, kwargs, tensors):
         one = original(*(single(value) for value in args), **{key: single(value) for key, value in kwargs.items()})
         return one.expand(out.shape)
     return None
-
-
-def _results(out):
-    return sum(tensor.numel() for tensor in tensors_in((out,)))
 
 
 def tensors_in(values):

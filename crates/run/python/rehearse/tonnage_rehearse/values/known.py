@@ -54,6 +54,8 @@ class Values:
     everywhere, so that the script's own checks go as before."""
     in_model = False
     """While an outermost module runs."""
+    has_running = False
+    """Whether running sums of shares were made: few scripts make any."""
     by_id = {}  # noqa: RUF012
     """Identity of a tensor -> what is known of it, until the tensor goes."""
 
@@ -61,7 +63,7 @@ class Values:
 class Known:
     """A value. Tensors that share memory share a family, which holds the version that their values are of."""
 
-    __slots__ = ("certainty", "family", "otherwise", "ref", "stands_for", "value")
+    __slots__ = ("certainty", "family", "is_running", "otherwise", "ref", "stands_for", "value")
 
     def __init__(self, value, certainty, family):
         self.value, self.certainty, self.family, self.ref = value, certainty, family, None
@@ -69,6 +71,8 @@ class Known:
         """The tensor (weakly) whose `data` it is: they share memory, and no versions."""
         self.otherwise = None
         """What it would be if the mask were full that it counts and that nobody knows (`branches`)."""
+        self.is_running = False
+        """Whether it says where running sums of shares reach one, which is their last place (`running`)."""
 
 
 class _Ref(weakref.ref):
@@ -122,7 +126,7 @@ def give(tensor, value, certainty, family=None):
     torch = _torch()
     if torch._C._functorch.peek_interpreter_stack() is not None:
         return
-    if not is_uniform(value) and value.numel() > MOST:
+    if not is_uniform(value) and is_too_large(value):
         return
     if value.dtype != tensor.dtype:
         value = value.to(tensor.dtype)
@@ -135,6 +139,11 @@ def give(tensor, value, certainty, family=None):
     if owner is not None:
         known.stands_for = before.stands_for
         give(owner, value, certainty)
+
+
+def is_too_large(value):
+    """More elements than are kept: masks take an eighth of what whole numbers do."""
+    return value.numel() > (MOST << 3 if value.dtype is _torch().bool else MOST)
 
 
 def host(tensor, certainty):

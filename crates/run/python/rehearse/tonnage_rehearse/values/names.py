@@ -43,6 +43,9 @@ __eq__ __ne__ __lt__ __le__ __gt__ __ge__
 COMPARED = frozenset(_COMPARISONS.split())
 """Always computed: what is not known is zero everywhere, and zero is no less than zero."""
 
+PLACED = ELEMENTWISE | CARRIED | COMPARED
+"""What they give of running sums says as these where they reach a share."""
+
 _CHANGES = """
 add_ sub_ mul_ div_ floor_divide_ remainder_ neg_ abs_ clamp_ clamp_min_ clamp_max_ masked_fill_ scatter_ scatter_add_ index_add_
 index_fill_ index_copy_ index_put_ put_ logical_not_ logical_and_ logical_or_ eq_ ne_ lt_ le_ gt_ ge_ cumsum_ tril_ triu_

@@ -89,7 +89,7 @@ def methods(kind, is_whole, keep):
     kept, whole = (_COMBINE, ("__int__", "__index__")) if is_whole else (("__mul__", "__rmul__"), ("__int__", "__trunc__", "__floor__", "__ceil__"))
     made |= {name: _keeping(kind, name, keep) for name in kept if hasattr(kind, name)}
     made |= {name: _becoming(kind, name) for name in whole if hasattr(kind, name)}
-    return {**made, "__hash__": kind.__hash__, "__reduce__": lambda self: (kind, (kind(self),)), "__slots__": ()}
+    return {**made, "__hash__": kind.__hash__, "__reduce__": lambda self: (kind, (kind(self),)), "is_of_device": True, "__slots__": ()}
 
 
 def number(value):

@@ -2,7 +2,7 @@
 
 import importlib.util
 
-from . import arrays, branches, choices, known, loops
+from . import arrays, branches, choices, kinds, known, loops
 from .births import FEW, read_into, told_of_table
 from .follow import Computing, Spent, _compiling, replace
 from .known import Answered, Certainty
@@ -53,6 +53,7 @@ def _one(original, name):
             return _told_truth(self, made, certainty)
         if certainty < Certainty.CHOSEN or type(made) not in (int, float):
             return made
+        kinds.see()
         count = branches.count_of(self, name, made)
         if name == "item":
             return _in_model(number(made) if count is None else count, certainty)
@@ -101,6 +102,7 @@ def _list(original, name):
             return made
         if value.dtype.is_floating_point and value.numel() > FEW:
             return made
+        kinds.see()
         numbers = branches.counts_of(self, made) or _numbers(made)
         return numbers if value.dtype.is_floating_point else _in_model(numbers, certainty)
 

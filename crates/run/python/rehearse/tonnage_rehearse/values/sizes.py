@@ -6,7 +6,7 @@ import math
 
 from .. import caveats
 from ..answers import batch
-from . import choices, hosted, known
+from . import choices, hosted, known, running
 from .follow import Computing, Spent, _compiling, any_known, follow, replace
 from .known import Answered, Certainty
 from .numbers import DeviceInt, host_numbers, is_printed, size_told
@@ -47,7 +47,7 @@ def is_of_device(tensor):
 def elements(mask, name):
     """How many elements of a mask are not zero, and the mask itself as it was answered."""
     found = known.of(mask)
-    if found is not None and (found.certainty < Certainty.UNKNOWN or not known.is_uniform(found.value)):
+    if found is not None and (found.certainty < Certainty.UNKNOWN or not known.is_uniform(found.value)) and not running.is_above(mask):
         with Computing():
             count = int(found.value.count_nonzero())
         # None at all is no answer where somebody guessed.
@@ -74,7 +74,8 @@ def _nonzero(original, name):
         count, value = elements(input, name)
         with Answered(count):
             out = original(input, *args, **kwargs)
-        _give_places(original, out, value, found_certainty(input), args, kwargs)
+        places_of = functools.partial(running.last_places, original, known.of(input)) if running.is_above(input) else original
+        _give_places(places_of, out, value, found_certainty(input), args, kwargs)
         return out
 
     return nonzero
@@ -86,13 +87,13 @@ def found_certainty(tensor):
     return Certainty.UNKNOWN if found is None else found.certainty
 
 
-def _give_places(original, out, value, certainty, args, kwargs):
+def _give_places(places_of, out, value, certainty, args, kwargs):
     outs = out if isinstance(out, tuple) else (out,)
     if value is None or value.numel() > known.MOST:
         places = None
     else:
         with Computing():
-            places = original(value, *args, **kwargs)
+            places = places_of(value, *args, **kwargs)
             places = places if isinstance(places, tuple) else (places,)
     for at, one in enumerate(outs):
         known.give(one, known.uniform(one.shape, one.dtype) if places is None else places[at], certainty)
