@@ -1,6 +1,6 @@
 //! [`Process`]: a command under its guardian and keeper, as the supervisor holds it.
 
-use std::io::{BufRead, BufReader, Write};
+use std::io::{self, BufRead, BufReader, ErrorKind, Write};
 use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
 use std::os::unix::process::CommandExt;
@@ -18,8 +18,10 @@ use super::output::{Output, Screen};
 use super::tree::end_tree;
 use super::{evidence, guardian};
 use crate::RunError;
-use crate::os::OWN_PROGRAM;
+use crate::os::{OWN_PROGRAM, wake_with_parents_death};
 
+/// How many guardians are started for one command at most.
+const MOST_GUARDIANS: usize = 3;
 /// How often a guardian that should end is woken.
 const WAKE_POLL: Duration = Duration::from_millis(5);
 /// How often orphans are looked for that hold the output.
@@ -77,19 +79,10 @@ impl Process {
             reason: error.to_string().to_lowercase(),
         };
         evidence::forget_evidence(&start.logs);
-        let (mut control, theirs) = UnixStream::pair().map_err(refused)?;
-        let mut command = Command::new(OWN_PROGRAM);
-        command.arg0(guardian::NAME).arg("guardian").arg(start.grace.as_secs().to_string());
-        command.envs(start.environment.iter().map(|(name, value)| (name, value))).current_dir(start.folder);
-        command.stdin(Stdio::from(OwnedFd::from(theirs))).stdout(Stdio::piped()).stderr(Stdio::piped());
-        // In a group of its own, a Ctrl-C of the terminal reaches the supervisor alone, which forwards it.
-        let mut guardian = command.process_group(0).spawn().map_err(refused)?;
-        drop(command);
+        let (mut guardian, control) = told_guardian(&start).map_err(refused)?;
         let pipes = (guardian.stdout.take(), guardian.stderr.take());
         let output = Output::follow_pipes(pipes, &start.logs, start.screen);
         pass_on_notices(control.try_clone().map_err(refused)?, start.node, start.notices);
-        let words = serde_json::json!(start.argv).to_string();
-        control.write_all(format!("{words}\n").as_bytes()).map_err(refused)?;
         Ok(Self { guardian, keeper: None, control, output })
     }
 
@@ -150,6 +143,34 @@ impl Process {
         self.output.finish_reading();
         self.output
     }
+}
+
+/// A guardian that has the command's words. One that somebody kills before it has them all has started nothing, so that another may.
+fn told_guardian(start: &Start<'_>) -> io::Result<(Child, UnixStream)> {
+    let words = format!("{}\n", serde_json::json!(start.argv));
+    for _ in 1..MOST_GUARDIANS {
+        let (mut guardian, mut control) = spawn_guardian(start)?;
+        match control.write_all(words.as_bytes()) {
+            Err(error) if error.kind() == ErrorKind::BrokenPipe => guardian.wait()?,
+            told => return told.map(|()| (guardian, control)),
+        };
+    }
+    let (guardian, mut control) = spawn_guardian(start)?;
+    control.write_all(words.as_bytes())?;
+    Ok((guardian, control))
+}
+
+fn spawn_guardian(start: &Start<'_>) -> io::Result<(Child, UnixStream)> {
+    let (control, theirs) = UnixStream::pair()?;
+    let mut command = Command::new(OWN_PROGRAM);
+    command.arg0(guardian::NAME).arg("guardian").arg(start.grace.as_secs().to_string());
+    command.envs(start.environment.iter().map(|(name, value)| (name, value))).current_dir(start.folder);
+    command.stdin(Stdio::from(OwnedFd::from(theirs))).stdout(Stdio::piped()).stderr(Stdio::piped());
+    // Until it has a keeper, nobody else would wake it.
+    wake_with_parents_death(&mut command);
+    // In a group of its own, a Ctrl-C of the terminal reaches the supervisor alone, which forwards it.
+    let guardian = command.process_group(0).spawn()?;
+    Ok((guardian, control))
 }
 
 /// Passes on what a keeper says. One that falls silent before it said the end was killed itself.
