@@ -63,6 +63,8 @@ fn who_is_killed_at_once_is_tried_twice_with_a_pause() {
         assert_eq!(home.run(&["run", "--", "sh", "-c", script]).status.code(), Some(1));
         assert!(began.elapsed() >= Duration::from_secs(1));
         assert_eq!(home.last()["attempts"].as_array().unwrap().len(), 2);
+        assert_eq!(home.run(&["run", "--resume", "last"]).status.code(), Some(1));
+        assert_eq!(home.last()["attempts"].as_array().unwrap().len(), 4, "taken up again, it counts anew");
     }
 }
 

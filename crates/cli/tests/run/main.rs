@@ -16,6 +16,7 @@ mod records;
 mod sapo;
 mod sapo_machines;
 mod slurm;
+mod stopped;
 mod suite_export;
 mod suite_faults;
 mod suite_packing;

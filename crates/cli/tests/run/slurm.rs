@@ -7,7 +7,7 @@ use std::os::unix::process::CommandExt;
 use std::path::PathBuf;
 use std::process::{Command, Output};
 
-use nix::sys::signal::{Signal, killpg};
+use nix::sys::signal::{Signal, kill, killpg};
 use nix::unistd::Pid;
 
 use serde_json::{Value, json};
@@ -320,6 +320,21 @@ fn a_retry_that_slurm_refuses_marks_nothing() {
     assert!(text(&cluster.run(&["suite", "retry", "s"])).contains("3 sent"));
     cluster.queue(7, &cluster.job_name(), "0-2", "PENDING");
     assert_eq!(cluster.counts(), [0, 0, 0, 3, 0]);
+}
+
+/// Who cancels a job signals its command and its script at once, and the command may be gone first.
+#[test]
+fn a_command_that_ends_before_its_script_is_signalled_was_cancelled_too() {
+    let cluster = Cluster::new("slurm-cancel", ": > up$2\nkill -TERM $$\n");
+    cluster.submit();
+    cluster.queue(7, &cluster.job_name(), "0-2", "RUNNING");
+    let mut script = cluster.script(0).spawn().unwrap();
+    wait(|| cluster.home.path("up0").exists());
+    std::thread::sleep(std::time::Duration::from_millis(200));
+    kill(Pid::from_raw(script.id().cast_signed()), Signal::SIGTERM).unwrap();
+    assert_eq!(script.wait().unwrap().code(), Some(143));
+    let end = cluster.end(0);
+    assert_eq!((&end["class"], &end["outcome"]), (&"cancelled".into(), &"stopped".into()), "{end}");
 }
 
 /// The time of a start that was killed and put back into the queue ends when its log was written last.

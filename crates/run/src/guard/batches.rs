@@ -52,7 +52,7 @@ impl Batches {
         room: &Room,
         (below, comfortably): (Option<u64>, bool),
     ) -> Option<Choice> {
-        let enough = |fit: Fit| fit == Fit::Fits || (fit == Fit::Tight && !comfortably);
+        let enough = |fit: Fit| fit == Fit::Fits || (fit.may_fit() && !comfortably);
         self.first_batch(below, |batch| {
             choose_batch(job, Some(batch), changes, room).filter(|choice| enough(choice.verdict.fit))
         })

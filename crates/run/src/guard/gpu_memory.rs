@@ -138,7 +138,7 @@ impl Guard<'_> {
         let least = batches.0.last().filter(|least| least.micro_batch_size < rows)?;
         // What does not even fit by the estimate alone is not tried.
         let choice = choose_batch(job, Some(*least), &changes, &self.room.without_correction())?;
-        choice.verdict.fits().then(|| try_it(&choice, "the smallest equal one is tried once all the same"))
+        choice.verdict.may_fit().then(|| try_it(&choice, "the smallest equal one is tried once all the same"))
     }
 
     /// Remedies that the command can be told, one after the other, until a batch fits; why nothing is left, where none does.

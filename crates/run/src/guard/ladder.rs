@@ -59,7 +59,7 @@ pub struct Guard<'a> {
     pub room: Room,
     /// What the driver says of it.
     pub look: &'a LookAtGpu<'a>,
-    /// Attempts that earlier supervisors of this run made; they are not of this one's budget.
+    /// Attempts that earlier supervisors of this run made; they are not of this one's budget, nor in a row with its own.
     pub made_before: u32,
 }
 
@@ -223,7 +223,9 @@ impl Guard<'_> {
     fn try_again(&self, last: &AttemptRecord, failures: &[FailureRecord]) -> Next {
         let what = failures.last().map(failure_words).unwrap_or_default();
         let in_a_row = failures.iter().rev().take_while(|failure| comes_from_outside(failure));
-        let at_once = in_a_row.clone().take_while(|failure| failure.seconds < AT_ONCE_SECONDS).count();
+        let at_once = in_a_row.clone().take_while(|failure| failure.seconds < AT_ONCE_SECONDS);
+        // Who takes a run up again wants it tried again.
+        let at_once = at_once.take(last.number.saturating_sub(self.made_before) as usize).count();
         if at_once > 1 {
             let reason = format!("{what}; ended within its first second twice in a row: it would be again");
             return Next::End(Outcome::Failed, reason);
@@ -345,6 +347,19 @@ mod tests {
                 _ => None,
             };
             assert_eq!(waits, seconds);
+        }
+    }
+
+    #[test]
+    fn what_is_killed_at_once_is_tried_again_by_who_takes_it_up() {
+        let (policy, look) = (Policy::default(), || None);
+        let killed = FailureRecord { class: Class::Killed.into(), seconds: 0.2, ..FailureRecord::default() };
+        let last = AttemptRecord { number: 2, ..AttemptRecord::default() };
+        for (made_before, starts) in [(0, false), (1, true)] {
+            let mut guard =
+                Guard { command: &[], policy: &policy, job: None, room: Room::default(), look: &look, made_before };
+            let next = guard.after_failure(std::slice::from_ref(&last), &[killed.clone(), killed.clone()]);
+            assert_eq!(matches!(next, Next::Start(..)), starts, "{next:?}");
         }
     }
 }

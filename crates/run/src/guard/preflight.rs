@@ -1,6 +1,6 @@
 //! The preflight: the job against what the GPU has now, with the arithmetic, and with what would fit.
 
-use tonnage_core::estimate::{Fit, shown_bound};
+use tonnage_core::estimate::Fit;
 use tonnage_core::job::{JobSpec, Spreading};
 use tonnage_core::plan::fit::GpuVerdict;
 use tonnage_core::units::Bytes;
@@ -41,9 +41,9 @@ impl Preflight {
         Self { asked: Some(asked.verdict), instead, text }
     }
 
-    /// Whether the job fits as it was asked for, as far as can be known.
+    /// Whether nothing says that the job does not fit as it was asked for.
     pub fn fits(&self) -> bool {
-        self.asked.as_ref().is_none_or(GpuVerdict::fits)
+        self.asked.as_ref().is_none_or(GpuVerdict::may_fit)
     }
 }
 
@@ -51,6 +51,7 @@ fn verdict_text(job: &Job<'_>, room: &Room, asked: &GpuVerdict, instead: Option<
     let verdict = match asked.fit {
         Fit::Fits => "fits",
         Fit::Tight => "fits tightly",
+        Fit::NotKnown => "it is not known whether that fits, as what is left out or unchecked has no bound",
         Fit::DoesNotFit => "does not fit",
     };
     let need = needs_words(job, asked, room);
@@ -118,11 +119,9 @@ fn would_fit(job: &JobSpec, asked: &GpuVerdict, instead: Option<&Choice>) -> Str
     }
     // Why it is no more than tight, and the next larger one does not fit.
     let tight = |verdict: &GpuVerdict| match verdict.fit {
-        Fit::Tight => match shown_bound(verdict.safe_bytes) {
-            Some(bytes) => format!(", tightly: up to {} with what was not measured", Bytes(bytes)),
-            None => ", and more that is not known: no size surely is enough".to_owned(),
-        },
-        _ => String::new(),
+        Fit::Tight => format!(", tightly: up to {} with what was not measured", Bytes(verdict.safe_bytes)),
+        Fit::NotKnown => ", and more that is not known: no size surely is enough".to_owned(),
+        Fit::Fits | Fit::DoesNotFit => String::new(),
     };
     let found = |choice: &Choice| Some((choice.batch?, choice.verdict.total_bytes, tight(&choice.verdict)));
     match instead.and_then(found) {
@@ -151,7 +150,8 @@ mod tests {
         let job = from_case(&json!({"micro_batch": 4})).unwrap();
         let tight = |safe_bytes: u64| {
             let mut verdict = verdict_on(&job, &job.gpu).unwrap();
-            (verdict.fit, verdict.total_bytes) = (Fit::Tight, 3 << 30);
+            let fit = if safe_bytes == u64::MAX { Fit::NotKnown } else { Fit::Tight };
+            (verdict.fit, verdict.total_bytes) = (fit, 3 << 30);
             (verdict.safe_bytes, verdict.usable_bytes) = (safe_bytes, 4 << 30);
             verdict
         };

@@ -45,7 +45,7 @@ impl Seen {
         let plain = choose_batch(job, Some(batch), changes, &room.without_correction())?;
         let offset_bytes = self.more_bytes(plain.verdict.total_bytes);
         let room = Room { correction: CorrectionRecord { offset_bytes, ..room.correction.clone() }, ..room.clone() };
-        choose_batch(job, Some(batch), changes, &room).filter(|choice| choice.verdict.fits())
+        choose_batch(job, Some(batch), changes, &room).filter(|choice| choice.verdict.may_fit())
     }
 }
 

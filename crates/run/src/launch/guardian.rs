@@ -26,7 +26,7 @@ use nix::unistd::Pid;
 
 use super::keeper::{hold_out, own_pid};
 use super::tree;
-use crate::os::{OWN_PROGRAM, is_child_running};
+use crate::os::{OWN_PROGRAM, is_child_running, wake_with_parents_death};
 
 /// What it is called in lists of processes.
 pub(super) const NAME: &str = "run-guardian";
@@ -43,6 +43,7 @@ pub fn guard_keeper(grace: Duration, logs: Option<PathBuf>) -> ExitCode {
     let Ok(control) = std::io::stdin().as_fd().try_clone_to_owned() else { return ExitCode::FAILURE };
     let mut command = Command::new(OWN_PROGRAM);
     command.arg0("tonnage").arg("keep").arg(grace.as_secs().to_string());
+    wake_with_parents_death(&mut command);
     match command.spawn() {
         Ok(keeper) => {
             let control = Arc::new(control);

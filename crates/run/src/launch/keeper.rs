@@ -72,13 +72,11 @@ fn keep_until_gone(grace: Duration, logs: Option<PathBuf>) -> ExitCode {
     }
 }
 
-/// Takes no polite signal, does not stay stopped when its parent dies, is called `name` in lists of processes, and becomes the
-/// parent of orphans below it.
+/// Takes no polite signal, is called `name` in lists of processes, and becomes the parent of orphans below it.
 pub(super) fn hold_out(name: &str) {
     let set: SigSet = POLITE.into_iter().collect();
     // What cannot be had is done without: the processes above and below see this one's death.
     let _ = set.thread_block();
-    os::wake_with_parents_death();
     os::adopt_orphans();
     os::set_name(name);
 }
@@ -98,6 +96,8 @@ fn start_command(argv: &[String]) -> Result<Child, String> {
     let mut command = Command::new(os::OWN_PROGRAM);
     command.arg0("tonnage").arg("begin").arg(own_pid().to_string()).arg("--").args(argv);
     command.stdin(Stdio::from(OwnedFd::from(theirs))).process_group(0);
+    // The last resort, where supervisor, guardian and keeper die at once.
+    os::die_with_parent(&mut command);
     let mut child = command.spawn().map_err(words)?;
     // It holds the other end of the socket.
     drop(command);
@@ -112,13 +112,12 @@ fn start_command(argv: &[String]) -> Result<Child, String> {
     }
 }
 
-/// Becomes the command `argv`, which the kernel ends when `keeper` dies. What is on stdin hears why it cannot.
+/// Becomes the command `argv`, where `keeper` has not died before the kernel was asked to end it then. What is on stdin hears why it
+/// cannot.
 pub fn begin_command(keeper: i32, argv: &[std::ffi::OsString]) -> ExitCode {
     let Ok(stdin) = std::io::stdin().as_fd().try_clone_to_owned() else { return ExitCode::from(NOT_STARTED) };
     // The keeper takes no signals; the command must not inherit that.
     let _ = SigSet::empty().thread_set_mask();
-    // The last resort, where supervisor, guardian and keeper die at once.
-    os::die_with_parent();
     let is_orphan = getppid().as_raw() != keeper;
     let Some((program, arguments)) = argv.split_first().filter(|_| !is_orphan) else {
         return ExitCode::from(NOT_STARTED);

@@ -13,7 +13,7 @@ mod tree;
 mod wait;
 
 pub use evidence::{Evidence, left_evidence};
-pub use orphans::{end_processes_of, processes_of};
+pub use orphans::{end_processes_of, processes_of, stopped_holders, wake};
 pub use output::{Output, Screen};
 pub use process::{Notice, Process, Start};
 pub use tree::{Identity, descendants, end_tree, is_alive, tree_usage, wait_dead};

@@ -1,6 +1,7 @@
 //! Processes of a run whose supervisor is gone: found by the attempt's folder that each was told, wherever they were moved to.
 
-use std::fs;
+use std::fs::{self, Metadata};
+use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
@@ -8,7 +9,7 @@ use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 
 use super::guardian;
-use super::tree::{Identity, descendants};
+use super::tree::{Identity, all_pids, descendants, is_stopped};
 
 /// How often the kernel is asked whether they are gone.
 const POLL: Duration = Duration::from_millis(20);
@@ -17,8 +18,8 @@ const AFTER_KILL: Duration = Duration::from_secs(2);
 /// The variable by which processes are known.
 const MARK: &[u8] = b"TONNAGE_ATTEMPT_DIR=";
 
-/// The processes of the run in `folder` that live, with what is below them, those that keep them left out: the `recorded` ones,
-/// and all that were told its folder. Others that emptied their environment are not seen.
+/// The processes that live of the run in `folder`, which nobody supervises, with what is below them: the `recorded` ones, and all
+/// that were told its folder. Those that keep them are left out, and woken. Others that emptied their environment are not seen.
 pub fn processes_of(folder: &Path, recorded: &[Identity]) -> Vec<Identity> {
     let marked = marked_processes(folder).into_iter().chain(recorded.iter().copied().filter(Identity::is_alive));
     let mut pids: Vec<i32> = marked.map(|process| process.pid).collect();
@@ -29,24 +30,34 @@ pub fn processes_of(folder: &Path, recorded: &[Identity]) -> Vec<Identity> {
 }
 
 fn marked_processes(folder: &Path) -> Vec<Identity> {
-    let found = told_pids(folder).into_iter().filter(|pid| !is_keeper(*pid));
-    found.filter_map(Identity::of).filter(Identity::is_alive).collect()
+    let (keepers, others): (Vec<_>, Vec<_>) = told_pids(folder).into_iter().partition(|pid| is_keeper(*pid));
+    // They end by themselves, and what they keep, unless somebody stopped them.
+    keepers.into_iter().for_each(wake);
+    others.into_iter().filter_map(Identity::of).filter(Identity::is_alive).collect()
 }
 
 /// All that were told the run's folder, those that keep its commands too.
 fn told_pids(folder: &Path) -> Vec<i32> {
     let path = folder.display().to_string();
-    let entries = fs::read_dir("/proc").into_iter().flatten().flatten();
-    let pids = entries.filter_map(|entry| entry.file_name().to_str()?.parse::<i32>().ok());
     let own = std::process::id().cast_signed();
-    pids.filter(|pid| *pid != own && is_told(*pid, &path)).collect()
+    all_pids().filter(|pid| *pid != own && is_told(*pid, &path)).collect()
 }
 
-/// Keepers and guardians end by themselves, unless somebody stopped them.
-fn wake_keepers(folder: &Path) {
-    for pid in told_pids(folder).into_iter().filter(|pid| is_keeper(*pid)) {
-        let _ = kill(Pid::from_raw(pid), Signal::SIGCONT);
-    }
+/// The processes that are stopped and have the file open.
+pub fn stopped_holders(file: &Path) -> Vec<i32> {
+    let Ok(file) = file.metadata() else { return Vec::new() };
+    all_pids().filter(|pid| is_stopped(*pid) && holds(*pid, &file)).collect()
+}
+
+fn holds(pid: i32, file: &Metadata) -> bool {
+    let entries = fs::read_dir(format!("/proc/{pid}/fd")).into_iter().flatten().flatten();
+    let mut open = entries.filter_map(|entry| fs::metadata(entry.path()).ok());
+    open.any(|open| (open.dev(), open.ino()) == (file.dev(), file.ino()))
+}
+
+/// Lets a stopped process go on; nothing to any other.
+pub fn wake(pid: i32) {
+    let _ = kill(Pid::from_raw(pid), Signal::SIGCONT);
 }
 
 fn is_told(pid: i32, run: &str) -> bool {
@@ -56,7 +67,7 @@ fn is_told(pid: i32, run: &str) -> bool {
     folders.any(|folder| folder.strip_prefix(run.as_bytes()).is_some_and(|rest| rest.first() == Some(&b'/')))
 }
 
-/// Whether it is a keeper or a guardian: they end by themselves.
+/// Whether it is a keeper or a guardian.
 fn is_keeper(pid: i32) -> bool {
     let line = fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
     let mut words = line.split(|byte| *byte == 0);
@@ -66,7 +77,6 @@ fn is_keeper(pid: i32) -> bool {
 
 /// Ends the run's processes: asks, waits for `grace`, then kills. Those that were found, and whether none is left.
 pub fn end_processes_of(folder: &Path, recorded: &[Identity], grace: Duration) -> (Vec<u32>, bool) {
-    wake_keepers(folder);
     let found = processes_of(folder, recorded);
     let pids = found.iter().map(|process| process.pid.cast_unsigned()).collect();
     signal_processes(&found, Signal::SIGTERM);
@@ -81,7 +91,7 @@ fn signal_processes(processes: &[Identity], signal: Signal) {
     for process in processes {
         // One that is gone is what is wanted; a stopped one takes no other signal.
         let _ = kill(Pid::from_raw(process.pid), signal);
-        let _ = kill(Pid::from_raw(process.pid), Signal::SIGCONT);
+        wake(process.pid);
     }
 }
 

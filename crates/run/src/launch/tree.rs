@@ -65,12 +65,21 @@ pub fn is_alive(pid: i32) -> bool {
     read_stat(pid).is_some_and(|stat| stat.state != 'Z')
 }
 
+/// Whether it was stopped (SIGSTOP, Ctrl-Z).
+pub fn is_stopped(pid: i32) -> bool {
+    read_stat(pid).is_some_and(|stat| stat.state == 'T')
+}
+
+/// The processes of this machine.
+pub fn all_pids() -> impl Iterator<Item = i32> {
+    let entries = fs::read_dir("/proc").into_iter().flatten().flatten();
+    entries.filter_map(|entry| entry.file_name().to_str()?.parse().ok())
+}
+
 /// All processes below `root` that are no zombies, `root` left out, and `spared` with all below them.
 pub fn descendants(root: i32, spared: &[i32]) -> Vec<i32> {
-    let entries = fs::read_dir("/proc").into_iter().flatten().flatten();
-    let pids = entries.filter_map(|entry| entry.file_name().to_str()?.parse::<i32>().ok());
     let parents: Vec<(i32, i32, char)> =
-        pids.filter_map(|pid| read_stat(pid).map(|s| (pid, s.parent, s.state))).collect();
+        all_pids().filter_map(|pid| read_stat(pid).map(|s| (pid, s.parent, s.state))).collect();
     let mut found = vec![root];
     let mut at = 0;
     while let Some(parent) = found.get(at).copied() {

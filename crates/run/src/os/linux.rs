@@ -1,6 +1,8 @@
 //! Linux: `prctl` and `/proc`.
 
 use std::ffi::CString;
+use std::os::unix::process::CommandExt;
+use std::process::Command;
 
 use nix::sys::prctl;
 use nix::sys::signal::Signal;
@@ -16,16 +18,27 @@ pub(crate) fn adopt_orphans() {
     let _ = prctl::set_child_subreaper(true);
 }
 
-/// The kernel kills this process when its parent dies.
-pub(crate) fn die_with_parent() {
-    // As above.
-    let _ = prctl::set_pdeathsig(Signal::SIGKILL);
+/// The kernel kills what `command` starts when the thread that started it dies.
+pub(crate) fn die_with_parent(command: &mut Command) {
+    signal_at_parents_death(command, Signal::SIGKILL);
 }
 
-/// The kernel wakes this process, if it is stopped, when its parent dies, and again when the next one does.
-pub(crate) fn wake_with_parents_death() {
-    // As above.
-    let _ = prctl::set_pdeathsig(Signal::SIGCONT);
+/// The kernel wakes what `command` starts, if it is stopped, when the thread that started it dies, and again when its next parent
+/// does.
+pub(crate) fn wake_with_parents_death(command: &mut Command) {
+    signal_at_parents_death(command, Signal::SIGCONT);
+}
+
+/// Asked for before the process becomes the program: a program is milliseconds old when it can ask, and may be stopped before.
+#[allow(unsafe_code)]
+fn signal_at_parents_death(command: &mut Command, signal: Signal) {
+    let ask = move || {
+        // As above.
+        let _ = prctl::set_pdeathsig(signal);
+        Ok(())
+    };
+    // SAFETY: between fork and exec, `ask` makes one system call: it takes no lock and no memory.
+    unsafe { command.pre_exec(ask) };
 }
 
 /// What this process is called in lists.

@@ -87,6 +87,7 @@ const SHIM: &[(&str, &str)] = &[
     ("tonnage_rehearse/values/compiled.py", include_str!("../../python/rehearse/tonnage_rehearse/values/compiled.py")),
     ("tonnage_rehearse/values/follow.py", include_str!("../../python/rehearse/tonnage_rehearse/values/follow.py")),
     ("tonnage_rehearse/values/hosted.py", include_str!("../../python/rehearse/tonnage_rehearse/values/hosted.py")),
+    ("tonnage_rehearse/values/kinds.py", include_str!("../../python/rehearse/tonnage_rehearse/values/kinds.py")),
     ("tonnage_rehearse/values/known.py", include_str!("../../python/rehearse/tonnage_rehearse/values/known.py")),
     ("tonnage_rehearse/values/lengths.py", include_str!("../../python/rehearse/tonnage_rehearse/values/lengths.py")),
     ("tonnage_rehearse/values/loops.py", include_str!("../../python/rehearse/tonnage_rehearse/values/loops.py")),

@@ -5,6 +5,7 @@ use std::fs::{self, File, OpenOptions, Permissions};
 use std::io::{Read, Seek, SeekFrom, Write};
 use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
 
 use nix::fcntl::{Flock, FlockArg};
 use tonnage_core::limit::{JOURNAL_BYTES, JSON_BYTES};
@@ -17,8 +18,13 @@ use super::file::{create_private_folder, write_atomically};
 use crate::RunError;
 use crate::bounded::{read_ends, read_text};
 use crate::clock::now_ms;
-use crate::launch::{Identity, processes_of};
+use crate::launch::{Identity, processes_of, stopped_holders, wake};
 use crate::log::latest_progress;
+
+/// How long a copy of a supervisor that is woken takes at most to become another program.
+const COPY_TIMEOUT: Duration = Duration::from_millis(200);
+/// How often it is asked whether it has.
+const COPY_POLL: Duration = Duration::from_millis(5);
 
 /// One run's folder.
 #[derive(Clone, Debug)]
@@ -138,6 +144,31 @@ impl RunFolder {
     /// # Errors
     /// When the lock file cannot be opened.
     pub fn lock(&self) -> Result<Option<Lock>, RunError> {
+        let mut held = self.try_lock()?;
+        if held.is_none() && self.wake_copies() {
+            let until = Instant::now() + COPY_TIMEOUT;
+            while held.is_none() && Instant::now() < until {
+                std::thread::sleep(COPY_POLL);
+                held = self.try_lock()?;
+            }
+        }
+        Ok(held)
+    }
+
+    /// A supervisor starts a process as a copy of itself, which has the lock too until it is the program. Whether one is woken that
+    /// was stopped before: if its supervisor is dead, nobody else wakes it, and the run would seem to live. A supervisor that is stopped
+    /// stays so.
+    fn wake_copies(&self) -> bool {
+        let stopped = stopped_holders(&self.path.join("lock"));
+        if stopped.is_empty() {
+            return false;
+        }
+        let supervisor = self.state().supervisor.map(u32::cast_signed);
+        let copies = stopped.into_iter().filter(|pid| Some(*pid) != supervisor);
+        copies.map(wake).count() > 0
+    }
+
+    fn try_lock(&self) -> Result<Option<Lock>, RunError> {
         let path = self.path.join("lock");
         let opened = OpenOptions::new().read(true).write(true).create(true).truncate(false).mode(0o600).open(&path);
         let file = opened.map_err(|error| RunError::file(&path, error))?;
@@ -208,6 +239,9 @@ fn ends_torn(file: &mut File) -> std::io::Result<bool> {
 
 #[cfg(test)]
 mod tests {
+    use std::os::fd::AsRawFd;
+    use std::process::Command;
+
     use super::*;
     use crate::store::Store;
 
@@ -254,6 +288,29 @@ mod tests {
         assert!(held.is_some() && run.is_supervised());
         drop(held);
         assert!(!run.is_supervised());
+        fs::remove_dir_all(store.root()).unwrap();
+    }
+
+    #[test]
+    fn a_copy_of_a_supervisor_that_is_stopped_holds_no_run() {
+        let store = store("copy");
+        let run = store.create(RunRecord::default()).unwrap();
+        let path = run.path().join("lock");
+        let file = File::create(&path).unwrap();
+        // `Flock` would give it back at its end, which no supervisor does that is killed.
+        #[expect(deprecated)]
+        nix::fcntl::flock(file.as_raw_fd(), FlockArg::LockExclusive).unwrap();
+        let mut copy = Command::new("sh").args(["-c", "kill -STOP $$; exit 7"]).stdin(file).spawn().unwrap();
+        while stopped_holders(&path).is_empty() {
+            assert!(copy.try_wait().unwrap().is_none(), "it is not stopped");
+            std::thread::sleep(COPY_POLL);
+        }
+        run.append(Event::Supervised { pid: copy.id() }).unwrap();
+        assert!(run.is_supervised(), "a supervisor that is stopped is one");
+        assert_eq!(stopped_holders(&path), [copy.id().cast_signed()]);
+        run.append(Event::Supervised { pid: std::process::id() }).unwrap();
+        assert!(!run.is_supervised());
+        assert_eq!(copy.wait().unwrap().code(), Some(7));
         fs::remove_dir_all(store.root()).unwrap();
     }
 }
