@@ -34,7 +34,7 @@ itself, with the innermost line of the program's own code; launchers' and victim
 several causes the root is the one of the rank that a launcher names, else the earliest by the logs' own times; in one
 process the last exception that nobody caught. A first rank is named only where a launcher, a lone exception or a
 collective that stopped earlier than others' names it, or where several raised the same into one log, the first of them all
-of its traceback before the next.
+of its traceback before the next; who only waited in a collective that timed out is none, whoever names it.
 
 Of commands that write one after another into a log the last one counts: what stands before is over where a launcher had
 closed and another failed or went on, where the log's first lines come again, or where more follows than a program holds back

@@ -184,6 +184,16 @@ impl FailureCause {
         }
     }
 
+    /// What happened, in words: its class's, but for PyTorch's own message, in which no library found no memory.
+    pub fn title(&self) -> &'static str {
+        match (self, self.class()) {
+            (Self::GpuMemory(_), Class::OutsideAllocator) => {
+                "this process holds too much GPU memory beside PyTorch's allocator"
+            }
+            (_, class) => class.title(),
+        }
+    }
+
     /// How much it explains.
     pub fn strength(&self) -> Strength {
         match self {

@@ -1,7 +1,7 @@
 //! [`diagnose`]: of all that was found in one or several logs, what came first, what follows from it, and which rank it
 //! was.
 
-use crate::cause::FailureCause;
+use crate::cause::{FailureCause, Worker};
 use crate::choice::{SAME_EVENT, causes_since, choose_cause, last_events};
 use crate::finding::{Finding, Scan, Tone};
 use crate::phase::Phase;
@@ -137,10 +137,10 @@ pub fn diagnose(sources: &[Source]) -> Diagnosis<'_> {
         first_rank: ranks::first_failed(&root, &causes_since(&root, &causes), named, &ranks, &quiet.setting, sources),
         others,
         echoes,
+        node: failed_node(&root, &causes, &ranks),
         ranks,
         phase: root.finding.phase(),
         step: root.finding.step(),
-        node: failed_node(&root, &causes),
         gpu: failed_gpu(&root),
         lines_after: root.source.scan.lines.saturating_sub(last_line(&root, &causes)),
         root: Some(root),
@@ -163,10 +163,13 @@ fn last_line(root: &Located<'_>, causes: &[Located<'_>]) -> u64 {
     same.map(|found| found.finding.last_line).max().unwrap_or(root.finding.last_line)
 }
 
-/// The machine of the worker that failed, as its launcher names it.
-fn failed_node(root: &Located<'_>, causes: &[Located<'_>]) -> Option<String> {
+/// The machine of the worker that failed, as its launcher names it; not of one that waited for others.
+fn failed_node(root: &Located<'_>, causes: &[Located<'_>], ranks: &Ranks) -> Option<String> {
+    let has_waited = |worker: &Worker| {
+        worker.rank.and_then(|rank| u32::try_from(rank).ok()).is_some_and(|rank| ranks.has_only_waited(rank))
+    };
     let host = |found: &Located<'_>| match &found.finding.cause {
-        FailureCause::WorkerFailed(worker) => worker.host.clone(),
+        FailureCause::WorkerFailed(worker) if !has_waited(worker) => worker.host.clone(),
         _ => None,
     };
     let of_line = || {

@@ -64,6 +64,8 @@ pub struct Finding {
     pub phase: Option<Phase>,
     /// The lines just before it; not yet fit for a terminal.
     pub context: Vec<String>,
+    /// The innermost line of the program in the stack that Python dumped as it crashed.
+    pub(crate) crashed_at: Option<Place>,
     /// The number of the block of Markdown in which it stands; 0 in none.
     pub(crate) fence: usize,
 }
@@ -107,6 +109,8 @@ pub struct Scan {
     pub late: u64,
     /// The last of its closing lines that calls itself an error.
     pub last_error: Option<LastError>,
+    /// The closing line that says that all ended well, behind which none calls itself an error.
+    pub ended_well: Option<u64>,
     /// Whether it ends within a stack that native code dumped.
     pub ends_in_dump: bool,
     /// The last line that is not what stands behind any program's end, such as wandb's farewell.
@@ -142,6 +146,7 @@ impl Finding {
             steps: Vec::new(),
             phase: None,
             context: Vec::new(),
+            crashed_at: None,
             fence: 0,
         })
     }
@@ -162,11 +167,11 @@ impl Finding {
         }
     }
 
-    /// The innermost line of the program, where a traceback says so.
+    /// The innermost line of the program, where a traceback or a dump of the stack says so.
     pub fn place(&self) -> Option<&Place> {
         match &self.tone {
-            Tone::Raised { place, .. } => place.as_ref(),
-            _ => None,
+            Tone::Raised { place: Some(place), .. } => Some(place),
+            _ => self.crashed_at.as_ref(),
         }
     }
 
@@ -327,6 +332,11 @@ impl Kept {
             let behind = usize::try_from(lines.saturating_sub(finding.last_line)).unwrap_or(usize::MAX);
             finding.stamp = tail.lines().rev().skip(behind).find_map(Stamp::of_line);
         }
+    }
+
+    /// All of them, to be told more of.
+    pub(crate) fn findings_mut(&mut self) -> &mut [Finding] {
+        &mut self.findings
     }
 
     /// Of a text about failures only what tracebacks state was raised.

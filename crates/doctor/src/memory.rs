@@ -13,6 +13,8 @@ const ORDINARY_OUTSIDE: u64 = 2 * GIB;
 pub struct GpuMemory {
     /// `CUDA`, `HIP`, `XPU`, `MPS`, `XLA`, `TensorFlow`.
     pub backend: &'static str,
+    /// Whether PyTorch's own allocator states it.
+    pub of_pytorch: bool,
     /// What was asked for: the segment, which is the tensor rounded up.
     pub requested: Option<u64>,
     /// The device's index.
@@ -204,6 +206,7 @@ impl GpuMemory {
         figures.bytes("allocated", self.allocated);
         figures.bytes("private_pools", self.private_pools);
         figures.bytes("unallocated", self.unallocated);
+        figures.bytes("outside", self.outside().filter(|_| self.is_outside()));
     }
 }
 

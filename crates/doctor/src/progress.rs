@@ -217,21 +217,20 @@ fn thousandths(text: &str) -> Option<u64> {
 /// Whether the line says that the training ended well.
 pub(crate) fn is_success(line: &Line) -> bool {
     let text = line.text.as_str();
+    let places = SUCCESSES.iter().filter_map(|words| Some(find_phrase(text, words)? + words.len()));
+    let Some(end) = places.min() else { return false };
     // seff's, whose exit code is 0 whatever became of the job.
     let other_state = text.starts_with("State: ") && !has_phrase(text, "COMPLETED");
     // detectron2's hooks say how long it took, however it ended.
     let other_state = other_state || text.ends_with(" on hooks)");
     let quoted = text.contains('`') && !has_phrase(text, "`Trainer.fit` stopped: `max_");
-    let denied = [
-        "not ", "if ", "after ", "until ", "when ", "before ", "will ", "n't ", "Failed", "failed", "FAILED", "Error",
-        "once ",
-    ]
-    .iter()
-    .any(|word| has_phrase(text, word));
-    SUCCESSES.iter().any(|words| has_phrase(text, words))
-        && !quoted
-        && !other_state
-        && (!denied || has_phrase(text, "'train_runtime':"))
+    // What the next sentence asks for is another thing: `Training completed. Do not forget ...`.
+    let rest = text.get(end..).unwrap_or_default();
+    let sentence = find_phrase(rest, ". ").and_then(|stop| text.get(..end + stop)).unwrap_or(text);
+    let denials = ["not ", "if ", "after ", "until ", "when ", "before ", "will ", "n't ", "once "];
+    let denied = denials.iter().any(|word| has_phrase(sentence, word))
+        || ["Failed", "failed", "FAILED", "Error"].iter().any(|word| has_phrase(text, word));
+    !quoted && !other_state && (!denied || has_phrase(text, "'train_runtime':"))
 }
 
 /// Whether the line ends a run of tests in which none failed, whatever they printed: unittest's and pytest's.
@@ -353,6 +352,8 @@ mod tests {
                 && is("[INFO] [default] worker group successfully finished.")
         );
         assert!(is("`Trainer.fit` stopped: `max_epochs=3` reached.") && is("Training complete in 3m"));
+        assert!(is("Training completed. Do not forget to share your model on huggingface.co/models =)"));
+        assert!(!is("Training completed. 2 uploads failed") && !is("Training completed if not told otherwise"));
         assert!(!is("when training finished the model is saved") && !is("Training finished with Error"));
     }
 

@@ -73,6 +73,11 @@ impl Ranks {
     pub fn with(&self, end: End) -> Vec<u32> {
         self.ends.iter().filter(|(_, other)| *other == end).map(|(rank, _)| *rank).collect()
     }
+
+    /// Whether a rank waited for others that were not waiting for it.
+    pub(crate) fn has_only_waited(&self, rank: u32) -> bool {
+        self.ends.contains(&(rank, End::Waited)) && !self.behind.contains(&rank)
+    }
 }
 
 fn end_of(found: &Located<'_>) -> Option<End> {
@@ -162,45 +167,55 @@ pub(crate) fn first_failed(
     if is_of_the_job(root.class()) {
         return only_labelled(root, causes).filter(|_| root.class() == Class::Interrupted);
     }
-    // A launcher names whom it saw first: of a rank that lost another one, and one that says why, the second.
-    let lost = |found: &&Located<'_>| found.rank().is_some() && found.rank() == named;
-    let is_echo = |found: &Located<'_>| found.strength() <= Strength::Echo;
-    let mut of_named = causes.iter().filter(lost).peekable();
-    let is_overruled = root.strength() == Strength::Cause
-        && root.rank().is_some()
-        && root.rank() != named
-        && of_named.peek().is_some()
-        && of_named.all(is_echo);
+    let is_victim = is_victim(root);
+    // What hangs in a rank's own watchdog is of that rank, where no other rank waits.
+    let hangs = root.finding.signature == "nccl_heartbeat"
+        && causes.iter().filter_map(Located::rank).all(|rank| Some(rank) == root.rank());
+    let has_waited = |rank: &u32| is_victim && !hangs && ranks.has_only_waited(*rank);
+    // A launcher names whom it saw end first: of several that waited in vain, one by chance.
+    let named = named.filter(|rank| !has_waited(rank));
     if named.is_some() {
-        return if is_overruled { root.rank() } else { named };
+        return if is_overruled(root, causes, named) { root.rank() } else { named };
     }
     // Of one process there is no other.
     if setting.single && setting.world.is_none_or(|world| world == 1) && ranks.ends.iter().all(|(rank, _)| *rank == 0) {
         return Some(0);
     }
-    let several = is_of_several_nodes(setting, sources);
-    // Who waits in vain or loses the others is not the first.
-    let is_victim = matches!(&root.finding.cause, FailureCause::Raised(it) if it.raiser == Raiser::Victim);
-    // A CUDA call that failed is the rank's own.
-    let words = ["unhandled cuda error", "NCCL WARN Cuda failure"];
-    let is_own = words.iter().any(|words| text::has_phrase(&root.finding.text, words));
-    let lost = matches!(root.class(), Class::NcclTimeout | Class::Unreachable);
-    // What hangs in a rank's own watchdog is of that rank, where no other rank waits.
-    let hangs = root.finding.signature == "nccl_heartbeat";
-    if hangs && causes.iter().filter_map(Located::rank).all(|rank| Some(rank) == root.rank()) {
+    if hangs {
         return root.rank();
     }
-    if is_victim || lost || (root.class() == Class::NcclError && !is_own) {
+    let several = is_of_several_nodes(setting, sources);
+    if is_victim {
         let one = |ranks: &[u32]| (ranks.len() == 1).then(|| ranks[0]);
-        return one(&ranks.behind)
-            .or_else(|| rank_summary(causes, several))
-            .or_else(|| one(&silent_logs(sources, causes)));
+        let told = || rank_summary(causes, several).filter(|rank| !has_waited(rank));
+        return one(&ranks.behind).or_else(told).or_else(|| one(&silent_logs(sources, causes)));
     }
     if root.rank().is_some() && !(several && root.finding.rank.is_none() && is_local_name(root.source)) {
         return is_alone(root, causes).then(|| root.rank()).flatten();
     }
     let own = worker_rank(root, several).filter(|_| !speaks_of_several(causes));
     own.or_else(|| only_rank(root, causes)).or_else(|| rank_summary(causes, several))
+}
+
+/// Whether the root is of a rank that waits in vain or loses the others: it is not the first.
+fn is_victim(root: &Located<'_>) -> bool {
+    let raised = matches!(&root.finding.cause, FailureCause::Raised(it) if it.raiser == Raiser::Victim);
+    // A CUDA call that failed is the rank's own.
+    let words = ["unhandled cuda error", "NCCL WARN Cuda failure"];
+    let is_own = words.iter().any(|words| text::has_phrase(&root.finding.text, words));
+    let lost = matches!(root.class(), Class::NcclTimeout | Class::Unreachable);
+    raised || lost || (root.class() == Class::NcclError && !is_own)
+}
+
+/// Whether the rank that a launcher saw first lost another one, and that one says why.
+fn is_overruled(root: &Located<'_>, causes: &[Located<'_>], named: Option<u32>) -> bool {
+    let is_echo = |found: &Located<'_>| found.strength() <= Strength::Echo;
+    let mut of_named = causes.iter().filter(|found| found.rank().is_some() && found.rank() == named).peekable();
+    root.strength() == Strength::Cause
+        && root.rank().is_some()
+        && root.rank() != named
+        && of_named.peek().is_some()
+        && of_named.all(is_echo)
 }
 
 /// Whether a class is of what a scheduler or a person does to all ranks at once.

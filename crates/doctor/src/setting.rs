@@ -1,6 +1,6 @@
 //! [`Setting`]: on what and with what the job ran, as far as its log shows: advice names what is there.
 
-use crate::text::has_phrase;
+use crate::text::{has_phrase, has_word};
 
 /// The framework whose flags are advised.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -27,19 +27,19 @@ pub enum Framework {
     Kohya,
 }
 
-/// What a framework's logs and paths have.
+/// What a framework's logs and paths have, as words: the most telling first, and last those that others load beside them,
+/// as TensorBoard does TensorFlow.
 const FRAMEWORKS: &[(Framework, &[&str])] = &[
     (Framework::Vllm, &["/vllm/", "vllm.", "vLLM", "vllm serve"]),
     (Framework::Sglang, &["/sglang/", "sglang."]),
     (Framework::ComfyUi, &["ComfyUI", "comfy/", "comfy\\", "stable-diffusion-webui", "webui.py"]),
     (Framework::Kohya, &["kohya", "sd-scripts", "train_network.py", "sdxl_train"]),
     (Framework::Fairseq, &["fairseq"]),
-    (Framework::Megatron, &["megatron", "Megatron"]),
+    // Not the model of that name, which others train: `MegatronBert`.
+    (Framework::Megatron, &["megatron/", "megatron.", "Megatron-"]),
     (Framework::Ultralytics, &["ultralytics", "yolov5", "yolov7"]),
     (Framework::Mmcv, &["mmcv", "mmengine", "mmdet"]),
-    (Framework::Jax, &["/jax/", "jaxlib", "XlaRuntimeError", "/flax/"]),
-    (Framework::TensorFlow, &["tensorflow", "/keras/", "ResourceExhaustedError"]),
-    (Framework::Lightning, &["lightning/", "pytorch_lightning", "LOCAL_RANK: "]),
+    (Framework::Lightning, &["lightning/", "pytorch_lightning", " - CUDA_VISIBLE_DEVICES: ["]),
     (Framework::Ray, &["ray::", "/ray/", "verl", "openrlhf", "OpenRLHF", "ray.exceptions"]),
     (Framework::DeepSpeed, &["deepspeed", "DeepSpeed"]),
     (Framework::Fsdp, &["torch/distributed/fsdp", "FullyShardedDataParallel", "_fully_shard"]),
@@ -48,7 +48,7 @@ const FRAMEWORKS: &[(Framework, &[&str])] = &[
         &[
             "transformers/trainer",
             "transformers.trainer",
-            "trainer.py:",
+            "|trainer.py:",
             "'grad_norm':",
             "per_device_train_batch_size",
             "/trl/",
@@ -58,6 +58,8 @@ const FRAMEWORKS: &[(Framework, &[&str])] = &[
             "axolotl",
         ],
     ),
+    (Framework::Jax, &["/jax/", "jaxlib", "XlaRuntimeError", "/flax/"]),
+    (Framework::TensorFlow, &["tensorflow", "/keras/", "ResourceExhaustedError"]),
 ];
 
 /// On what and with what.
@@ -95,7 +97,7 @@ impl Setting {
     /// Learns from a part of a log.
     pub(crate) fn learn(&mut self, text: &str) {
         for (framework, words) in FRAMEWORKS {
-            if !self.frameworks.contains(framework) && words.iter().any(|word| has_phrase(text, word)) {
+            if !self.frameworks.contains(framework) && words.iter().any(|word| has_word(text, word)) {
                 self.frameworks.push(*framework);
             }
         }
@@ -161,13 +163,28 @@ fn advised_only(text: &str) -> bool {
 mod tests {
     use super::*;
 
+    fn learned(text: &str) -> Setting {
+        let mut setting = Setting::default();
+        setting.learn(text);
+        setting
+    }
+
+    #[test]
+    fn words_within_others_show_nothing() {
+        let texts = [
+            "to avoid your system being overloaded, please tune it",
+            "the array::begin of a bitarray.exceptions module in /data/discomfy/one",
+            "mytrainer.py:12 of src/trainer.py:7",
+            "MegatronBertForPreTraining from nvidia/megatron-bert-uncased",
+            "LOCAL_RANK: 0",
+        ];
+        for text in texts {
+            assert_eq!(learned(text).frameworks, [], "{text}");
+        }
+    }
+
     #[test]
     fn what_a_log_shows_is_learned() {
-        let learned = |text: &str| {
-            let mut setting = Setting::default();
-            setting.learn(text);
-            setting
-        };
         for (framework, words) in FRAMEWORKS {
             for word in *words {
                 assert!(learned(word).has(*framework), "{word}");

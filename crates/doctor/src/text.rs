@@ -31,6 +31,22 @@ pub(crate) fn find_phrase(text: &str, phrase: &str) -> Option<usize> {
     if phrase.is_empty() { Some(0) } else { places_of(text, phrase).next() }
 }
 
+/// Whether `word` stands in `text` and no letter goes on with it: `verl` in `verl/workers`, not in `overloaded`. Words may be
+/// joined by signs, by digits behind, and as `DeepSpeedEngine` is.
+pub(crate) fn has_word(text: &str, word: &str) -> bool {
+    let (bytes, letters) = (text.as_bytes(), word.as_bytes());
+    let begins = |at: usize| {
+        let before = at.checked_sub(1).and_then(|before| bytes.get(before));
+        let is_small = letters.first().is_some_and(u8::is_ascii_lowercase);
+        !(is_small && before.is_some_and(u8::is_ascii_alphanumeric))
+    };
+    let ends = |at: usize| {
+        let is_letter = letters.last().is_some_and(u8::is_ascii_alphabetic);
+        !(is_letter && bytes.get(at + letters.len()).is_some_and(u8::is_ascii_lowercase))
+    };
+    places_of(text, word).any(|at| begins(at) && ends(at))
+}
+
 /// Every place where `phrase` stands: its rarest byte is looked for. On lines this is several times as fast as searches
 /// that prepare themselves first.
 pub(crate) fn places_of(text: &str, phrase: &str) -> impl Iterator<Item = usize> {
@@ -208,6 +224,28 @@ mod tests {
             assert_eq!(places_of(text, phrase).collect::<Vec<_>>(), expected, "{phrase}");
         }
         assert_eq!((find_phrase("abc", ""), places_of("", "a").count()), (Some(0), 0));
+    }
+
+    #[test]
+    fn words_end_where_letters_do() {
+        let cases = [
+            ("/opt/verl/workers", "verl", true),
+            ("python -m verl.trainer", "verl", true),
+            ("avoid being overloaded", "verl", false),
+            ("the last interval", "verl", false),
+            ("an array::size of 3", "ray::", false),
+            ("ray::Worker", "ray::", true),
+            ("DeepSpeedEngine", "DeepSpeed", true),
+            ("SFTTrainingArguments", "TrainingArguments", true),
+            ("yolov5s.pt", "yolov5", true),
+            ("mmdet3d", "mmdet", true),
+            ("import tensorflowjs_x", "tensorflow", false),
+            ("overloaded verl", "verl", true),
+            ("", "verl", false),
+        ];
+        for (text, word, expected) in cases {
+            assert_eq!(has_word(text, word), expected, "{text}");
+        }
     }
 
     #[test]

@@ -52,6 +52,7 @@ impl Draft {
             steps: self.around.steps,
             phase: self.around.phase,
             context: self.around.context,
+            crashed_at: None,
             fence: self.fence,
         }
     }

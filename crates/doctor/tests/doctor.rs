@@ -176,6 +176,24 @@ fn ranks_are_told_by_how_they_ended() {
 }
 
 #[test]
+fn a_log_says_itself_that_it_ended_well() {
+    let ended = |log: &str| source("a", log.as_bytes()).scan.ended_well;
+    let well = "Training completed. Do not forget to share your model on huggingface.co/models =)\n";
+    assert_eq!(ended(&format!("step 9/9 loss 1.8\n{well}saved to out\n")), Some(2));
+    assert_eq!(ended(&format!("step 9/9 loss 1.8\n{well}ERROR: the upload got no answer\n")), None);
+    assert_eq!(ended("step 9/9 loss 1.8\n"), None);
+}
+
+#[test]
+fn who_waited_is_no_machine_to_leave_out() {
+    let named = sources(&root().join("named_but_waited.log"));
+    let diagnosis = diagnose(&named);
+    assert_eq!((diagnosis.node, diagnosis.ranks.with(End::Silent)), (None, vec![2]));
+    let behind = sources(&root().join("named_and_behind.log"));
+    assert_eq!(diagnose(&behind).node.as_deref(), Some("gpu-b07"));
+}
+
+#[test]
 fn an_exit_status_hides_nothing() {
     let mut sources = sources(&root().join("key_error.log"));
     let mut status = Source::default();
@@ -196,4 +214,26 @@ fn advice_fits_what_ran() {
     assert!(of("drive.log").contains("drive.mount"));
     assert!(of("missing_module.log").contains("pip install hrm"));
     assert!(!of("own_process.log").contains("ps -o pid"));
+    // PyTorch itself found no memory: it is not what has too much.
+    assert!(!of("own_process.log").contains("set_per_process_memory_fraction"));
+    assert!(of("own_process.log").starts_with("8.02 GiB of this process lie beside PyTorch's allocator"));
+    let own = sources(&root().join("own_process.log"));
+    let cause = &diagnose(&own).root.unwrap().finding.cause;
+    assert_eq!(cause.title(), "this process holds too much GPU memory beside PyTorch's allocator");
+}
+
+#[test]
+fn advice_is_the_framework_s_that_failed() {
+    let of = |name: &str| {
+        let sources = sources(&root().join(name));
+        flags(&diagnose(&sources))
+    };
+    for name in ["torchrun_warns_of_threads.log", "tensorflow_beside_the_trainer.log"] {
+        assert!(of(name).contains("--per_device_train_batch_size"), "{name}: {}", of(name));
+    }
+    let advice = of("jax_beside_torch.log");
+    assert!(advice.contains("DataLoader(batch_size") && !advice.contains("jax"), "{advice}");
+    // What no allocator of PyTorch states is JAX's where it shows.
+    let own = "import jaxlib\njaxlib.xla_extension.XlaRuntimeError: RESOURCE_EXHAUSTED: Out of memory while trying to allocate 8589934592 bytes.\n";
+    assert!(flags(&diagnose(&[source("a", own.as_bytes())])).contains("XLA_PYTHON_CLIENT_PREALLOCATE"));
 }

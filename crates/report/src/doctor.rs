@@ -270,7 +270,7 @@ fn cause_view(found: &Located<'_>, context: &Context<'_>) -> CauseView {
     };
     CauseView {
         class: class.name(),
-        title: class.title(),
+        title: cause.title(),
         strength: found.finding.strength().name(),
         reasons: reasons.into_iter().map(Class::name).collect(),
         figures: cause.figures().into_iter().map(named).collect(),

@@ -19,6 +19,16 @@ fn screens() {
 }
 
 #[test]
+fn a_log_that_ended_well_is_answered_so() {
+    let mut doctor = command(&["doctor", "-"]).stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
+    let log = b"step 9/9 loss 1.8\nTraining completed. Do not forget to share your model\n";
+    doctor.stdin.take().unwrap().write_all(log).unwrap();
+    let shown = String::from_utf8(doctor.wait_with_output().unwrap().stdout).unwrap();
+    assert!(shown.starts_with("no known failure in 2 lines of 1 log\n"), "{shown}");
+    assert!(shown.contains(":2 says that it ended well\n"), "{shown}");
+}
+
+#[test]
 fn its_own_output_is_no_failure() {
     for args in [&["doctor", "logs/ranks"][..], &["doctor", "logs/ranks", "--json"], &["doctor", "logs/memory.log"]] {
         let own = tonnage(args).stdout;

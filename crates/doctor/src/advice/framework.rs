@@ -1,5 +1,6 @@
 //! What is turned in which framework: the same remedy by each one's own flag.
 
+use crate::memory::GpuMemory;
 use crate::setting::{Framework, Setting};
 
 /// A framework's flags for what memory depends on; `None` where it has none.
@@ -65,8 +66,6 @@ const FLAGS: &[Flags] = &[
         Some("train_dataloader.num_workers=1"),
         None,
     ),
-    flags(Framework::Jax, "a smaller batch in the script", Some("jax.checkpoint(f)  # around a layer"), None, None),
-    flags(Framework::TensorFlow, "model.fit(..., batch_size=N//2)", Some("tf.recompute_grad(f)"), None, None),
     flags(
         Framework::Lightning,
         "batch_size N/2 in the loader, Trainer(accumulate_grad_batches=2*M)",
@@ -95,6 +94,8 @@ const FLAGS: &[Flags] = &[
         None,
         Some("deepspeed.init_distributed(timeout=timedelta(hours=2))"),
     ),
+    flags(Framework::Jax, "a smaller batch in the script", Some("jax.checkpoint(f)  # around a layer"), None, None),
+    flags(Framework::TensorFlow, "model.fit(..., batch_size=N//2)", Some("tf.recompute_grad(f)"), None, None),
 ];
 
 /// Where no framework shows: PyTorch's own words.
@@ -109,6 +110,20 @@ pub(super) const PYTORCH: Flags = flags(
 /// The flags of the framework that the log shows.
 pub(super) fn of(setting: &Setting) -> &'static Flags {
     FLAGS.iter().find(|flags| setting.has(flags.framework)).unwrap_or(&PYTORCH)
+}
+
+/// The flags for a message of GPU memory: PyTorch's own is never of a program of JAX or TensorFlow, and theirs are of
+/// nothing else where the log shows them.
+pub(super) fn of_memory(setting: &Setting, memory: &GpuMemory) -> &'static Flags {
+    let is_beside = |flags: &&Flags| matches!(flags.framework, Framework::Jax | Framework::TensorFlow);
+    let mut shown = FLAGS.iter().filter(|flags| setting.has(flags.framework));
+    if memory.of_pytorch {
+        return shown.find(|flags| !is_beside(flags)).unwrap_or(&PYTORCH);
+    }
+    if matches!(memory.backend, "XLA" | "TensorFlow") {
+        return shown.find(is_beside).unwrap_or(of(setting));
+    }
+    of(setting)
 }
 
 #[cfg(test)]

@@ -20,6 +20,7 @@ pub(super) fn advice(memory: &GpuMemory, context: &Context<'_>) -> Vec<Advice> {
                 "let fewer CUDA graphs keep memory in private pools",
                 "torch.compile(model, mode=\"default\")  # instead of reduce-overhead",
             )),
+            Class::OutsideAllocator => all.extend(beside_allocator(memory, context)),
             other => all.extend(of_class(other, context)),
         }
     }
@@ -46,7 +47,7 @@ fn too_large(memory: &GpuMemory, context: &Context<'_>) -> Vec<Advice> {
         );
         all.push(with_flag(&text, "attn_implementation=\"sdpa\""));
     }
-    let flags = framework::of(context.setting);
+    let flags = framework::of_memory(context.setting, memory);
     match context.phase {
         Some(Phase::Load) => all.extend(loading(context)),
         Some(Phase::Eval) => {
@@ -55,7 +56,7 @@ fn too_large(memory: &GpuMemory, context: &Context<'_>) -> Vec<Advice> {
                 "--per_device_eval_batch_size 1 --eval_accumulation_steps 8",
             ));
         }
-        _ if context.setting.has(Framework::Jax) => {
+        _ if flags.framework == Framework::Jax => {
             all.push(with_flag(
                 "let JAX take memory as it needs it, where other programs use the GPU too",
                 "XLA_PYTHON_CLIENT_PREALLOCATE=false",
@@ -77,6 +78,21 @@ fn too_large(memory: &GpuMemory, context: &Context<'_>) -> Vec<Advice> {
             "Apple's GPU shares the machine's memory: close other programs, or take a smaller model or image",
         ));
     }
+    all
+}
+
+/// What this process holds beside PyTorch's allocator, which itself found no more: it has nothing to leave to others.
+fn beside_allocator(memory: &GpuMemory, context: &Context<'_>) -> Vec<Advice> {
+    let outside = memory.outside().unwrap_or(0);
+    let text = format!(
+        "{} of this process lie beside PyTorch's allocator: see what takes them (NCCL's buffers, CUDA graphs, an engine or library with memory of its own)",
+        Bytes(outside)
+    );
+    let mut all = vec![
+        with_flag(&text, "NCCL_DEBUG=INFO NCCL_DEBUG_SUBSYS=ALLOC"),
+        with_flag("where it is NCCL: fewer process groups, or fewer channels in each", "NCCL_MAX_CTAS=8"),
+    ];
+    all.extend(too_large(memory, context));
     all
 }
 

@@ -51,6 +51,8 @@ impl Scanner {
         });
         self.last_error = error
             .map(|(line, number)| LastError { line: *number, text: cut_text(&line.text, LONGEST_EVIDENCE).to_owned() });
+        let well = closing.iter().find(|(line, _)| is_good_end(line)).map(|(_, number)| *number);
+        self.ended_well = well.filter(|well| self.last_error.as_ref().is_none_or(|error| error.line < *well));
         self.last_said = closing.first().map_or(0, |(_, number)| *number);
         let frames = closing.iter().filter(|(line, _)| last_words::is_native_frame(&line.text)).count();
         self.ends_in_dump = frames > CLOSING / 2;

@@ -10,6 +10,8 @@ use crate::text::find_phrase;
 
 /// Rows at a log's end whose losses are all no numbers.
 const ROWS: usize = 3;
+/// Fewer where each one's gradients are none either: one may be of a loss scale that falls.
+const ROWS_WITH_GRADIENTS: usize = 2;
 /// A longer line says more than that.
 const SHORT: usize = 80;
 /// A longer line is no row.
@@ -26,13 +28,11 @@ impl Scanner {
         let rows =
             numbered.filter(|(text, _)| text.len() <= LONGEST || text.contains('\r')).filter_map(|(text, number)| {
                 let text = text.rsplit('\r').find(|part| !part.is_empty())?;
-                Some((number, Line::new(text.as_bytes()), has_lost(text)?))
+                Some((number, Line::new(text.as_bytes()), row_of(text)?))
             });
-        let rows: Vec<_> = rows.take(ROWS).collect();
-        if rows.len() < ROWS || !rows.iter().all(|(.., lost)| *lost) {
-            return;
-        }
-        let Some((number, line, _)) = rows.last() else { return };
+        let rows: Vec<_> = rows.take_while(|(.., row)| *row != Row::Sound).collect();
+        let enough = if rows.iter().all(|(.., row)| *row == Row::Void) { ROWS_WITH_GRADIENTS } else { ROWS };
+        let Some((number, line, _)) = rows.last().filter(|_| rows.len() >= enough) else { return };
         let cause = FailureCause::Stated { class: Class::Divergence, detail: None };
         let draft = self.draft(*number, line.rank, &line.text, Tone::Said);
         // It goes on to the end.
@@ -54,8 +54,20 @@ impl Scanner {
     }
 }
 
-/// Whether the first loss that a line states, of training, is no number; `None` where it states none.
-fn has_lost(text: &str) -> Option<bool> {
+/// What a row of a training states.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Row {
+    /// A loss that is a number.
+    Sound,
+    /// A loss that is none.
+    Lost,
+    /// Neither the loss nor the gradients' norm is one. Hugging Face's Trainer leaves losses that are none out of its mean,
+    /// of which 0 is left (`logging_nan_inf_filter`).
+    Void,
+}
+
+/// What a line with a loss of training states first; `None` where it states none.
+fn row_of(text: &str) -> Option<Row> {
     let at = find_phrase(text, "oss")?;
     let before = text.get(..at)?.to_ascii_lowercase();
     let word = before.rsplit(|letter: char| !letter.is_alphanumeric() && letter != '_').next().unwrap_or_default();
@@ -63,10 +75,30 @@ fn has_lost(text: &str) -> Option<bool> {
         && !before.contains("val")
         && !before.contains("test")
         && !before.contains("eval");
-    let value = text.get(at + 3..)?.trim_start_matches(['\'', '"', ':', '=', ' ', '\t', '(', '[']);
-    let value = value.split([' ', ',', '}', ')', ']', '|', ';', '\t']).next()?.to_ascii_lowercase();
-    let is_lost = value == "nan";
-    (is_training && (is_lost || value.parse::<f64>().is_ok())).then_some(is_lost)
+    if !is_training {
+        return None;
+    }
+    let loss = value_behind(text, at + "oss".len())?;
+    let has_no_gradients = || {
+        let norms = ["grad_norm", "grad norm", "gradient_norm", "gnorm"];
+        let norm = norms.iter().find_map(|name| value_behind(text, find_phrase(text, name)? + name.len()));
+        norm.is_some_and(f64::is_nan)
+    };
+    Some(match (loss.is_nan(), loss == 0.0) {
+        (true, _) if has_no_gradients() => Row::Void,
+        (true, _) => Row::Lost,
+        (_, true) if has_no_gradients() => Row::Void,
+        _ => Row::Sound,
+    })
+}
+
+/// The number behind a name, however it is written: `: nan`, `': 'nan'`, `=tensor(nan, device=`.
+fn value_behind(text: &str, at: usize) -> Option<f64> {
+    let signs = ['\'', '"', ':', '=', ' ', '\t', '(', '['];
+    let value = text.get(at..)?.trim_start_matches(signs);
+    let value = value.strip_prefix("tensor(").unwrap_or(value);
+    let value = value.split([' ', ',', '}', ')', ']', '|', ';', '\t', '\'', '"']).next()?;
+    value.parse().ok()
 }
 
 #[cfg(test)]
@@ -76,17 +108,48 @@ mod tests {
     #[test]
     fn the_loss_of_training_counts() {
         let cases = [
-            ("step 12/500 | loss nan | lr 1e-4", Some(true)),
-            ("{'loss': nan, 'grad_norm': nan, 'epoch': 0.25}", Some(true)),
-            ("{'loss': 1.25, 'grad_norm': nan}", Some(false)),
-            ("Epoch 3 train_loss=nan", Some(true)),
+            ("step 12/500 | loss nan | lr 1e-4", Some(Row::Lost)),
+            ("{'loss': nan, 'grad_norm': nan, 'epoch': 0.25}", Some(Row::Void)),
+            ("{'loss': '0', 'grad_norm': 'nan', 'epoch': '0.25'}", Some(Row::Void)),
+            ("{'loss': 0.0, 'grad_norm': tensor(nan, device='cuda:0')}", Some(Row::Void)),
+            ("step: 3  loss: nan  grad_norm: 2.1", Some(Row::Lost)),
+            ("{'loss': 0.0, 'grad_norm': 0.0}", Some(Row::Sound)),
+            ("{'loss': 1.25, 'grad_norm': nan}", Some(Row::Sound)),
+            ("Epoch 3 train_loss=nan", Some(Row::Lost)),
             ("{'eval_loss': nan, 'eval_runtime': 17.5}", None),
             ("Val Loss: nan", None),
             ("the loss is nan", None),
             ("cross entropy", None),
         ];
         for (text, expected) in cases {
-            assert_eq!(has_lost(text), expected, "{text}");
+            assert_eq!(row_of(text), expected, "{text}");
+        }
+    }
+
+    #[test]
+    fn rows_without_gradients_are_a_divergence_up_to_the_end() {
+        let found = |log: &str| {
+            let mut scanner = Scanner::new();
+            scanner.feed(log.as_bytes());
+            let findings = scanner.finish().findings;
+            findings.first().map(|finding| (finding.class(), finding.line))
+        };
+        let sound = "{'loss': 1.7, 'grad_norm': 0.9, 'learning_rate': 2e-05, 'epoch': 0.3}\n";
+        let void = "{'loss': 0.0, 'grad_norm': nan, 'learning_rate': 2e-05, 'epoch': 0.4}\n";
+        let skipped = "{'loss': 1.7, 'grad_norm': nan, 'learning_rate': 2e-05, 'epoch': 0.4}\n";
+        let lost = "{'loss': nan, 'grad_norm': nan, 'learning_rate': 2e-05, 'epoch': 0.5}\n";
+        let eval = "{'eval_loss': nan, 'epoch': 0.5}\n";
+        let diverged = Some((Class::Divergence, 2));
+        assert_eq!(found(&format!("{sound}{}", void.repeat(3))), diverged);
+        assert_eq!(found(&format!("{sound}{void}{lost}{eval}")), diverged);
+        assert_eq!(found(&format!("{sound}{}", lost.repeat(2))), diverged);
+        for quiet in [
+            format!("{sound}{void}"),
+            format!("{sound}{}", skipped.repeat(4)),
+            format!("{}{sound}", void.repeat(3)),
+            format!("{sound}{}{sound}{void}", lost.repeat(2)),
+        ] {
+            assert_eq!(found(&quiet), None, "{quiet}");
         }
     }
 }

@@ -7,6 +7,7 @@
 mod aside;
 mod closing;
 mod diverged;
+mod dumped;
 mod headed;
 mod keeping;
 mod onward;
@@ -83,6 +84,7 @@ pub struct Scanner {
     /// What is put around the whole log, once a line has come that says anything.
     around: Option<Wrapped>,
     last_error: Option<LastError>,
+    ended_well: Option<u64>,
     ends_in_dump: bool,
     /// The last line that is of a program and not behind any program's end.
     last_said: u64,
@@ -167,6 +169,7 @@ impl Scanner {
             past: seen.past,
             late: late_line(&tail, self.lines),
             last_error: self.last_error,
+            ended_well: self.ended_well,
             ends_in_dump: self.ends_in_dump,
             last_said: self.last_said,
             last_stamp: tail.lines().rev().take(CLOSING).find_map(Stamp::of_line),
@@ -194,6 +197,7 @@ impl Scanner {
             self.last_words(tail);
             self.cut_off(cut_off, tail);
             self.diverged(tail);
+            self.place_crashes(tail);
         }
         if prose::is_document(tail, self.lines) {
             self.kept.drop_said();

@@ -88,7 +88,7 @@ const OVER: &[&str] = &["fixed", "solved", "resolved", "no longer", "worked for 
 /// The lines in which a text that advises, proposes or tells of what is mended quotes what logs say: all within its
 /// blocks, and its sentences. It begins and ends with sentences, and what is no sentence is in blocks.
 pub(super) fn talked_of(text: &str, lines: u64) -> Option<Vec<u64>> {
-    if lines > LONGEST_PAGE || text.lines().count() as u64 + 1 < lines {
+    if lines > LONGEST_PAGE || text.lines().count() as u64 + 1 < lines || raises_below(text) {
         return None;
     }
     let mut is_open = false;
@@ -119,6 +119,17 @@ pub(super) fn talked_of(text: &str, lines: u64) -> Option<Vec<u64>> {
     let is_of_others = has(OVER) || (has(ADVISES) && !of_oneself && !has_phrase(&small, "?"));
     let quoted = (1..).zip(&places).filter(|(_, (_, line))| !line.is_empty()).map(|(number, _)| number);
     (!is_open && opens && ends && is_prose && is_of_others).then(|| quoted.collect())
+}
+
+/// Whether a line is an exception's name and a colon, and what it says stands indented in the next, as Python prints a
+/// message that begins with a line's end.
+fn raises_below(text: &str) -> bool {
+    let is_head = |line: &str| {
+        let stated = exception_stated(line, true).filter(|(name, _)| name.ends_with("Error"));
+        line.trim_end().ends_with(':') && stated.is_some_and(|(_, message)| message.is_empty())
+    };
+    let is_indented = |line: &str| line.starts_with([' ', '\t']) && !line.trim().is_empty();
+    text.lines().zip(text.lines().skip(1)).any(|(head, below)| is_head(head) && is_indented(below))
 }
 
 /// Words as people write them, with or without a stop; no line of a log.
@@ -264,6 +275,14 @@ mod tests {
         let own =
             "My training ends like this:\n```\nValueError: the scale is too small\n```\nWhat should I do about it?\n";
         assert_eq!(class(own), Some("raised"));
+    }
+
+    #[test]
+    fn a_message_below_its_exception_is_no_talk() {
+        let raised = "The setup of the kernels did not find a library.\nRuntimeError: \n    Look at the lines above to fix your paths!\n";
+        assert_eq!(class(raised), Some("raised"));
+        let page = "RuntimeError:\nLook at the lines above to fix your paths!\n";
+        assert_eq!(class(&format!("The page says how to fix your paths.\n{page}")), None);
     }
 
     #[test]

@@ -103,6 +103,7 @@ pub const SIGNATURES: &[Signature] = &[
     libraries::CUDNN_ENGINE,
     nccl::MEMORY,
     network::NCCL,
+    network::GLOO,
     nccl::TIMEOUT,
     nccl::LAST_WORK,
     nccl::HEARTBEAT,

@@ -18,6 +18,7 @@ pub(super) const MEMORY: Signature = Signature {
         let allocated = size_after(&text, "MPSbackendoutofmemory(MPSallocated:")?;
         let memory = GpuMemory {
             backend: "MPS",
+            of_pytorch: true,
             requested: size_after(&text, "Triedtoallocate"),
             processes: size_after(&text, "otherallocations:").map(|bytes| (0, bytes)).into_iter().collect(),
             // The limit is the whole device's, a share of what Metal recommends.

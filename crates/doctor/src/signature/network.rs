@@ -56,6 +56,19 @@ pub(super) const NCCL: Signature = Signature {
     },
 };
 
+/// Gloo, whose ranks could not all connect to each other; who closed or reset a connection was there.
+pub(super) const GLOO: Signature = Signature {
+    name: "gloo_unreachable",
+    needles: &["connectFullMesh failed"],
+    also: &["Gloo"],
+    follow: 0,
+    read: |text| {
+        let failed = has_phrase(text, "Gloo connectFullMesh failed with ");
+        let was_there = has_phrase(text, " by peer") || super::is_talk(text);
+        if failed && !was_there { unreachable(None) } else { None }
+    },
+};
+
 /// NCCL's check of its ranks' devices.
 pub(super) const DUPLICATE: Signature = Signature {
     name: "duplicate_gpu",

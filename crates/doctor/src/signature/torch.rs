@@ -62,7 +62,7 @@ fn without_numbers(text: &str) -> Option<Reading> {
     // A sentence that talks of the error has words before its name.
     let before = raised.rsplit_once(' ').map_or("", |(before, _)| before.trim_end());
     let is_raised = before.is_empty() || before.ends_with([':', ']', '-', ')', '|']);
-    let memory = GpuMemory { backend, ..GpuMemory::default() };
+    let memory = GpuMemory { backend, of_pytorch: true, ..GpuMemory::default() };
     if is_raised { Reading::part(Some(FailureCause::GpuMemory(memory))) } else { None }
 }
 
@@ -95,6 +95,7 @@ fn numbers(message: &str, backend: &'static str, requested: u64) -> Option<Readi
     let old = has_phrase(message, "totalcapacity;");
     let mut memory = if old { forms_to_2_0(message) } else { forms_from_2_1(message) };
     memory.backend = backend;
+    memory.of_pytorch = true;
     memory.requested = Some(requested);
     let ends = ["butunallocated", "cached)", "byPyTorch)"];
     let complete = ends.iter().any(|end| has_phrase(message, end));
@@ -158,7 +159,7 @@ pub(super) const EXABYTE: Signature = Signature {
     follow: 0,
     read: |text| {
         let asked = has_phrase(text, "out of memory. Tried to allocate more than 1EB memory");
-        let memory = GpuMemory { backend: "CUDA", requested: Some(1 << 60), ..GpuMemory::default() };
+        let memory = GpuMemory { backend: "CUDA", of_pytorch: true, requested: Some(1 << 60), ..GpuMemory::default() };
         if asked { Reading::whole(FailureCause::GpuMemory(memory)) } else { None }
     },
 };
@@ -186,7 +187,12 @@ fn assert_in_allocator(text: &str, condition: &str) -> Option<Reading> {
     if !has_phrase(failed, "CUDACachingAllocator.cpp\":") {
         return None;
     }
-    Reading::whole(FailureCause::GpuMemory(GpuMemory { backend: "CUDA", likely: true, ..GpuMemory::default() }))
+    Reading::whole(FailureCause::GpuMemory(GpuMemory {
+        backend: "CUDA",
+        of_pytorch: true,
+        likely: true,
+        ..GpuMemory::default()
+    }))
 }
 
 /// `torch/csrc/StorageSharing.cpp`

@@ -21,6 +21,7 @@ pub(super) const MEMORY: Signature = Signature {
         let allowed = size_after(&text, "memoryfraction):");
         let memory = GpuMemory {
             backend: "CUDA",
+            of_pytorch: true,
             device: integer_after(&text, "Allocationondevice"),
             requested: size_after(&text, "Requested:"),
             total: size_after(&text, "Devicelimit:"),

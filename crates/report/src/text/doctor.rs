@@ -59,7 +59,12 @@ fn nothing_found(answer: &DoctorAnswer<'_>, look: &Look) -> String {
     let logs = answer.sources.len();
     let diagnosis = &answer.diagnosis;
     let went_on = !diagnosis.survived.is_empty() || !diagnosis.earlier.is_empty();
-    let what = if went_on { "no failure that ended it" } else { "not identified: no known failure" };
+    let well = answer.sources.iter().find_map(|source| Some((&source.name, source.scan.ended_well?)));
+    let what = match (went_on, well) {
+        (true, _) => "no failure that ended it",
+        (false, Some(_)) => "no known failure",
+        (false, None) => "not identified: no known failure",
+    };
     let mut text = format!("{what} in {lines} lines of {logs} log{}\n", if logs == 1 { "" } else { "s" });
     if answer.not_read > 0 {
         text.push_str(&format!("{} files that do not look like logs were not read\n", answer.not_read));
@@ -68,6 +73,11 @@ fn nothing_found(answer: &DoctorAnswer<'_>, look: &Look) -> String {
     text.push_str(&evidence_lines("the job went on after", &diagnosis.survived, look));
     text.push_str(&evidence_lines("earlier attempts ended with", &diagnosis.earlier, look));
     if went_on {
+        return text;
+    }
+    if let Some((name, line)) = well {
+        let said = format!("{}:{line} says that it ended well", printable(name));
+        text.push_str(&format!("{}\n", wrap_text(&said, look.width, 0)));
         return text;
     }
     text.push_str(&last_error(answer, look));
@@ -136,7 +146,7 @@ fn cause_title(answer: &DoctorAnswer<'_>, root: &Located<'_>) -> String {
     }
     let rank = first.map(|rank| format!(", first on rank {rank}")).unwrap_or_default();
     let vague = if class == Class::WorkerFailed { ": not identified why" } else { "" };
-    format!("{}{rank}{vague}", class.title())
+    format!("{}{rank}{vague}", root.finding.cause.title())
 }
 
 /// When it happened, where, and whether to start again.
