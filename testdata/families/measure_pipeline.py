@@ -1,17 +1,21 @@
 #!/usr/bin/env python3
-"""Measures a stage under torch.distributed.pipelining's schedules as testdata/rehearse/reference/measure_parallel.py measures sharded
-training: in one process over the phantom library, PyTorch's "fake" group playing the other stages. Put that script's folder on PYTHONPATH.
+"""Measures a rank under torch.distributed.pipelining's schedules as testdata/rehearse/reference/measure_parallel.py measures sharded
+training: in one process over the phantom library, PyTorch's "fake" group playing the other ranks. Put that script's folder on PYTHONPATH.
 
-Fields of a case (kind `parallel`, strategy `pp`): id, model, world (stages), rank (the stage), schedule (gpipe | 1f1b), grad_accum (micro-batches
-of a step), micro_batch (rows of each), seq_len, steps, precision (fp32 | bf16). A stage has transformers' decoder layers, the first the embedding too, the last the norm
-and the head; the loss is cross_entropy of fp32 logits.
+Fields of a case (kind `parallel`, strategy `pp`): id, model, world (ranks), rank, schedule (gpipe | 1f1b | interleaved_1f1b), stages_per_rank,
+grad_accum (micro-batches of a step), micro_batch (rows of each), seq_len, steps, precision (fp32 | bf16 | amp_bf16: autocast round the whole schedule), optimizer (adamw |
+adamw_fused | sgd), clip_grad_norm, gradient_checkpointing. A stage is transformers' model of its layers, pruned: the first keeps the embedding, the last the norm and the head,
+and those behind the first get what they receive as inputs_embeds. The loss is cross_entropy of fp32 logits.
 
   measure_pipeline.py --stub --lib libtonnage_phantom.so --cases pipeline_cases.json --out truth.json
 """
+import contextlib
+
+import measure_parallel as parallel
 import measure_rl as harness
 
-DEFAULTS = dict(id="case", kind="parallel", strategy="pp", model={"family": "llama"}, world=4, rank=0, schedule="1f1b", grad_accum=8, micro_batch=2,
-                seq_len=256, steps=3, precision="bf16")
+DEFAULTS = dict(id="case", kind="parallel", strategy="pp", model={"family": "llama"}, world=4, rank=0, schedule="1f1b", stages_per_rank=1,
+                grad_accum=8, micro_batch=2, seq_len=256, steps=3, precision="bf16", optimizer="adamw", clip_grad_norm=None, gradient_checkpointing=False)
 
 
 def full_case(case):
@@ -21,69 +25,97 @@ def full_case(case):
     return {**DEFAULTS, **case}
 
 
-def stage_of(base, case):
+def stage_of(case, at, stages, dtype):
+    """transformers' model with the layers of this stage alone, on the meta device."""
     import torch
-    model, stages, rank = base.model, case["world"], case["rank"]
-    each, more = divmod(len(model.layers), stages)
-    first = rank * each + min(rank, more)
+    from transformers import AutoConfig, AutoModelForCausalLM
+    fields = dict(case["model"])
+    config = AutoConfig.for_model(fields.pop("family"), **fields)
+    each, more = divmod(config.num_hidden_layers, stages)
+    first, count = at * each + min(at, more), each + (at < more)
+    if getattr(config, "layer_types", None):
+        config.layer_types = config.layer_types[first:first + count]
+    config.num_hidden_layers = count
+    config.use_cache = False
+    with torch.device("meta"):
+        base = AutoModelForCausalLM.from_config(config, dtype=dtype)
+    if case["gradient_checkpointing"]:
+        base.gradient_checkpointing_enable()
+    if at > 0:
+        base.model.embed_tokens = None
+    if at < stages - 1:
+        base.model.norm = torch.nn.Identity()
+        base.lm_head = None
 
     class Stage(torch.nn.Module):
         def __init__(self):
             super().__init__()
-            if rank == 0:
-                self.embed_tokens = model.embed_tokens
-            self.layers = torch.nn.ModuleList(model.layers[first:first + each + (rank < more)])
-            if rank == stages - 1:
-                self.norm, self.lm_head = model.norm, base.lm_head
-            self.rotary_emb = model.rotary_emb
+            self.model, self.lm_head = base.model, base.lm_head
 
         def forward(self, x):
-            hidden = self.embed_tokens(x) if rank == 0 else x
-            positions = torch.arange(hidden.shape[1], device=hidden.device).unsqueeze(0)
-            rotary = self.rotary_emb(hidden, positions)
-            for layer in self.layers:
-                hidden = layer(hidden, attention_mask=None, position_ids=positions, position_embeddings=rotary)
-            return self.lm_head(self.norm(hidden)) if rank == stages - 1 else hidden
-    return Stage()
+            hidden = self.model(**{"input_ids" if at == 0 else "inputs_embeds": x}).last_hidden_state
+            return self.lm_head(hidden) if at == stages - 1 else hidden
+    return Stage(), config
+
+
+def note_phases(phases, stage):
+    """Each pass sets its phase, which holds until the next one's."""
+    for name, phase in (("forward_one_chunk", "forward"), ("backward_one_chunk", "backward")):
+        def noted(self, *given, run=getattr(stage, name), phase=phase, **named):
+            phases.set(phase)
+            return run(self, *given, **named)
+        setattr(stage, name, noted)
 
 
 def run_pipeline(case, phases, stub):
     import torch
     import torch.distributed as dist
-    from torch.distributed.pipelining import PipelineStage, Schedule1F1B, ScheduleGPipe
+    from torch.distributed.pipelining import PipelineStage, Schedule1F1B, ScheduleGPipe, ScheduleInterleaved1F1B
     from torch.testing._internal.distributed.fake_pg import FakeStore
-    from transformers import AutoConfig, AutoModelForCausalLM
     torch.cuda.set_device(0)
-    stages, rank, passes = case["world"], case["rank"], case["grad_accum"]
-    dist.init_process_group("fake", rank=rank, world_size=stages, store=FakeStore())
+    world, rank, passes = case["world"], case["rank"], case["grad_accum"]
+    stages = world * case["stages_per_rank"]
+    dist.init_process_group("fake", rank=rank, world_size=world, store=FakeStore())
     dtype = torch.bfloat16 if case["precision"] == "bf16" else torch.float32
-    fields = dict(case["model"])
-    config = AutoConfig.for_model(fields.pop("family"), **fields)
+    autocast = lambda: torch.autocast("cuda", torch.bfloat16) if case["precision"] == "amp_bf16" else contextlib.nullcontext()
+    # What autocast leaves the last projection and the head with.
+    handed = torch.float32 if case["precision"] == "amp_bf16" else dtype
     phases.set("load", 0)
-    with torch.device("meta"):
-        base = AutoModelForCausalLM.from_config(config, dtype=dtype)
-    model = harness.materialize(stage_of(base, case), "cuda").train()
-    meta = lambda *sizes, **options: torch.empty(case["micro_batch"], case["seq_len"], *sizes, device="meta", **options)
-    hidden = meta(config.hidden_size, dtype=dtype, requires_grad=True)
-    ids = meta(dtype=torch.long)
-    out = meta(config.vocab_size, dtype=dtype) if rank == stages - 1 else hidden
-    stage = PipelineStage(model, rank, stages, torch.device("cuda", 0), input_args=(ids if rank == 0 else hidden,), output_args=(out,))
-    loss = lambda logits, labels: torch.nn.functional.cross_entropy(logits.float().flatten(0, 1), labels.flatten())
-    schedule = {"gpipe": ScheduleGPipe, "1f1b": Schedule1F1B}[case["schedule"]](stage, passes, loss_fn=loss)
-    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-5)
+    own, modules = [], []
+    for at in range(rank, stages, world):
+        module, config = stage_of(case, at, stages, dtype)
+        modules.append(module)
+    harness.materialize(torch.nn.ModuleList(modules), "cuda").train()
+    for at, module in zip(range(rank, stages, world), modules):
+        meta = lambda *sizes, **options: torch.empty(case["micro_batch"], case["seq_len"], *sizes, device="meta", **options)
+        hidden = meta(config.hidden_size, dtype=handed)
+        logits = meta(config.vocab_size, dtype=torch.bfloat16 if case["precision"] == "amp_bf16" else dtype)
+        ids = meta(dtype=torch.long)
+        own.append(PipelineStage(module, at, stages, torch.device("cuda", 0), input_args=(ids if at == 0 else hidden,),
+                                 output_args=(logits if at == stages - 1 else hidden,)))
+    module = modules = None
+    note_phases(phases, PipelineStage)
+
+    def loss(logits, labels):
+        phases.set("loss")
+        return torch.nn.functional.cross_entropy(logits.float().flatten(0, 1), labels.flatten())
+    kind = {"gpipe": ScheduleGPipe, "1f1b": Schedule1F1B, "interleaved_1f1b": ScheduleInterleaved1F1B}[case["schedule"]]
+    schedule = kind(own if case["schedule"] == "interleaved_1f1b" else own[0], passes, loss_fn=loss)
+    parameters = [parameter for stage in own for parameter in stage.submod.parameters()]
+    of_kind, options = parallel.optimizer_of(case["optimizer"])
+    optimizer = of_kind(parameters, **options)
+    is_first, is_last = rank == 0, rank == world - 1
     rows = torch.zeros(case["micro_batch"] * passes, case["seq_len"], dtype=torch.long)
     for step in range(1, case["steps"] + 1):
         phases.set("input", step)
-        ids = rows.cuda() if rank in (0, stages - 1) else None
-        phases.set("backward", step)
-        schedule.step(*[ids] if rank == 0 else [], **{"target": ids} if rank == stages - 1 else {})
-        phases.set("optimizer", step)
-        optimizer.step()
-        phases.set("zero_grad", step)
-        optimizer.zero_grad()
+        ids = rows.cuda() if is_first or is_last else None
+        phases.set("forward", step)
+        with autocast():
+            schedule.step(*[ids] if is_first else [], **{"target": ids} if is_last else {})
+        parallel.update(case, phases, step, parameters, optimizer)
     phases.set("end", case["steps"])
     phases.close()
-    return dict(param_count=harness.count(model)[0])
+    return dict(param_count=sum(parameter.numel() for parameter in parameters))
 
 
 if __name__ == "__main__":

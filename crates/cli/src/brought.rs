@@ -1,12 +1,12 @@
 //! Flags as other programs have them (`--per_device_train_batch_size 8`) in our words, before they are parsed; what means
 //! something else here is refused with what to write instead.
 
-use std::ffi::OsString;
+use std::ffi::{OsStr, OsString};
 use tonnage_config::Rule;
 use tonnage_core::job::keys;
 
 use tonnage_core::job::words::{self, Meaning};
-use tonnage_core::job::{Key, Kind};
+use tonnage_core::job::{Key, Kind, Override};
 
 use crate::command::line::build_command;
 use crate::failure::Failure;
@@ -25,6 +25,9 @@ pub fn translate_flags(typed: impl IntoIterator<Item = OsString>) -> Result<Vec<
             words.push(word);
             words.extend(rest);
             break;
+        }
+        if let Some(failure) = half_of_a_switch(&word, rest.peek()) {
+            return Err(failure);
         }
         let Some((name, value)) = foreign_flag(&word, &own) else {
             words.push(word);
@@ -56,6 +59,26 @@ pub fn translate_flags(typed: impl IntoIterator<Item = OsString>) -> Result<Vec<
     Ok(words)
 }
 
+/// A word behind a switch of ours that other programs have with values: `--device-map auto`, accelerate's `--mixed-precision bf16`
+/// (a small GPT's switch here).
+fn half_of_a_switch(word: &OsStr, next: Option<&OsString>) -> Option<Failure> {
+    let word = word.to_str()?.replace('_', "-");
+    let (name, value) = word.split_once('=').map_or((word.as_str(), None), |(name, value)| (name, Some(value)));
+    let value = value.or_else(|| next?.to_str())?;
+    let is_precision = || {
+        let is_word = words::meaning_of_value(keys::PRECISION, &value.into()).is_some();
+        is_word || Override::caller(keys::PRECISION, value).check().is_ok()
+    };
+    let meaning = match Key::find(name.strip_prefix("--")?).filter(|key| matches!(key.kind, Kind::Switch)) {
+        Some(key) => words::meaning_of_value(key.name, &value.into()),
+        None => words::meaning_of_name(name).filter(|_| name == "--mixed-precision" && is_precision()),
+    };
+    match meaning {
+        Some(Meaning::Sentence(said)) => Some(Failure::bad_input(format!("`{name}` is a switch here")).with_hint(said)),
+        _ => None,
+    }
+}
+
 /// What to do with a key of a trainer's config that was typed as a flag.
 fn said_of_configs(name: &str) -> Option<String> {
     let (kind, rule) = tonnage_config::Kind::with_key(&name.replace('-', "_"))?;
@@ -65,7 +88,7 @@ fn said_of_configs(name: &str) -> Option<String> {
         Rule::Notes(sentence, _) => format!("{sentence}: a config with it is read by `--from {kind} FILE`"),
         Rule::Sets(key) => format!("it is {} here", Key::find(key)?.flag()),
         Rule::Refuses(why) => format!("{why}; `tonnage rehearse --gpu GPU -- python train.py` runs your script"),
-        _ => format!("a config with it is read as it is: `--from {kind} FILE`"),
+        _ => format!("no flag says it alone; a config with it is read: `--from {kind} FILE`"),
     })
 }
 
@@ -146,6 +169,12 @@ mod tests {
             ("--gradient_checkpointing", "--gradient-checkpointing"),
             ("--lora", "--set=use_lora=true"),
             ("--qlora", "--quantization=nf4 --set=use_lora=true"),
+            ("--attn sdpa --liger --ga 4", "--attention sdpa --use-liger-kernel --gradient-accumulation-steps 4"),
+            ("--double-quant", "--bnb-4bit-use-double-quant"),
+            ("--amp-bf16", "--precision=amp-bf16"),
+            ("--fp32", "--precision=fp32"),
+            ("--transformers-version 4.50", "--transformers 4.50"),
+            ("--vllm", "--grpo-rollout=vllm"),
             ("--use-lora True --lora-rank 16", "--lora-r 16"),
             ("--target-modules q_proj,v_proj", "--lora-targets q_proj,v_proj"),
             ("--model_name_or_path gpt2", "gpt2"),
@@ -168,6 +197,17 @@ mod tests {
         let cases = [
             ("--quantization_bit 4", "--quantization nf4"),
             ("--bf16", "--precision amp-bf16"),
+            ("--mixed-precision bf16", "--precision amp-bf16"),
+            ("--mixed_precision=fp16", "--precision amp-bf16"),
+            ("--peft lora", "--lora (rank 8)"),
+            ("--adapter qlora", "--qlora"),
+            ("--fp8", "fp8 is not simulated"),
+            ("--use-flash-attn", "--attention flash"),
+            ("--dp 2", "--parallel ddp"),
+            ("--cp 2", "--fsdp2-context-parallel-size"),
+            ("--ep 2", "tonnage rehearse"),
+            ("--nodes 2", "--world-size"),
+            ("--device_map auto", "tonnage rehearse"),
             ("--fp16 True", "--precision amp-fp16"),
             ("--torch-compile", "tonnage rehearse"),
             ("--cpu-offload", "tonnage rehearse"),

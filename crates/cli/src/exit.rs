@@ -32,8 +32,8 @@ impl FailOn {
     /// Whether a job with this verdict passes where `asked` says what else fails.
     pub fn passes(asked: Option<Self>, fit: Fit) -> bool {
         match (fit, asked) {
-            (Fit::Fits, _) | (Fit::Tight, None) => true,
-            (Fit::Tight, Some(Self::Tight)) | (Fit::DoesNotFit, _) => false,
+            (Fit::Fits, _) | (Fit::Tight | Fit::NotKnown, None) => true,
+            (Fit::Tight | Fit::NotKnown, Some(Self::Tight)) | (Fit::DoesNotFit, _) => false,
         }
     }
 }

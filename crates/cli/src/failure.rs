@@ -2,7 +2,7 @@
 
 use clap::error::ErrorKind;
 use tonnage_core::estimate::EstimateError;
-use tonnage_core::job::{JobError, JobErrorKind, Place};
+use tonnage_core::job::{JobError, JobErrorKind, Place, rehearsed_on};
 use tonnage_run::RunError;
 
 use crate::exit::Exit;
@@ -40,6 +40,14 @@ impl Failure {
     /// The same with what to do next.
     pub fn with_hint(mut self, hint: impl Into<String>) -> Self {
         self.hint = Some(hint.into());
+        self
+    }
+
+    /// The same of a job on `gpu`.
+    pub fn on_gpu(mut self, gpu: Option<&str>) -> Self {
+        if let (Some(hint), Some(gpu)) = (&self.hint, gpu) {
+            self.hint = Some(rehearsed_on(hint, gpu));
+        }
         self
     }
 

@@ -25,6 +25,7 @@ mod small_gpt;
 mod sweep;
 mod terminal;
 mod typed;
+mod way_out;
 mod weights;
 
 use std::ffi::OsString;
@@ -34,21 +35,29 @@ use clap::error::{ContextKind, ContextValue, ErrorKind};
 use tonnage_core::nearest::nearest;
 
 use command::line::{build_program_for, read_words};
+use failure::Failure;
 use terminal::Terminal;
 
 /// The program: reads the words of the command line and answers.
 pub fn main() -> ExitCode {
     let terminal = Terminal::detect();
-    let words = match brought::translate_flags(std::env::args_os()) {
+    let typed: Vec<OsString> = std::env::args_os().collect();
+    let gpu = way_out::typed_gpu(&typed);
+    let fail = |failure: Failure| ExitCode::from(terminal.fail(&failure.on_gpu(gpu.as_deref())));
+    let words = match brought::translate_flags(typed) {
         Ok(words) => typed::split_arguments(words),
-        Err(failure) => return terminal.fail(&failure).into(),
+        Err(failure) => return fail(failure),
     };
-    let task = read_words(&words)
-        .unwrap_or_else(|error| refusal(&words, in_its_command(&words, without_guesses(error))).exit());
-    match task(&terminal) {
-        Ok(exit) => exit.into(),
-        Err(failure) => terminal.fail(&failure).into(),
-    }
+    let task = match read_words(&words) {
+        Ok(task) => task,
+        Err(error) => match way_out::of_words(&words, &error) {
+            Some(failure) => return fail(failure),
+            None => {
+                way_out::on_gpu(refusal(&words, in_its_command(&words, without_guesses(error))), gpu.as_deref()).exit()
+            }
+        },
+    };
+    task(&terminal).map_or_else(fail, ExitCode::from)
 }
 
 /// clap's own guesses go by letters alone, and name flags that are something else.

@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 use tonnage_core::job::{
-    Allowance, JobError, JobErrorKind, JobSource, LeftOpen, Origin, Override, Precision, Preset, keys,
+    Allowance, JobError, JobErrorKind, JobSource, LeftOpen, Origin, Override, Precision, Preset, REHEARSE, keys,
 };
 
 use crate::expert_adapters::without_experts;
@@ -13,10 +13,6 @@ use crate::other_adapters::with_known_adapters;
 use crate::quantized_names::{is_packed, name_quantized};
 use crate::rule::{Became, KeyRead};
 use crate::text::brief_text;
-
-/// What runs what cannot be estimated.
-pub const REHEARSE: &str = "`tonnage rehearse --gpu h100 -- python your_script.py` runs your own script without a GPU and says what it \
-                            takes";
 
 const FLASH: &str = "flash_attention_2";
 const SDPA: &str = "sdpa";

@@ -22,6 +22,7 @@ pub(crate) fn main() -> Result<(), Box<dyn Error>> {
     match verdict_on(&job, &job.gpu)?.fit {
         Fit::Fits => println!("fits"),
         Fit::Tight => println!("fits, but with less room than is not known"),
+        Fit::NotKnown => println!("not known: what is left out has no bound"),
         Fit::DoesNotFit => {
             // Each remedy is a change to the job, estimated anew.
             for proposal in consider_remedies(&job, &source)?.alone.iter().take(3) {

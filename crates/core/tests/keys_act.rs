@@ -408,9 +408,19 @@ const TRACES: &[(&str, &str, &[&str], &str)] = &[
     ("fsdp2.cpu_offload", RANKS, FSDP2, "fsdp2.cpu_offload=true"),
     ("deepspeed.offload_optimizer", RANKS, &["parallel=deepspeed"], "deepspeed.offload_optimizer=true"),
     ("deepspeed.offload_param", RANKS, STAGE_3, "deepspeed.offload_param=true"),
+    ("fsdp2.context_parallel_size", RANKS, &["parallel=fsdp2", "precision=bf16"], "fsdp2.context_parallel_size=2"),
     ("parallel", RANKS, &[], "parallel=tensor"),
     ("tensor.plan", RANKS, &["parallel=tensor", "optimizer=adamw_forloop"], "tensor.plan=transformers"),
     ("pipeline.schedule", RANKS, &["parallel=pipeline", "gradient_accumulation_steps=4"], "pipeline.schedule=gpipe"),
+    ("pipeline.stages_per_rank", RANKS, INTERLEAVED, "pipeline.stages_per_rank=3"),
+];
+
+/// Two stages on each rank.
+const INTERLEAVED: &[&str] = &[
+    "parallel=pipeline",
+    "gradient_accumulation_steps=4",
+    "pipeline.schedule=interleaved_1f1b",
+    "model.num_hidden_layers=6",
 ];
 
 /// Nothing stays whole, neither for its size nor for the next use.

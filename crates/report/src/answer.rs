@@ -1,9 +1,9 @@
 //! [`Answer`]: a job and its estimate, which every format shows.
 
-use tonnage_core::estimate::{Deployment, Estimate, Fit, Timeline, Verdict};
+use tonnage_core::estimate::{Deployment, Estimate, Fit, Timeline, Verdict, shown_bound};
 use tonnage_core::job::Resolved;
 use tonnage_core::job::guides::LegacyEstimate;
-use tonnage_core::plan::fits_from::Carrier;
+use tonnage_core::plan::fits_from::Carriers;
 
 /// What is shown.
 pub struct Answer {
@@ -12,7 +12,7 @@ pub struct Answer {
     /// What its process needs; of several, the one that needs most.
     pub estimate: Estimate,
     /// The GPUs of the catalog that carry it, the smallest first, where it names none: then no verdict is about its GPU.
-    pub carriers: Option<Vec<Carrier>>,
+    pub carriers: Option<Carriers>,
     /// All its processes and their GPUs.
     pub deployment: Deployment,
     /// How the bytes rise and fall, if asked for.
@@ -30,9 +30,10 @@ pub struct Variant {
 }
 
 /// The verdict as a word.
-pub(crate) fn verdict_name(verdict: &Verdict) -> &'static str {
-    match verdict {
+pub(crate) fn verdict_name(estimate: &Estimate) -> &'static str {
+    match &estimate.verdict {
         Verdict::Fits => "fits",
+        Verdict::Tight { .. } if shown_bound(estimate.safe_bytes).is_none() => "not_known",
         Verdict::Tight { .. } => "tight",
         Verdict::DoesNotFit(_) => "does_not_fit",
     }
@@ -43,6 +44,7 @@ pub const fn fit_name(fit: Fit) -> &'static str {
     match fit {
         Fit::Fits => "fits",
         Fit::Tight => "tight",
+        Fit::NotKnown => "not_known",
         Fit::DoesNotFit => "does_not_fit",
     }
 }
@@ -52,6 +54,7 @@ pub const fn fit_words(fit: Fit) -> &'static str {
     match fit {
         Fit::Fits => "fits",
         Fit::Tight => "tight",
+        Fit::NotKnown => "not known",
         Fit::DoesNotFit => "does not fit",
     }
 }

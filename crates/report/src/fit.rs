@@ -5,8 +5,8 @@ use tonnage_core::estimate::shown_bound;
 use tonnage_core::gpu::Gpu;
 use tonnage_core::job::JobSpec;
 use tonnage_core::plan::batch::Batch;
-use tonnage_core::plan::fit::GpuVerdict;
-use tonnage_core::plan::largest::Largest;
+use tonnage_core::plan::fit::{Cell, NoVerdict};
+use tonnage_core::plan::largest::MostRows;
 use tonnage_core::plan::table::Row;
 
 use crate::answer::fit_name;
@@ -19,7 +19,7 @@ pub struct FitAnswer {
     pub gpus: Vec<Gpu>,
     pub rows: Vec<Row>,
     /// The largest micro-batch for each GPU; empty where nobody asked.
-    pub largest: Vec<Option<Largest>>,
+    pub largest: Vec<MostRows>,
 }
 
 #[derive(Serialize)]
@@ -52,6 +52,8 @@ struct RowView<'a> {
 struct CellView<'a> {
     gpu: &'a str,
     verdict: Option<&'static str>,
+    /// Without a replay: sizes are the least.
+    at_least: bool,
     total_bytes: Option<u64>,
     safe_bytes: Option<u64>,
     usable_bytes: u64,
@@ -59,7 +61,7 @@ struct CellView<'a> {
     peak_reserved_bytes: Option<u64>,
     peak_phase: Option<String>,
     room: Vec<RoomView>,
-    error: Option<&'a str>,
+    error: Option<String>,
 }
 
 #[derive(Serialize)]
@@ -68,34 +70,43 @@ struct RoomView {
     processes_per_gpu: u64,
 }
 
-#[derive(Serialize)]
+/// Without sizes where no batch is known to fit.
+#[derive(Default, Serialize)]
 struct LargestView {
-    micro_batch_size: u64,
-    gradient_accumulation_steps: u64,
-    total_bytes: u64,
-    safe_bytes: u64,
+    micro_batch_size: Option<u64>,
+    gradient_accumulation_steps: Option<u64>,
+    total_bytes: Option<u64>,
+    safe_bytes: Option<u64>,
     more_may_fit: bool,
+}
+
+impl LargestView {
+    /// `None` where no batch fits.
+    fn new(found: &MostRows) -> Option<Self> {
+        match found {
+            MostRows::Largest(largest) => Some(Self {
+                micro_batch_size: Some(largest.batch.micro_batch_size),
+                gradient_accumulation_steps: Some(largest.batch.gradient_accumulation_steps),
+                total_bytes: Some(largest.verdict.total_bytes),
+                safe_bytes: Some(largest.verdict.safe_bytes),
+                more_may_fit: largest.more_may_fit,
+            }),
+            MostRows::Nothing => None,
+            MostRows::TooLong => Some(Self { more_may_fit: true, ..Self::default() }),
+        }
+    }
 }
 
 impl<'a> FitView<'a> {
     /// The document for `answer`.
     pub fn new(answer: &'a FitAnswer) -> Self {
         let gpu = |gpu: &'a Gpu| GpuView { id: &gpu.id, name: &gpu.name, usable_bytes: gpu.usable_bytes };
-        let largest = |largest: &Option<Largest>| {
-            largest.as_ref().map(|largest| LargestView {
-                micro_batch_size: largest.batch.micro_batch_size,
-                gradient_accumulation_steps: largest.batch.gradient_accumulation_steps,
-                total_bytes: largest.verdict.total_bytes,
-                safe_bytes: largest.verdict.safe_bytes,
-                more_may_fit: largest.more_may_fit,
-            })
-        };
         Self {
             version: VERSION,
             model: &answer.job.model.name,
             gpus: answer.gpus.iter().map(gpu).collect(),
             rows: answer.rows.iter().map(|row| RowView::new(row, &answer.gpus)).collect(),
-            largest: answer.largest.iter().map(largest).collect(),
+            largest: answer.largest.iter().map(LargestView::new).collect(),
         }
     }
 }
@@ -114,12 +125,13 @@ impl<'a> RowView<'a> {
 }
 
 impl<'a> CellView<'a> {
-    fn new(gpu: &'a Gpu, cell: &'a Result<GpuVerdict, String>) -> Self {
+    fn new(gpu: &'a Gpu, cell: &Cell) -> Self {
         let verdict = cell.as_ref().ok();
         let rooms = verdict.into_iter().flat_map(|verdict| &verdict.room);
         Self {
             gpu: &gpu.id,
             verdict: verdict.map(|verdict| fit_name(verdict.fit)),
+            at_least: verdict.is_some_and(|verdict| verdict.at_least),
             total_bytes: verdict.map(|verdict| verdict.total_bytes),
             safe_bytes: verdict.and_then(|verdict| shown_bound(verdict.safe_bytes)),
             usable_bytes: gpu.usable_bytes,
@@ -127,7 +139,7 @@ impl<'a> CellView<'a> {
             peak_reserved_bytes: verdict.map(|verdict| verdict.peak_reserved_bytes),
             peak_phase: verdict.map(|verdict| verdict.peak_phase.label()),
             room: rooms.map(|room| RoomView { lease: room.lease, processes_per_gpu: room.processes }).collect(),
-            error: cell.as_ref().err().map(String::as_str),
+            error: cell.as_ref().err().map(NoVerdict::to_string),
         }
     }
 }
@@ -148,7 +160,7 @@ pub fn fit_csv(answer: &FitAnswer) -> String {
         for (gpu, cell) in answer.gpus.iter().zip(&row.cells) {
             let end = match cell {
                 Ok(verdict) => format!(
-                    "{},{},{},{},{},{},{},",
+                    "{},{},{},{},{},{},{},{}",
                     fit_name(verdict.fit),
                     verdict.total_bytes,
                     shown_bound(verdict.safe_bytes).map_or_else(String::new, |bytes| bytes.to_string()),
@@ -156,9 +168,10 @@ pub fn fit_csv(answer: &FitAnswer) -> String {
                     verdict.peak_reserved_bytes,
                     verdict.peak_phase.label(),
                     // Without a lease, where processes share a GPU at all.
-                    verdict.room.first().map_or_else(String::new, |room| room.processes.to_string())
+                    verdict.room.first().map_or_else(String::new, |room| room.processes.to_string()),
+                    if verdict.at_least { "sizes are the least: not replayed" } else { "" }
                 ),
-                Err(problem) => format!(",,,,,,,{}", quoted_cell(problem)),
+                Err(problem) => format!(",,,,,,,{}", quoted_cell(&problem.to_string())),
             };
             let Batch { micro_batch_size, gradient_accumulation_steps, .. } = row.batch;
             let batch = format!("{micro_batch_size},{gradient_accumulation_steps},{}", row.rows_per_step());

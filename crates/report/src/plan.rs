@@ -21,6 +21,8 @@ pub struct PlanView<'a> {
     remedies: Vec<RemedyView<'a>>,
     together: Option<TogetherView<'a>>,
     other_gpu: Option<OtherGpuView<'a>>,
+    cut_short: bool,
+    untried_gpus: Vec<&'a str>,
     declined: Vec<DeclinedView<'a>>,
 }
 
@@ -130,6 +132,8 @@ impl<'a> PlanView<'a> {
                 slowdown_range: other.slowdown.factor,
                 appraisal: AppraisalView::new(&other.appraisal),
             }),
+            cut_short: proposals.cut_short,
+            untried_gpus: proposals.untried_gpus.iter().map(|gpu| gpu.id.as_str()).collect(),
             declined: proposals.declined.iter().map(declined).collect(),
         }
     }
@@ -144,11 +148,13 @@ impl<'a> SearchView<'a> {
         with: &JobSpec,
         left_out: &'a [String],
     ) -> Self {
-        let (name, chosen) = match choice {
-            Choice::Best(at) => ("best", Some(at)),
-            Choice::Nearest(at) => ("nearest", Some(at)),
-            Choice::NoneFits(at) => ("none_fits", Some(at)),
-            Choice::Nothing => ("nothing", None),
+        let chosen = choice.place();
+        let name = match choice {
+            Choice::Best(_) => "best",
+            Choice::Nearest(_) => "nearest",
+            Choice::NotKnown(_) => "not_known",
+            Choice::NoneFits(_) => "none_fits",
+            Choice::Nothing => "nothing",
         };
         let patch = chosen.and_then(|at| candidates.get(at)).map(|candidate| {
             let changes = [candidate.spread.clone(), candidate.changes.clone()].concat();

@@ -112,6 +112,7 @@ pub const fn word(fit: Fit) -> &'static str {
     match fit {
         Fit::Fits => "fits",
         Fit::Tight => "tight",
+        Fit::NotKnown => "not known",
         Fit::DoesNotFit => "does not fit",
     }
 }

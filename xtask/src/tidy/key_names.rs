@@ -45,8 +45,8 @@ const OTHERS: &[(&str, &str, &str)] = &[
     ("crates/core/src/job/case/mod.rs", "parallel", "a kind of reference case"),
     ("crates/core/src/job/hf.rs", "model", "the end of a class's name"),
     ("crates/core/src/job/keys/step.rs", "trl", "a value of `framework`"),
-    ("crates/core/src/job/words.rs", "trl", "a value of `framework`"),
-    ("crates/core/src/job/words.rs", "transformers", "a word for a value of `framework`"),
+    ("crates/core/src/job/words/values.rs", "trl", "a value of `framework`"),
+    ("crates/core/src/job/words/values.rs", "transformers", "a word for a value of `framework`"),
     ("crates/core/src/plan/framework/mod.rs", "trl", "a value of `framework`"),
 ];
 

@@ -117,8 +117,11 @@ pub fn make_calls(folder: &Path) -> Result<Vec<Call>> {
                 // The other commands in turn: they work on the same jobs.
                 calls.push(match calls.len() / 2 % 4 {
                     0 => make_call(folder, &["estimate", &file, "--compare", &format!("{key}={value},1")]),
+                    2 => make_call(folder, &["fit", &file, "--set", &format!("{key}={value}")]),
+                    // These ask for a GPU, and end there without one.
                     at => {
-                        make_call(folder, &[["plan", "fit", "cost"][at - 1], &file, "--set", &format!("{key}={value}")])
+                        let command = if at == 1 { "plan" } else { "cost" };
+                        make_call(folder, &[command, &file, "--gpu", "h100", "--set", &format!("{key}={value}")])
                     }
                 });
             }

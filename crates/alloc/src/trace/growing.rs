@@ -124,9 +124,32 @@ impl Trace {
         self.growing.iter().map(events).fold(0, u64::saturating_add)
     }
 
+    /// Events of growing stretches that one replay goes through, after what it leaves out.
+    pub fn replayed_grown_events(&self) -> u64 {
+        let events = |growing: &Growing| {
+            let ends = growing.whole.0.saturating_add(growing.whole.1).min(growing.times);
+            let each = growing.stride.times.max(1).saturating_mul(growing.stride.small.max(1));
+            (growing.stretch as u64).saturating_mul(ends + (growing.times - ends) / each)
+        };
+        self.growing.iter().map(events).fold(0, u64::saturating_add)
+    }
+
     /// What a replay that counts small requests still does one by one, of all growing stretches: large requests, those of
     /// another size each time, and their frees.
     fn grown_one_by_one(&self) -> u64 {
+        self.one_by_one(|growing| growing.times)
+    }
+
+    /// The same of one replay, after what it leaves out.
+    pub fn replayed_one_by_one(&self) -> u64 {
+        self.one_by_one(|growing| {
+            let ends = growing.whole.0.saturating_add(growing.whole.1).min(growing.times);
+            ends.saturating_add((growing.times - ends) / growing.stride.times.max(1))
+        })
+    }
+
+    /// The same, of stretches that are run so many times.
+    fn one_by_one(&self, times: impl Fn(&Growing) -> u64) -> u64 {
         let begin = |(index, event): (usize, &Event)| match event {
             Event::Growing(at) => Some((index, self.growing.get(*at as usize)?)),
             _ => None,
@@ -138,7 +161,7 @@ impl Trace {
                 Event::Alloc(id) => is_large(*id) || growing.grows(*id),
                 _ => false,
             };
-            growing.times.saturating_mul(2 * stretch.iter().filter(is_one).count() as u64)
+            times(growing).saturating_mul(2 * stretch.iter().filter(is_one).count() as u64)
         };
         self.events.iter().enumerate().filter_map(begin).map(requests).fold(0, u64::saturating_add)
     }
@@ -276,5 +299,22 @@ impl Trace {
             }
         }
         *carried = growing.carried.iter().filter_map(|(old, new)| Some((*old, *own.get(new)?))).collect();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_left_out_is_not_replayed() {
+        let growing = Growing { until: 3, stretch: 2, times: 20, whole: (2, 3), ..Growing::default() };
+        let replayed = |stride| {
+            let growing = Growing { stride: Stride { times: stride, small: 1 }, ..growing.clone() };
+            let events = vec![Event::Growing(0), Event::Alloc(0), Event::Alloc(1)];
+            let allocations = [SMALL_SIZE, SMALL_SIZE + 1].map(crate::trace::Allocation::of_bytes).to_vec();
+            Trace { events, allocations, growing: vec![growing], ..Trace::default() }.replayed_one_by_one()
+        };
+        assert_eq!([0, 1, 4].map(replayed), [40, 40, 2 * (2 + 3 + 15 / 4)]);
     }
 }

@@ -73,7 +73,8 @@ impl CostArgs {
                 .map_err(|error| Failure::about_file(&path.display().to_string(), &error))?;
         }
         terminal.show(self.json, || json(&CostView::new(&answer)), || text::suite_screen(&answer, &terminal.look))?;
-        let fits = |row: &tonnage_core::plan::suite::Priced| row.appraisal.as_ref().is_ok_and(|one| one.verdict.fits());
+        let fits =
+            |row: &tonnage_core::plan::suite::Priced| row.appraisal.as_ref().is_ok_and(|one| one.verdict.may_fit());
         let Some(failed) = answer.rows.iter().find(|row| !fits(row)) else { return Ok(Exit::Done) };
         let changes = [suite.set.as_slice(), failed.configuration.changes.as_slice()].concat();
         if let Some(plan) = same_job::plan_command(&self.job, &changes, None).filter(|_| !self.json) {

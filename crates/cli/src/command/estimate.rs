@@ -280,8 +280,11 @@ pub fn usable_bytes(answer: &Answer) -> Option<u64> {
 /// Whether it does not surely fit its GPU, or any where none was named.
 fn needs_a_plan(answer: &Answer) -> bool {
     match &answer.carriers {
-        Some(carriers) => !carriers.iter().any(|carrier| carrier.verdict.fit == Fit::Fits),
-        None => answer.deployment.fit() != Fit::Fits,
+        Some(carriers) => {
+            carriers.unknown.is_empty() && !carriers.carrying.iter().any(|carrier| carrier.verdict.fit == Fit::Fits)
+        }
+        // Remedies find no bound where there is none.
+        None => matches!(answer.deployment.fit(), Fit::Tight | Fit::DoesNotFit),
     }
 }
 
@@ -338,7 +341,7 @@ fn add_input_caveats(estimate: &mut Estimate, resolved: &Resolved) {
 /// One that fits is enough; without a GPU, one of the catalog that carries it.
 pub fn exit_code<'a>(answers: impl IntoIterator<Item = &'a Answer>, fail_on: Option<FailOn>) -> Exit {
     let fits = |answer: &Answer| match &answer.carriers {
-        Some(carriers) => !carriers.is_empty(),
+        Some(carriers) => !(carriers.carrying.is_empty() && carriers.unknown.is_empty()),
         None => FailOn::passes(fail_on, answer.deployment.fit()),
     };
     if answers.into_iter().any(fits) { Exit::Done } else { Exit::No }

@@ -9,8 +9,8 @@ use tonnage_core::gpu::Gpu;
 use tonnage_core::job::keys::{GPU, MODEL};
 use tonnage_core::job::{Origin, Override};
 use tonnage_core::plan::fit::GpuVerdict;
-use tonnage_core::plan::largest::{Largest, Searches, Wanted};
-use tonnage_core::plan::table::{Row, Variant, answer_part, pruned_parts, table_parts, table_rows};
+use tonnage_core::plan::largest::{MostRows, Searches, Wanted};
+use tonnage_core::plan::table::{Row, Variant, answer_long_rows, answer_part, pruned_parts, table_parts, table_rows};
 use tonnage_core::plan::verdict_table::VerdictTable;
 use tonnage_report::{FitAnswer, FitView, fit_csv, text};
 
@@ -116,13 +116,18 @@ impl FitArgs {
             return self.way_out(exit, plan, terminal);
         }
         let known = VerdictTable::new(&base.job, &gpus, &source).for_variants(variants.len());
-        let parts =
-            if self.prune { pruned_parts(&known, &variants) } else { table_parts(&known, &variants, thread_count()) };
+        let threads = thread_count();
+        let parts = if self.prune { pruned_parts(&known, &variants) } else { table_parts(&known, &variants, threads) };
+        sweep_items(&[()], terminal, |()| answer_long_rows(&known, &variants, &source, threads));
         let answers = sweep_items(&parts, terminal, |part| answer_part(&known, &variants, part, &source));
         let rows = table_rows(&known, &variants, answers.into_iter().flatten().collect());
         let largest = if self.no_largest || !axes.is_empty() { Vec::new() } else { search_largest(&known, terminal) };
         // Of a job whose rows are not to choose, nothing is the largest.
-        let largest = if largest.iter().all(Option::is_none) && self.rows.is_empty() { Vec::new() } else { largest };
+        let largest = if largest.iter().all(|found| *found == MostRows::Nothing) && self.rows.is_empty() {
+            Vec::new()
+        } else {
+            largest
+        };
         let answer = FitAnswer { job: base.job, gpus, rows, largest };
         let exit = self.show_answer(&answer, terminal)?;
         self.way_out(exit, plan, terminal)
@@ -157,7 +162,7 @@ impl FitArgs {
 }
 
 /// The largest batch for each GPU, as many estimates at once as there are cores.
-fn search_largest(known: &VerdictTable<'_>, terminal: &Terminal) -> Vec<Option<Largest>> {
+fn search_largest(known: &VerdictTable<'_>, terminal: &Terminal) -> Vec<MostRows> {
     let mut searches = Searches::new(known);
     while let wanted @ [_, ..] = &searches.next_round()[..] {
         sweep_items(wanted, terminal, Wanted::learn);
@@ -175,7 +180,7 @@ fn model_overrides(names: &[String]) -> Option<Vec<Override>> {
 fn all_impossible(rows: &[Row]) -> Result<(), Failure> {
     let mut cells = rows.iter().flat_map(|row| &row.cells);
     match (cells.clone().any(Result::is_ok), cells.next()) {
-        (false, Some(Err(problem))) => Err(Failure::bad_input(problem.clone())),
+        (false, Some(Err(problem))) => Err(Failure::bad_input(problem.to_string())),
         _ => Ok(()),
     }
 }

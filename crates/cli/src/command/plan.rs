@@ -14,7 +14,8 @@ use tonnage_core::plan::appraisal::appraise;
 use tonnage_core::plan::proposal::{Proposals, consider_remedies};
 use tonnage_core::plan::remedy::{Change, overrides};
 use tonnage_core::plan::search::{
-    Candidate, Choice, GpuGroup, SearchLimits, can_spread, candidates_on_each, choose_candidate, gpu_groups,
+    Asked, Candidate, Choice, GpuGroup, SearchLimits, can_spread, candidates_on_each, choose_candidate, gpu_groups,
+    searched_lists,
 };
 use tonnage_core::plan::time::{STEPS_OF_A_SAMPLE, Scale};
 use tonnage_report::{PlanView, SearchView, text};
@@ -105,7 +106,8 @@ impl PlanArgs {
         self.write_changes(source, changes, terminal)?;
         let screen = || text::plan_screen(job, &proposals, &with, &terminal.look);
         terminal.show(self.json, || json(&PlanView::new(&proposals, &with)), screen)?;
-        Ok(if FailOn::passes(self.fail_on, best_fit(&proposals)) { Exit::Done } else { Exit::No })
+        let best = best_fit(&proposals);
+        Ok(if best.fits() && FailOn::passes(self.fail_on, best) { Exit::Done } else { Exit::No })
     }
 
     fn search_values(&self, source: &JobSource, job: &JobSpec, terminal: &Terminal) -> Result<Exit, Failure> {
@@ -117,11 +119,10 @@ impl PlanArgs {
             ));
         }
         let scale = measured_scale(job)?;
-        let gpu_groups = self.gpu_groups(job)?;
-        let found = sweep_items(&gpu_groups, terminal, |of_one_count| {
-            candidates_on_each(job, of_one_count, source, scale, self.change_training)
-        });
-        let mut left_out = if can_spread(job) { Vec::new() } else { vec![self.not_spread(job)] };
+        let (gpu_groups, unsearched) = searched_lists(job, self.gpu_groups(job)?);
+        let asked = Asked { job, source, scale, changes_training: self.change_training, lists: gpu_groups.len() };
+        let found = sweep_items(&gpu_groups, terminal, |of_one_count| candidates_on_each(&asked, of_one_count));
+        let mut left_out = if can_spread(job) { unsearched } else { vec![self.not_spread(job)] };
         let (mut candidates, reasons): (Vec<Vec<Candidate>>, Vec<Vec<String>>) =
             found.into_iter().map(|found| (found.candidates, found.left_out)).unzip();
         let mut candidates: Vec<Candidate> = candidates.drain(..).flatten().collect();
@@ -131,10 +132,7 @@ impl PlanArgs {
             }
         }
         let choice = choose_candidate(&mut candidates, &limits);
-        let chosen = match choice {
-            Choice::Best(at) | Choice::Nearest(at) | Choice::NoneFits(at) => candidates.get(at),
-            Choice::Nothing => None,
-        };
+        let chosen = choice.place().and_then(|at| candidates.get(at));
         let changes = chosen
             .map(|candidate| [candidate.spread.as_slice(), candidate.changes.as_slice()].concat())
             .unwrap_or_default();

@@ -7,7 +7,7 @@ use std::path::Path;
 use tonnage_core::gpu::Gpu;
 use tonnage_core::job::{JobSource, JobSpec, Key, Kind, Origin, Override, Resolved};
 use tonnage_core::plan::fit::verdict_on;
-use tonnage_core::plan::solve::{Question, Solution, solve as largest};
+use tonnage_core::plan::solve::{Question, Searching, Solution, solve as largest};
 use tonnage_core::plan::table::Variant;
 use tonnage_report::{SolveAnswer, SolveRow, SolveView, solve_csv, text};
 
@@ -40,7 +40,8 @@ pub fn solve_key(
     let places: Vec<(usize, usize)> =
         (0..variants.len()).flat_map(|variant| (0..gpus.len()).map(move |gpu| (variant, gpu))).collect();
     let found = sweep_items(&places, terminal, |(variant, gpu)| {
-        on_gpu(&name, &range, &variants[*variant].changes, &gpus[*gpu], source)
+        let searching = Searching::one_of(places.len());
+        on_gpu(&name, (&range, &searching), &variants[*variant].changes, &gpus[*gpu], source)
     });
     let mut found = found.into_iter();
     let row = |variant: &Variant| SolveRow {
@@ -93,7 +94,7 @@ fn key_and_range(key: &str) -> Result<(String, RangeInclusive<u64>), Failure> {
 
 fn on_gpu(
     key: &str,
-    range: &RangeInclusive<u64>,
+    (range, searching): (&RangeInclusive<u64>, &Searching),
     changes: &[Override],
     gpu: &Gpu,
     source: &JobSource,
@@ -105,7 +106,8 @@ fn on_gpu(
     };
     let own = own_value(key, changes, source)?.unwrap_or(*range.start());
     let check = |value| with(value).map(drop);
-    let verdict = |value| with(value).and_then(|job| verdict_on(&job, gpu).map_err(|error| error.to_string()));
+    let estimate = |value| with(value).and_then(|job| verdict_on(&job, gpu).map_err(|error| error.to_string()));
+    let verdict = |value| searching.try_value(|| estimate(value));
     Ok(largest(&Question { range: range.clone(), own, check: &check, verdict: &verdict }))
 }
 

@@ -34,7 +34,7 @@ fn estimated(folder: &std::path::Path) -> Value {
 fn a_generic_answer_fits_only_where_weights_confirm_its_parameters() {
     let folder = config("arcee", &arcee());
     let alone = estimated(&folder);
-    assert_eq!((&alone["verdict"], &alone["safe_bytes"]), (&json!("tight"), &Value::Null));
+    assert_eq!((&alone["verdict"], &alone["safe_bytes"]), (&json!("not_known"), &Value::Null));
     assert!(
         alone["caveats"].to_string().contains("put the config into the folder of its safetensors files"),
         "{alone}"
@@ -46,7 +46,7 @@ fn a_generic_answer_fits_only_where_weights_confirm_its_parameters() {
     weights(&folder, parameters);
     assert_eq!(estimated(&folder)["verdict"], "fits");
     weights(&folder, parameters + 1);
-    assert_eq!(estimated(&folder)["verdict"], "tight");
+    assert_eq!(estimated(&folder)["verdict"], "not_known");
 }
 
 #[test]
@@ -55,7 +55,7 @@ fn tables_say_no_more_than_the_estimate() {
     let path = folder.to_str().unwrap();
     let table = answer(&["fit", path, "--gpus", "h100", "--rows", "1", "-s", "128", "--json"]);
     let cell = &table["rows"][0]["gpus"][0];
-    assert_eq!((&cell["verdict"], &cell["safe_bytes"]), (&json!("tight"), &Value::Null), "{table}");
+    assert_eq!((&cell["verdict"], &cell["safe_bytes"]), (&json!("not_known"), &Value::Null), "{table}");
     assert_eq!(table["largest"][0], Value::Null);
     let screen = tonnage(&["estimate", path, "--gpu", "h100", "-b", "1", "-s", "128"]);
     let text = String::from_utf8(screen.stdout).unwrap();
@@ -70,16 +70,51 @@ fn a_tower_that_is_left_out_never_ends_in_fits() {
     for model_type in ["llava", "idefics3", "mistral3", "internvl", "paligemma"] {
         let model = json!({"model_type": model_type, "text_config": text, "vision_config": vision});
         let said = estimated(&config(model_type, &model));
-        assert_eq!((&said["verdict"], &said["safe_bytes"]), (&json!("tight"), &Value::Null), "{model_type}");
+        assert_eq!((&said["verdict"], &said["safe_bytes"]), (&json!("not_known"), &Value::Null), "{model_type}");
         let caveats = said["caveats"].to_string();
         assert!(caveats.contains("towers of at least 411 M parameters"), "{model_type}: {caveats}");
         let high = said["range_bytes"]["high"].as_u64().unwrap();
         assert!(high >= 411_070_464 * 16, "{model_type}: the range has the tower's states, {high}");
     }
     let preset = answer(&["estimate", "gemma-3-4b-pt", "--gpu", "h200", "-b", "1", "--precision", "bf16", "--json"]);
-    assert_eq!(preset["verdict"], "tight");
+    assert_eq!(preset["verdict"], "not_known");
     let text_only = answer(&["estimate", "gemma-3-1b-pt", "--gpu", "h200", "-b", "1", "--precision", "bf16", "--json"]);
     assert_eq!(text_only["verdict"], "fits");
+}
+
+#[test]
+fn what_is_not_known_to_fit_is_nowhere_said_to() {
+    let text = json!({"model_type": "llama", "hidden_size": 64, "intermediate_size": 128, "num_hidden_layers": 1,
+        "num_attention_heads": 4, "vocab_size": 100});
+    let vision = json!({"hidden_size": 64, "num_hidden_layers": 1, "intermediate_size": 128});
+    let folder = config("unbounded", &json!({"model_type": "llava", "text_config": text, "vision_config": vision}));
+    let path = folder.to_str().unwrap();
+    let says = |arguments: &[&str]| {
+        let output = tonnage(&[&[arguments[0], path, "--precision", "bf16"], &arguments[1..]].concat());
+        (output.status.code(), String::from_utf8(output.stdout).unwrap())
+    };
+    let asked: [(&[&str], i32); 7] = [
+        (&["estimate", "--gpu", "h100"], 0),
+        (&["estimate"], 0),
+        (&["estimate", "--compare", "micro_batch_size=1,2"], 0),
+        (&["cost", "--gpu", "h100"], 0),
+        (&["fit", "--gpus", "h100,b300", "--rows", "1"], 0),
+        (&["plan", "--gpu", "h100"], 1),
+        (&["plan", "--gpus", "h100,b300", "--budget", "10", "--max-steps", "10"], 1),
+    ];
+    for (arguments, code) in asked {
+        let (ended, text) = says(arguments);
+        assert!(text.contains("not known"), "{arguments:?}: {text}");
+        let claims = ["✔ fits  ", "fits from: ", "tight on", "way that fits", " tight ", "usable, tight"];
+        let table = text.split("✔ fits   ▲ tight").next().unwrap();
+        assert!(!claims.iter().any(|claim| table.contains(claim)), "{arguments:?}: {text}");
+        assert_eq!(ended, Some(code), "{arguments:?}: {text}");
+    }
+    let solved = says(&["fit", "--gpus", "h100", "--solve", "seq_len"]).1;
+    assert!(solved.contains("none") && solved.contains("1: ?") && !solved.contains("17179869184"), "{solved}");
+    let listed = answer(&["estimate", path, "--json"]);
+    assert_eq!(listed["fits_from"], json!([]));
+    assert!(listed["fits_from_not_known"].as_array().is_some_and(|ids| ids.contains(&json!("h100"))), "{listed}");
 }
 
 #[test]

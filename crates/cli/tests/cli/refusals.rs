@@ -138,3 +138,48 @@ fn what_does_not_fit_names_the_plan_of_the_same_job() {
         "tonnage plan gpt2 --micro-batch-size=64 --gpus 2GiB,3GiB",
     );
 }
+
+#[test]
+fn the_rehearsal_is_shown_on_the_gpu_that_was_asked_for() {
+    let folder = config("on_t4", &with("albert", &json!({})));
+    let job = std::path::PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join("refused_on_t4.toml");
+    std::fs::write(&job, format!("model = \"{folder}\"\ngpu = \"t4\"\n")).unwrap();
+    for words in [
+        &["estimate", &folder, "--gpu", "t4"][..],
+        &["estimate", job.to_str().unwrap()],
+        &["fit", &folder, "--gpus", "t4"],
+        &["estimate", "gpt2", "--fp8", "--gpu=t4"],
+        &["estimate", "gpt2", "--optimizer", "zampo", "--gpu", "t4"],
+        &["estimate", "gpt2", "--set", "model.add_cross_attention=true", "--gpu", "t4"],
+    ] {
+        let said = String::from_utf8(tonnage(words).stderr).unwrap();
+        assert!(said.contains("tonnage rehearse --gpu t4 -- python"), "{words:?}: {said}");
+    }
+}
+
+#[test]
+fn files_of_other_programs_where_the_model_stands() {
+    let file = std::path::PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join("refused_sft.yaml");
+    std::fs::write(&file, "model_name_or_path: gpt2\n").unwrap();
+    let file = file.to_str().unwrap();
+    for words in [&["estimate", file][..], &["plan", file, "--gpu", "t4"], &["fit", file], &["estimate", "none.yaml"]] {
+        let said = String::from_utf8(tonnage(words).stderr).unwrap();
+        assert!(said.contains("--from [KIND]") && !said.contains("broken JSON"), "{words:?}: {said}");
+    }
+    for words in [&["estimate", "train.py"][..], &["train.py"], &["rehearse", "python", "train.py"]] {
+        let said = String::from_utf8(tonnage(words).stderr).unwrap();
+        assert!(said.contains("tonnage rehearse -- python train.py"), "{words:?}: {said}");
+    }
+    refused(&["resnet50"]);
+    refused(&["gpt2", "--gpu", "mi300x"]);
+    refused(&["gpt2", "--transformers", "4.30"]);
+}
+
+#[test]
+fn a_class_of_somebodys_own_is_never_said_to_fit() {
+    let own = config("own_class", &with("llama", &json!({"architectures": ["MyOwnForCausalLM"]})));
+    let output = tonnage(&["estimate", &own, "--gpu", "h100", "--json"]);
+    let answer: Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert_ne!(answer["verdict"], "fits", "{answer}");
+    assert!(answer.to_string().contains("MyOwnForCausalLM"), "{answer}");
+}

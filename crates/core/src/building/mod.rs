@@ -11,7 +11,7 @@ mod quantization;
 mod quantized;
 mod split;
 
-pub(crate) use builder::{BuildError, Builder, Parts, Placed, PlacedKind, Sharding, SharedParameters};
+pub(crate) use builder::{BuildError, Builder, Ends, Parts, Placed, PlacedKind, Sharding, SharedParameters};
 pub(crate) use init::Init;
 pub(crate) use mode::{LigerKernels, Mode};
 pub(crate) use module::{EveryModule, ForwardHooks, Module, ModuleHooks, ModuleKey, Part};

@@ -192,7 +192,7 @@ pub(crate) struct Entered<'a> {
     key: ModuleKey,
     hooks: Option<Rc<dyn EveryModule>>,
     /// The next node's sequence number when it began.
-    began: u64,
+    began: u32,
     _scope: Scope<'a, u32>,
 }
 

@@ -1,7 +1,7 @@
 //! [`Deployment`]: a job's processes on its GPUs. Processes share neither cache nor context, so what they need adds up.
 
 use super::verdict::safety_margin;
-use super::{Estimate, EstimateError, SimulatedJob, Verdict};
+use super::{Estimate, EstimateError, NO_SIZE, SimulatedJob, Verdict};
 use crate::job::{GrpoSpec, JobSpec, ModelSpec, Parallel, Rollout, Strategy, SwarmSpec};
 use crate::trace::PhaseKind;
 
@@ -56,6 +56,8 @@ pub enum Fit {
     Fits,
     /// It fits with less room than the margin.
     Tight,
+    /// What is known of it fits, and what is left out or unchecked has no bound.
+    NotKnown,
     /// It does not fit.
     DoesNotFit,
 }
@@ -97,12 +99,27 @@ impl GpuLoad {
 }
 
 impl Fit {
-    const fn of_one(verdict: &Verdict) -> Self {
-        match verdict {
+    const fn of_one(estimate: &Estimate) -> Self {
+        match &estimate.verdict {
             Verdict::Fits => Self::Fits,
-            Verdict::Tight { .. } => Self::Tight,
+            Verdict::Tight { .. } => Self::tight(estimate.safe_bytes),
             Verdict::DoesNotFit(_) => Self::DoesNotFit,
         }
+    }
+
+    /// Of a job that runs with what is known, and for which `safe_bytes` surely are enough.
+    const fn tight(safe_bytes: u64) -> Self {
+        if safe_bytes == NO_SIZE { Self::NotKnown } else { Self::Tight }
+    }
+
+    /// Whether it runs, tightly or not.
+    pub const fn fits(self) -> bool {
+        matches!(self, Self::Fits | Self::Tight)
+    }
+
+    /// Whether nothing says that it does not fit.
+    pub const fn may_fit(self) -> bool {
+        self.fits() || matches!(self, Self::NotKnown)
     }
 }
 
@@ -151,7 +168,7 @@ impl Deployment {
             total_bytes: estimate.total_bytes,
             safe_bytes: estimate.safe_bytes,
             usable_bytes: estimate.usable_bytes,
-            fit: Fit::of_one(&estimate.verdict),
+            fit: Fit::of_one(&estimate),
         };
         Self { processes: vec![Process { name, count, estimate }], gpus: vec![gpu], room: Vec::new() }
     }
@@ -178,12 +195,13 @@ impl Deployment {
         Ok(Self::alone("process", 1, estimate).beside(others))
     }
 
-    /// A stage on each GPU, each with other layers and another number of passes in flight.
+    /// One or several stages on each GPU, each with other layers and another number of passes in flight.
     fn of_pipeline(job: &JobSpec, first: Estimate) -> Result<Self, EstimateError> {
-        let mut stages = Self::alone("stage", 1, first);
+        let name = if job.parallel.stages_of_rank().count() > 1 { "rank" } else { "stage" };
+        let mut stages = Self::alone(name, 1, first);
         for rank in 1..job.parallel.world_size {
             let stage = JobSpec { parallel: Parallel { rank, ..job.parallel }, ..job.clone() };
-            stages = stages.beside(Self::alone("stage", 1, super::estimate(&stage)?));
+            stages = stages.beside(Self::alone(name, 1, super::estimate(&stage)?));
         }
         Ok(stages)
     }
@@ -211,7 +229,7 @@ impl Deployment {
                 continue;
             }
             let fit = match nodes {
-                1 => Fit::of_one(&estimate.verdict),
+                1 => Fit::of_one(&estimate),
                 _ => node.fit(simulated, usable, nodes, swarm.lease)?,
             };
             gpus.push(GpuLoad {
@@ -305,7 +323,7 @@ impl Node {
         let rest = self.live.resting.saturating_mul(nodes - training);
         let share = usable.saturating_sub(rest) / training.max(1);
         let goes = simulated.goes_through(share.saturating_sub(self.context).saturating_add(self.less))?;
-        Ok(if goes { Fit::Tight } else { Fit::DoesNotFit })
+        Ok(if goes { Fit::tight(self.safe.training) } else { Fit::DoesNotFit })
     }
 
     /// How many surely fit into `usable` bytes, and what `nodes` of them need.

@@ -23,7 +23,7 @@ pub use caveat::{Caveat, Direction};
 pub use deployment::{Deployment, Fit, GpuLoad, NodeBytes, Process, Room};
 pub use engine::Engine;
 pub use error::EstimateError;
-pub use figures::{Estimate, shown_bound};
+pub use figures::{Estimate, NO_SIZE, shown_bound};
 pub use outside::Outside;
 pub(crate) use outside::outside_bytes;
 pub use simulated::{SimulatedJob, estimate};

@@ -19,14 +19,20 @@ pub(super) struct Padding {
     others: Vec<Device>,
     /// Of how many replays its own is one.
     replays: u64,
-    padded: OnceCell<Option<PaddedJob>>,
+    padded: OnceCell<Result<PaddedJob, Unpadded>>,
+}
+
+/// That padded rows could not be simulated, on no device.
+struct Unpadded {
+    /// So many events were simulated to find that out.
+    events: usize,
 }
 
 struct PaddedJob {
     /// How long its trace is.
     events: usize,
-    /// `None` where it is more than any GPU has.
-    reserved: Option<u64>,
+    /// Of a device that is asked about; `None` where it is more than any GPU has.
+    reserved: OnceCell<Option<u64>>,
     /// For other devices, if there are any.
     trace: Option<(Trace, OtherDevices)>,
 }
@@ -36,24 +42,24 @@ impl Padding {
         Self { others: others.to_vec(), replays, padded: OnceCell::new() }
     }
 
-    /// The same for `job`, the one that was asked about on the other device at this place. Where its padded rows run another
-    /// program there, they are simulated for that device alone.
-    pub(super) fn moved(self, at: usize, job: &JobSpec) -> Self {
+    /// The same on the other device at this place. Where padded rows run another program there, they are simulated for that
+    /// device alone.
+    pub(super) fn moved(self, at: usize) -> Self {
         let padded = match self.padded.into_inner() {
-            Some(Some(padded)) => {
-                padded.moved(at, job).map_or_else(OnceCell::new, |padded| OnceCell::from(Some(padded)))
-            }
+            Some(Ok(padded)) => padded.moved(at).map_or_else(OnceCell::new, |padded| OnceCell::from(Ok(padded))),
             // More than is simulated is so on every device.
-            Some(None) => OnceCell::from(None),
+            Some(Err(unpadded)) => OnceCell::from(Err(unpadded)),
             // Nobody asked so far: who does will ask for the others too.
             None => return Self { padded: OnceCell::new(), ..self },
         };
         Self { others: Vec::new(), padded, ..self }
     }
 
-    /// How long its trace is; 0 where there is none yet.
+    /// How long its trace is, or was when it was given up; 0 where there is none yet.
     pub(super) fn events(&self) -> usize {
-        self.padded.get().and_then(Option::as_ref).map_or(0, |padded| padded.events)
+        let events =
+            |padded: &Result<PaddedJob, Unpadded>| padded.as_ref().map_or_else(|un| un.events, |job| job.events);
+        self.padded.get().map_or(0, events)
     }
 
     /// What the range allows for padded rows of a job that was simulated without, and reserves `reserved` bytes.
@@ -62,26 +68,32 @@ impl Padding {
             return None;
         }
         let padded = self.padded.get_or_init(|| PaddedJob::simulate(job, &self.others, self.replays));
-        caveat_of(padded.as_ref().and_then(|padded| padded.reserved), reserved)
+        caveat_of(padded.as_ref().ok().and_then(|padded| padded.reserved_on(job)), reserved)
     }
 }
 
 impl PaddedJob {
-    fn simulate(job: &JobSpec, others: &[Device], replays: u64) -> Option<Self> {
+    fn simulate(job: &JobSpec, others: &[Device], replays: u64) -> Result<Self, Unpadded> {
         let padded = JobSpec { padded: Some(true), ..job.clone() };
-        let mut simulation = step::simulate_with_other_devices(&padded, others, replays).ok()?;
+        let mut simulation =
+            step::try_to_simulate(&padded, others, replays).map_err(|(_, events)| Unpadded { events })?;
         let other_devices = OtherDevices::new(&simulation.trace, simulation.other_sizes);
         simulation.trace.bound_replay(replays);
-        let reserved = reserved_of(&simulation.trace, job);
+        let reserved = OnceCell::from(reserved_of(&simulation.trace, job));
         let events = simulation.trace.events.len();
-        Some(Self { events, reserved, trace: (!others.is_empty()).then_some((simulation.trace, other_devices)) })
+        Ok(Self { events, reserved, trace: (!others.is_empty()).then_some((simulation.trace, other_devices)) })
     }
 
-    fn moved(mut self, at: usize, job: &JobSpec) -> Option<Self> {
+    fn moved(mut self, at: usize) -> Option<Self> {
         let (mut trace, mut other_devices) = self.trace.take().filter(|(_, others)| others.runs_on(at))?;
         let is_same = other_devices.resize_trace(&mut trace, at);
-        let reserved = if is_same { self.reserved } else { reserved_of(&trace, job) };
+        let reserved = if is_same { self.reserved } else { OnceCell::new() };
         Some(Self { reserved, trace: Some((trace, other_devices)), ..self })
+    }
+
+    /// A replay, where its device was not asked about before.
+    fn reserved_on(&self, job: &JobSpec) -> Option<u64> {
+        *self.reserved.get_or_init(|| self.trace.as_ref().and_then(|(trace, _)| reserved_of(trace, job)))
     }
 }
 

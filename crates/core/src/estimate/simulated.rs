@@ -1,5 +1,7 @@
 //! [`SimulatedJob`]: a job with its trace, ready for questions.
 
+mod counted;
+
 use std::cell::{Cell, OnceCell};
 
 use super::caveat::Direction;
@@ -28,10 +30,6 @@ enum Detail {
     Brief,
 }
 
-/// No job of a GPU's size reserves so many times what is alive at its peak: only a caveat's share of it is counted so, and with too much a GPU
-/// is replayed that need not be.
-const MOST_RESERVED_OF_LIVE: u64 = 8;
-
 /// A job that was run on abstract tensors.
 pub struct SimulatedJob<'a> {
     job: &'a JobSpec,
@@ -45,6 +43,7 @@ pub struct SimulatedJob<'a> {
     work: Work,
     peaks: OnceCell<Option<Peaks>>,
     lasting: OnceCell<u64>,
+    live: OnceCell<(u64, Option<Phase>)>,
     padding: Padding,
     least: Cell<Option<Least>>,
 }
@@ -91,8 +90,13 @@ impl<'a> SimulatedJob<'a> {
     #[must_use]
     pub fn moved<'b>(mut self, at: usize, job: &'b JobSpec) -> SimulatedJob<'b> {
         let is_same = self.other_devices.resize_trace(&mut self.trace, at);
-        let (peaks, least) = if is_same { (self.peaks, self.least) } else { Default::default() };
-        SimulatedJob { job, peaks, padding: self.padding.moved(at, job), least, ..self }
+        // More than is simulated is so on every device.
+        let is_too_large = matches!(self.peaks.get(), Some(None));
+        let (peaks, least, live) = match is_same || is_too_large {
+            true => (self.peaks, self.least, self.live),
+            false => Default::default(),
+        };
+        SimulatedJob { job, peaks, padding: self.padding.moved(at), least, live, ..self }
     }
 
     /// Simulates the judge of `job` on a GPU of its own; `None` where it has none there.
@@ -106,6 +110,9 @@ impl<'a> SimulatedJob<'a> {
     fn of(job: &'a JobSpec, simulation: Simulation) -> Self {
         let mut trace = simulation.trace;
         activations::mark_activations(&mut trace);
+        // A second simulation, of padded rows, may be beside it.
+        trace.events.shrink_to_fit();
+        trace.allocations.shrink_to_fit();
         let other_devices = OtherDevices::new(&trace, simulation.other_sizes);
         let (parameter_count, trainable_count) = (simulation.parameter_count, simulation.trainable_count);
         Self {
@@ -120,6 +127,7 @@ impl<'a> SimulatedJob<'a> {
             work: simulation.work,
             peaks: OnceCell::new(),
             lasting: OnceCell::new(),
+            live: OnceCell::new(),
             padding: Padding::new(&[], 1),
             least: Cell::default(),
         }
@@ -240,24 +248,6 @@ impl<'a> SimulatedJob<'a> {
         caveats.extend(caveat::paged_states(self.managed_bytes));
         caveats.extend(caveat::offloaded(job, reserved));
         Ok(caveats)
-    }
-
-    /// Whether the live requests alone are far more than `gpu`, of the job's own device, has: the verdict is then that it does not fit. One
-    /// count of the events says so, where a verdict takes replays.
-    ///
-    /// # Errors
-    /// When the parameters cannot be counted.
-    pub(crate) fn far_exceeds(&self, gpu: &Gpu) -> Result<bool, EstimateError> {
-        let job = JobSpec { gpu: gpu.clone(), ..self.job.clone() };
-        let Some(live) = self.trace.most_live_bytes().filter(|_| Engine::of_job(&job).is_none()) else {
-            return Ok(false);
-        };
-        let caveats = self.caveats(&job, live)?;
-        let less = caveats.iter().filter(|caveat| caveat.direction != Direction::More);
-        let less = less.map(|caveat| caveat.widens_bytes).fold(0, u64::saturating_add);
-        // What a job may take less is a share of what it reserves.
-        let most = less.saturating_mul(MOST_RESERVED_OF_LIVE).saturating_add(gpu.usable_bytes);
-        Ok(live > most)
     }
 
     /// Parameters of the model before it was split over ranks, without adapters.

@@ -324,6 +324,11 @@ mod tests {
             ("phi3", json!({"partial_rotary_factor": 2.0}), "partial_rotary_factor"),
             ("phi3", json!({"partial_rotary_factor": 0.001}), "partial_rotary_factor"),
             ("bert", json!({"is_decoder": true}), "is_decoder"),
+            ("bert", json!({"add_cross_attention": true}), "add_cross_attention"),
+            ("electra", json!({"add_cross_attention": true}), "add_cross_attention"),
+            ("roberta", json!({"add_cross_attention": true}), "add_cross_attention"),
+            ("gpt2", json!({"add_cross_attention": true}), "add_cross_attention"),
+            ("gpt_bigcode", json!({"add_cross_attention": true}), "add_cross_attention"),
             ("bert", json!({"hidden_dropout_prob": 1.0}), "hidden_dropout_prob"),
         ];
         for (model_type, changes, key) in cases {

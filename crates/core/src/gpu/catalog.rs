@@ -216,6 +216,16 @@ fn unknown_gpu(name: &str, typed: &Typed) -> GpuError {
         let candidates = relatives.iter().map(|row| format!("`{}` ({} GB)", row.id, row.sold_gb)).collect();
         return GpuError::OtherMemory { name, candidates };
     }
+    // The only one whose name goes on (`4060ti`): there may be others, with less memory.
+    let close_up = |text: &str| text.replace('-', "");
+    let goes_on = |row: &&CatalogGpu| {
+        let typed = close_up(&plain_name);
+        row.names().any(|own| typed.len() > 3 && close_up(&self::plain_name(own)).starts_with(&typed))
+    };
+    let mut longer = catalog().iter().filter(goes_on);
+    if let (Some(row), None) = (longer.next(), longer.next()) {
+        return GpuError::Unknown { nearest: Some(&row.id), name };
+    }
     let meant = gpu_names().filter(|near| is_mistyped(&plain_name, near));
     GpuError::Unknown { nearest: nearest(&plain_name, meant), name }
 }
@@ -229,12 +239,14 @@ fn is_mistyped(name: &str, near: &str) -> bool {
     typed.len() > 2 || typed.len() != meant.len() || typed == meant
 }
 
-/// `4xH100`, `8 x a100-80`: how many of which.
+/// `4xH100`, `8 x a100-80`, `h100x8`, `h100:8`: how many of which.
 fn several_gpus(name: &str) -> Option<(u64, String)> {
-    let (count, gpu) = name.split_once(['x', 'X', '*'])?;
-    let count = count.trim().parse().ok().filter(|count| *count > 0)?;
-    let gpu = find_gpu(gpu.trim()).ok()?;
-    Some((count, gpu.id.clone()))
+    let before = name.split_once(['x', 'X', '*']);
+    let behind = name.rsplit_once(['x', 'X', '*', ':']).map(|(gpu, count)| (count, gpu));
+    [before, behind].into_iter().flatten().find_map(|(count, gpu)| {
+        let count = count.trim().parse().ok().filter(|count| *count > 0)?;
+        Some((count, find_gpu(gpu.trim()).ok()?.id.clone()))
+    })
 }
 
 fn gpu_names() -> impl Iterator<Item = &'static str> {
@@ -371,6 +383,10 @@ mod tests {
             ("p1000", "unknown GPU `p1000`", "`tonnage gpus` lists those that are known"),
             ("4xH100", "`4xH100` is 4 GPUs", "name one: --gpu h100 --world-size 4"),
             ("8 x a100-80", "`8 x a100-80` is 8 GPUs", "name one: --gpu a100-80 --world-size 8"),
+            ("h100x8", "`h100x8` is 8 GPUs", "name one: --gpu h100 --world-size 8"),
+            ("t4x2", "`t4x2` is 2 GPUs", "name one: --gpu t4 --world-size 2"),
+            ("4060ti", "unknown GPU `4060ti`", "did you mean `rtx-4060-ti-16`?"),
+            ("4090 Laptop", "unknown GPU `4090 Laptop`", "a laptop's is another GPU than the card of its number"),
             ("24", "`24` is a number without a unit", "write 24GiB"),
             ("MI300X", "`MI300X` is no CUDA device", "name a GPU of the catalog"),
             ("potato", "unknown GPU `potato`", "`tonnage gpus` lists"),

@@ -251,6 +251,11 @@ impl GpuError {
     pub fn hint(&self) -> String {
         match self {
             Self::Unknown { nearest: Some(id), .. } => format!("did you mean `{id}`?"),
+            Self::Unknown { name, .. } if name.to_lowercase().contains("laptop") => {
+                "a laptop's is another GPU than the card of its number: give its memory as PyTorch reports it and its kind, \
+                 16GiB,sm_89,multiprocessors=76"
+                    .to_owned()
+            }
             Self::Several { count, gpu, .. } => {
                 format!("name one: --gpu {gpu} --world-size {count} (with --parallel ddp, fsdp2, deepspeed, ...)")
             }
@@ -261,7 +266,9 @@ impl GpuError {
                     .to_owned()
             }
             Self::NotCuda { .. } => {
-                "name a GPU of the catalog, or give its memory as PyTorch reports it (`24GiB`)".to_owned()
+                "name a GPU of the catalog, or give its memory as PyTorch reports it (`24GiB`); `tonnage rehearse --gpu h200 -- python \
+                 your_script.py` counts a script's tensors as CUDA would hold them"
+                    .to_owned()
             }
             Self::Ambiguous { .. } => "say which".to_owned(),
             Self::OtherMemory { .. } => {

@@ -49,4 +49,10 @@ impl JobSpec {
             && self.model.beside.vision.is_none();
         self.activation_offload.filter(|_| is_simulated)
     }
+
+    /// Whether transformers turns the cache off in training, as it does where layers are recomputed.
+    pub(crate) fn turns_cache_off(&self) -> bool {
+        let recomputes = self.gradient_checkpointing == CheckpointPolicy::EveryLayer;
+        recomputes && !self.model.facts().hands_keys_on_in(self.transformers)
+    }
 }

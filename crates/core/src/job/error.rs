@@ -9,8 +9,16 @@ use thiserror::Error;
 use tonnage_tensor::failure::{Failure, WayOut};
 
 /// What runs what is not simulated, as one types it.
-pub(crate) const REHEARSE: &str =
+pub const REHEARSE: &str =
     "`tonnage rehearse --gpu h100 -- python your_script.py` runs your own script without a GPU and says what it takes";
+
+/// A hint with the GPU that was asked for where it shows a rehearsal.
+pub fn rehearsed_on(hint: &str, gpu: &str) -> String {
+    let quote = if gpu.contains(' ') { "'" } else { "" };
+    ["h100", "GPU"].iter().fold(hint.to_owned(), |hint, shown| {
+        hint.replace(&format!("rehearse --gpu {shown} --"), &format!("rehearse --gpu {quote}{gpu}{quote} --"))
+    })
+}
 
 /// A place in a text the user wrote.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -63,6 +71,8 @@ pub enum JobErrorKind {
     Refused,
     /// What may well run, and only the simulation does not have.
     Unsimulated,
+    /// More than any GPU has.
+    TooLarge,
 }
 
 /// The error that another one came of; equal to one that says the same.
@@ -125,7 +135,7 @@ impl From<Failure> for JobError {
         let error = Self::new(failure.problem).about(&failure.keys);
         match failure.way_out {
             WayOut::OtherValue => error,
-            WayOut::Lower(hint) => error.hint(hint),
+            WayOut::Lower(hint) => Self { kind: JobErrorKind::TooLarge, ..error }.hint(hint),
             WayOut::Rehearse => error.or_rehearse(),
         }
     }
@@ -183,6 +193,15 @@ impl JobError {
             None => REHEARSE.to_owned(),
         };
         Self { kind: JobErrorKind::Unsimulated, ..self.hint(hint) }
+    }
+
+    /// The same of a job on `gpu`.
+    #[must_use]
+    pub fn on_gpu(mut self, gpu: Option<&str>) -> Self {
+        if let (Some(hint), Some(gpu)) = (&self.hint, gpu) {
+            self.hint = Some(rehearsed_on(hint, gpu));
+        }
+        self
     }
 
     /// The same with its place, unless it already has one.

@@ -188,6 +188,14 @@ impl Fields {
             .ok_or_else(|| FieldError::new(key, format!("must be true or false, found {}", brief_text(value))))
     }
 
+    /// Refuses a switch that the simulation has no layers for, where it is on.
+    ///
+    /// # Errors
+    /// When it is, or is no boolean.
+    pub fn refuse_on(&self, key: &str, problem: &str) -> Result<(), FieldError> {
+        if self.flag(key, false)? { Err(FieldError::unsimulated(key, problem)) } else { Ok(()) }
+    }
+
     /// A string, or `default` when the key is absent.
     ///
     /// # Errors

@@ -159,14 +159,15 @@ fn untyped_config(fields: &Fields) -> JobError {
             ),
         )
         .hint(REHEARSE),
-        None => {
-            missing.hint(format!("say which of {} the model is; for others {REHEARSE}", known_model_types().join(", ")))
-        }
+        None => missing.hint(format!(
+            "a trainer's config is read by --from FILE; of a model's say which of {} it is; for others {REHEARSE}",
+            known_model_types().join(", ")
+        )),
     }
 }
 
 /// The class whose weights were saved.
-fn named_class(fields: &Fields) -> Option<&str> {
+pub(super) fn named_class(fields: &Fields) -> Option<&str> {
     fields.get("architectures")?.as_array()?.first()?.as_str()
 }
 

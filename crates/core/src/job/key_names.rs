@@ -204,6 +204,7 @@ names! {
     FSDP2_REDUCE_DTYPE = "fsdp2.reduce_dtype",
     FSDP2_RESHARD_AFTER_FORWARD = "fsdp2.reshard_after_forward",
     FSDP2_REPLICATE_SIZE = "fsdp2.replicate_size",
+    FSDP2_CONTEXT_PARALLEL_SIZE = "fsdp2.context_parallel_size",
     FSDP2_SHARD_ROOT_ONLY = "fsdp2.shard_root_only",
     FSDP2_INIT = "fsdp2.init",
     FSDP2_CPU_OFFLOAD = "fsdp2.cpu_offload",
@@ -222,6 +223,7 @@ names! {
     DEEPSPEED_OFFLOAD_PARAM_PIN_MEMORY = "deepspeed.offload_param_pin_memory",
     TENSOR_PLAN = "tensor.plan",
     PIPELINE_SCHEDULE = "pipeline.schedule",
+    PIPELINE_STAGES_PER_RANK = "pipeline.stages_per_rank",
     // keys/run.rs
     MAX_STEPS = "max_steps",
     NUM_TRAIN_EPOCHS = "num_train_epochs",

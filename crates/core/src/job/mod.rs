@@ -33,6 +33,7 @@ mod lora_spec;
 mod low_rank;
 mod model_source;
 mod optimizer_kind;
+mod own_class;
 mod parallel;
 mod presets;
 mod quantization;
@@ -56,8 +57,7 @@ pub use architecture::{Architecture, Refused, find_architecture, generic_model_t
 #[cfg(any(test, feature = "cases"))]
 pub use case::from_case;
 pub use ema::Ema;
-pub(crate) use error::REHEARSE;
-pub use error::{Cause, JobError, JobErrorKind, Place};
+pub use error::{Cause, JobError, JobErrorKind, Place, REHEARSE, rehearsed_on};
 pub use fields::{FieldError, Fields};
 pub use framework::Framework;
 pub use grpo_training::{AnswerIn, GrpoTraining, LossType, RewardBy, ScaleRewards};

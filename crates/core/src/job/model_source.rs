@@ -8,6 +8,7 @@ use super::config_fields::{
     CONFIG_FIELDS, DIFFUSERS_FIELDS, DISTILBERT_FIELDS, ENCODER_DECODER_FIELDS, GPT2_FIELDS, HRM_FIELDS,
 };
 use super::copies::Copied;
+use super::error::REHEARSE;
 use super::hf::{self, HfModel};
 use super::settings::{Origin, Provenance, Setting, Settings};
 use super::{
@@ -130,6 +131,12 @@ struct Found<'a> {
 fn find_config<'a>(name: &str, source: &'a JobSource) -> Result<Found<'a>, JobError> {
     match source.configs.get(name).map(|config| (&config.text, &config.weights)) {
         Some((Ok(text), weights)) => {
+            if !text.trim_start().starts_with('{')
+                && let Some(hint) = other_programs_file(name)
+            {
+                let problem = format!("`{name}` is no model's config.json");
+                return Err(JobError::of_kind(JobErrorKind::Unreadable, problem).hint(hint));
+            }
             let file = if name.ends_with(".json") {
                 name.to_owned()
             } else {
@@ -168,6 +175,20 @@ fn packed_copy(name: &str) -> Option<Result<Found<'static>, JobError>> {
     }))
 }
 
+/// What to do with a file of another program that stands where the model does, as its ending tells.
+fn other_programs_file(name: &str) -> Option<String> {
+    let ending = name.rsplit_once('.').map(|(_, ending)| ending.to_lowercase())?;
+    let from =
+        format!("a trainer's config is read by `--from [KIND] {name}`, behind the model's name where it says none");
+    match ending.as_str() {
+        "py" => Some(format!(
+            "`tonnage rehearse -- python {name}` runs your script without a GPU and says what it takes; {from}"
+        )),
+        "yaml" | "yml" | "sh" | "slurm" | "sbatch" | "ipynb" | "md" | "txt" => Some(from),
+        _ => None,
+    }
+}
+
 fn unknown_model(name: &str) -> JobError {
     let stored = hint_for_stored(name);
     if let Some(error) = hub::not_built_in(name).filter(|_| stored.is_none()) {
@@ -175,9 +196,10 @@ fn unknown_model(name: &str) -> JobError {
     }
     let otherwise = hub::how_to_get(name);
     let hint = match (stored, Preset::nearest(name)) {
+        (None, _) if other_programs_file(name).is_some() => other_programs_file(name).unwrap_or_default(),
         (Some(hint), _) => format!("{hint}. Otherwise {otherwise}"),
         (None, Some(meant)) => format!("did you mean `{meant}`? Otherwise {otherwise}"),
-        (None, None) => otherwise,
+        (None, None) => format!("{otherwise}; what transformers does not have: {REHEARSE}"),
     };
     JobError::of_kind(JobErrorKind::Model, format!("model `{name}` is no config file and no built-in model")).hint(hint)
 }

@@ -4,6 +4,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::dtype::DType;
 use crate::host::HostKind;
+use crate::tensor::Ring;
 
 /// Ranks, and what they share.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -21,7 +22,10 @@ impl Parallel {
     pub const fn replicas(&self) -> u64 {
         match self.strategy {
             Strategy::TensorParallel { .. } | Strategy::PipelineParallel { .. } => 1,
-            _ => self.world_size,
+            _ => match self.ring() {
+                Some(ring) => self.world_size / ring.ranks,
+                None => self.world_size,
+            },
         }
     }
 }
@@ -33,6 +37,25 @@ impl Parallel {
             Strategy::TensorParallel { size, plan: TensorPlan::Transformers } if size > 1 => Some(size),
             _ => None,
         }
+    }
+
+    /// Ranks that share the tokens of each row with this one.
+    pub const fn ring(&self) -> Option<Ring> {
+        match self.strategy {
+            Strategy::Fsdp2(Fsdp2 { token_ranks, .. }) if token_ranks > 1 => {
+                Some(Ring { ranks: token_ranks, rank: self.rank % token_ranks })
+            }
+            _ => None,
+        }
+    }
+
+    /// The stages of a pipeline that this rank has, in the order of their layers.
+    pub fn stages_of_rank(&self) -> impl Iterator<Item = u64> {
+        let stages = match self.strategy {
+            Strategy::PipelineParallel { stages, .. } => stages,
+            _ => 0,
+        };
+        (self.rank..stages).step_by(usize::try_from(self.world_size.max(1)).unwrap_or(usize::MAX))
     }
 
     /// Ranks that FSDP shards a model over, all but with HSDP, and the place of this one among them.
@@ -105,7 +128,7 @@ pub enum Strategy {
     },
     /// A stage of the layers on each rank; micro-batches are the passes of gradient accumulation.
     PipelineParallel {
-        /// How many stages; the rank is the stage.
+        /// How many stages, as many on each rank; with one on each the rank is the stage.
         stages: u64,
         /// In what order a stage runs forward and backward passes.
         schedule: Schedule,
@@ -131,6 +154,9 @@ pub enum Schedule {
     /// One forward pass, one backward pass, once the pipeline is full.
     #[serde(rename = "1f1b")]
     OneForwardOneBackward,
+    /// The same with several stages on each rank, as many ranks apart.
+    #[serde(rename = "interleaved_1f1b")]
+    Interleaved,
 }
 
 /// Arguments of `DistributedDataParallel`.
@@ -289,6 +315,8 @@ pub struct Fsdp2 {
     pub reshard_after_forward: bool,
     /// The first dimension of a 2-D mesh: groups of ranks that hold a sharded model each, whose gradients are all-reduced; 1 without.
     pub replicate_size: u64,
+    /// Context parallelism: ranks that share the tokens of each row, which are next to each other; 1 without.
+    pub token_ranks: u64,
     /// One group for the whole model instead of one a layer.
     pub shard_root_only: bool,
     /// When the parameters get memory.

@@ -327,6 +327,9 @@ static PRESETS: &[Preset] = &[
 /// What people call the folders that models lie in, and no publisher is called.
 const FOLDERS: [&str; 3] = ["models", "checkpoints", "weights"];
 
+/// Letters that a beginning of a name has at least.
+const MIN_BEGINNING: usize = 4;
+
 impl Preset {
     /// The preset called `name`: a hub name, a mirror's of it, or its part after the `/`, whatever the case.
     pub fn find(name: &str) -> Option<&'static Self> {
@@ -358,7 +361,14 @@ impl Preset {
     /// The preset name that a mistyped one most likely meant.
     pub fn nearest(name: &str) -> Option<&'static str> {
         let names = || PRESETS.iter().map(|preset| preset.name).chain(ALIASES.iter().map(|(alias, _)| *alias));
-        nearest(name, names()).or_else(|| {
+        // Who leaves the end of a name out (`mistral-7b`) meant what begins so.
+        let begin = short_name(name).to_lowercase();
+        let goes_on = |full: &&str| {
+            let full = short_name(full).to_lowercase();
+            full.strip_prefix(&begin).is_some_and(|rest| rest.starts_with(['-', '.', '_']))
+        };
+        let begun = || names().find(goes_on).filter(|_| begin.len() >= MIN_BEGINNING);
+        begun().or_else(|| nearest(name, names())).or_else(|| {
             let short = nearest(name, names().map(short_name))?;
             names().find(|full| short_name(full) == short)
         })
@@ -435,6 +445,9 @@ mod tests {
         assert_eq!(Preset::nearest("qwen2.5-7bb"), Some("Qwen/Qwen2.5-7B"));
         assert_eq!(Preset::nearest("meta-llama/Lama-3.1-8B"), Some("meta-llama/Llama-3.1-8B"));
         assert_eq!(Preset::nearest("gtp2"), Some("openai-community/gpt2"));
+        assert_eq!(Preset::nearest("bert-base"), Some("google-bert/bert-base-uncased"));
+        assert_eq!(Preset::nearest("mistral-7b"), Some("mistralai/Mistral-7B-v0.1"));
+        assert_eq!(Preset::nearest("flux"), Some("black-forest-labs/FLUX.1-dev"));
         assert_eq!(Preset::nearest("a-model-nobody-has"), None);
     }
 }

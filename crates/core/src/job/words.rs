@@ -2,6 +2,7 @@
 //! Lightning's options: one line a word. What means exactly the same is an alias; of the rest a sentence says what to write.
 
 mod sentences;
+mod values;
 
 use serde_json::{Value, json};
 
@@ -20,10 +21,10 @@ pub enum Meaning {
 
 use Meaning::{Key, Says, Sentence};
 use sentences::{
-    ACCELERATE, ADAFACTOR_LAYERWISE, ADAMW_HF, ANYPRECISION, APEX, BF16, CLIENTS, COMPILE, CONFIG, DEEPSPEED, EMA,
-    EMPTY_CACHE, EVALUATORS, FLASH_PACKAGE, FOUR_BIT, FP16, FSDP, LARGEST, LIGHTNING, LOW_RANK, MEGATRON, MEMORY,
-    OFFLOAD, OTHER_DEVICES, PACKING, REENTRANT, REHEARSE, SHAMPOO,
+    ACCELERATE, ADAPTER, BF16, COMPILE, CONFIG, CONTEXT_PARALLEL, DEEPSPEED, DTYPE, EMA, EMPTY_CACHE, EXPERTS, FLASH,
+    FOUR_BIT, FP8, FP16, FSDP, INTERLEAVED, LARGEST, LOW_RANK, MEMORY, OFFLOAD, PACKING, REENTRANT, UNSLOTH,
 };
+use values::VALUES;
 
 /// Names of keys, as in job files; flags have `-` for `_`.
 const NAMES: &[(&str, Meaning)] = &[
@@ -44,6 +45,8 @@ const NAMES: &[(&str, Meaning)] = &[
     ("auto_batch_size", Sentence(LARGEST)),
     ("torch_empty_cache_steps", Sentence(EMPTY_CACHE)),
     ("gradient_accumulation", Key(keys::GRADIENT_ACCUMULATION_STEPS)),
+    ("ga", Key(keys::GRADIENT_ACCUMULATION_STEPS)),
+    ("gas", Key(keys::GRADIENT_ACCUMULATION_STEPS)),
     ("grad_accum", Key(keys::GRADIENT_ACCUMULATION_STEPS)),
     ("grad_accumulation_steps", Key(keys::GRADIENT_ACCUMULATION_STEPS)),
     ("accumulation_steps", Key(keys::GRADIENT_ACCUMULATION_STEPS)),
@@ -79,11 +82,15 @@ const NAMES: &[(&str, Meaning)] = &[
         "mixed_precision",
         Sentence("autocast over the weights as they are loaded: write --precision amp-bf16, amp-fp16 or bf16-amp"),
     ),
+    ("amp_bf16", Says(&[(keys::PRECISION, "amp-bf16")])),
+    ("amp_fp16", Says(&[(keys::PRECISION, "amp-fp16")])),
+    ("bf16_amp", Says(&[(keys::PRECISION, "bf16-amp")])),
+    ("fp32", Says(&[(keys::PRECISION, "fp32")])),
     ("dtype", Sentence(DTYPE)),
     ("torch_dtype", Sentence(DTYPE)),
     ("model_dtype", Sentence(DTYPE)),
     ("tf32", Key(keys::ALLOW_TF32)),
-    ("fp8", Sentence(REHEARSE)),
+    ("fp8", Sentence(FP8)),
     ("load_in_4bit", Says(&[(keys::QUANTIZATION, "nf4")])),
     ("load_in_8bit", Says(&[(keys::QUANTIZATION, "int8")])),
     ("qlora", Says(&[(keys::QUANTIZATION, "nf4"), (keys::LORA_R, "8")])),
@@ -94,11 +101,15 @@ const NAMES: &[(&str, Meaning)] = &[
     ("bits", Sentence(FOUR_BIT)),
     ("bnb_4bit_quant_type", Key(keys::QUANTIZATION)),
     ("use_bnb_nested_quant", Key(keys::BNB_4BIT_USE_DOUBLE_QUANT)),
+    ("double_quant", Key(keys::BNB_4BIT_USE_DOUBLE_QUANT)),
     ("double_quantization", Key(keys::BNB_4BIT_USE_DOUBLE_QUANT)),
     // Attention, checkpointing, compilation.
     ("attn_implementation", Key(keys::ATTENTION)),
     ("attn_impl", Key(keys::ATTENTION)),
+    ("attn", Key(keys::ATTENTION)),
     ("flash_attn", Sentence(FLASH)),
+    ("use_flash_attn", Sentence(FLASH)),
+    ("use_flash_attention", Sentence(FLASH)),
     ("flash_attention", Sentence(FLASH)),
     ("use_flash_attention_2", Sentence(FLASH)),
     ("flash_attention_2", Sentence(FLASH)),
@@ -110,6 +121,7 @@ const NAMES: &[(&str, Meaning)] = &[
     ("unsloth", Sentence(UNSLOTH)),
     ("use_unsloth", Sentence(UNSLOTH)),
     ("use_liger", Key(keys::USE_LIGER_KERNEL)),
+    ("liger", Key(keys::USE_LIGER_KERNEL)),
     ("liger_kernel", Key(keys::USE_LIGER_KERNEL)),
     // The optimizer.
     ("optim", Key(keys::OPTIMIZER)),
@@ -140,6 +152,8 @@ const NAMES: &[(&str, Meaning)] = &[
     ("lora", Says(&[(keys::LORA_R, "8")])),
     ("use_lora", Says(&[(keys::LORA_R, "8")])),
     ("use_peft", Says(&[(keys::LORA_R, "8")])),
+    ("peft", Sentence(ADAPTER)),
+    ("adapter", Sentence(ADAPTER)),
     ("lora_rank", Key(keys::LORA_R)),
     ("lora.rank", Key(keys::LORA_R)),
     ("rank", Key(keys::LORA_R)),
@@ -160,6 +174,7 @@ const NAMES: &[(&str, Meaning)] = &[
     ("gpus", Key(keys::WORLD_SIZE)),
     ("nproc_per_node", Key(keys::WORLD_SIZE)),
     ("num_processes", Key(keys::WORLD_SIZE)),
+    ("nodes", Sentence("ranks of all nodes together are --world-size")),
     ("nnodes", Sentence("ranks of all nodes together are --world-size")),
     ("num_nodes", Sentence("ranks of all nodes together are --world-size")),
     ("num_machines", Sentence("ranks of all nodes together are --world-size")),
@@ -181,10 +196,21 @@ const NAMES: &[(&str, Meaning)] = &[
     ("pipeline_parallel_size", Sentence("write --parallel pipeline --world-size N")),
     ("pp_size", Sentence("write --parallel pipeline --world-size N")),
     ("pp", Sentence("write --parallel pipeline --world-size N")),
+    ("dp", Sentence("write --parallel ddp --world-size N")),
     ("dp_size", Sentence("write --parallel ddp --world-size N")),
     ("data_parallel_size", Sentence("write --parallel ddp --world-size N")),
-    ("context_parallel_size", Sentence(REHEARSE)),
-    ("expert_parallel_size", Sentence(REHEARSE)),
+    ("virtual_pipeline_model_parallel_size", Sentence(INTERLEAVED)),
+    ("context_parallel_size", Sentence(CONTEXT_PARALLEL)),
+    ("context_parallel_degree", Sentence(CONTEXT_PARALLEL)),
+    ("context_parallel", Sentence(CONTEXT_PARALLEL)),
+    ("cp", Sentence(CONTEXT_PARALLEL)),
+    ("cp_size", Sentence(CONTEXT_PARALLEL)),
+    ("sp_size", Sentence(CONTEXT_PARALLEL)),
+    ("sequence_parallel_degree", Sentence(CONTEXT_PARALLEL)),
+    ("ulysses_sequence_parallel_size", Sentence(CONTEXT_PARALLEL)),
+    ("ep", Sentence(EXPERTS)),
+    ("ep_size", Sentence(EXPERTS)),
+    ("expert_parallel_size", Sentence(EXPERTS)),
     ("cpu_offload", Sentence(OFFLOAD)),
     ("offload", Sentence(OFFLOAD)),
     ("offload_optimizer", Sentence(OFFLOAD)),
@@ -200,6 +226,7 @@ const NAMES: &[(&str, Meaning)] = &[
     ("gpu_type", Key(keys::GPU)),
     ("gpu_memory_utilization", Key(keys::VLLM_GPU_MEMORY_UTILIZATION)),
     ("vllm_gpu_memory_utilization", Key(keys::VLLM_GPU_MEMORY_UTILIZATION)),
+    ("vllm", Says(&[(keys::GRPO_ROLLOUT, "vllm")])),
     ("use_vllm", Says(&[(keys::GRPO_ROLLOUT, "vllm")])),
     // The model and the trainer.
     ("model_name", Key(keys::MODEL)),
@@ -211,6 +238,7 @@ const NAMES: &[(&str, Meaning)] = &[
     ("mode", Sentence("what is run is --task")),
     ("trainer", Key(keys::FRAMEWORK)),
     ("library", Key(keys::FRAMEWORK)),
+    ("transformers_version", Key(keys::TRANSFORMERS)),
     ("beta", Key(keys::GRPO_BETA)),
     ("group_size", Key(keys::NUM_GENERATIONS)),
     ("grpo.num_generations", Key(keys::NUM_GENERATIONS)),
@@ -245,129 +273,6 @@ const NAMES: &[(&str, Meaning)] = &[
     ("top_p", Key(keys::GENERATION_TOP_P)),
 ];
 
-const DTYPE: &str = "write --precision: bf16, fp16 or fp32 weights without autocast; under bf16 autocast (bf16=True, TRL's default) \
-                     it is bf16-amp over bf16 weights and amp-bf16 over fp32 weights";
-const FLASH: &str =
-    "SDPA's own flash kernel is --attention flash; the flash-attn package is --attention flash_attention_2";
-const UNSLOTH: &str = "Unsloth's kernels are not simulated: `tonnage rehearse --gpu GPU -- python train.py` runs your script and \
-                       tells its peak";
-/// What transformers' `_layerwise` adds to an optimizer in a low rank.
-const LAYERWISE: (&str, &str) = (keys::OPTIMIZER_IN_BACKWARD, "true");
-
-/// Values of keys: the key, the word, what it is.
-const VALUES: &[(&str, &str, Meaning)] = &[
-    (keys::OPTIMIZER, "adamw_torch", Says(&[(keys::OPTIMIZER, "adamw")])),
-    (keys::OPTIMIZER, "adamw_torch_fused", Says(&[(keys::OPTIMIZER, "adamw_fused")])),
-    (keys::OPTIMIZER, "fused_adamw", Says(&[(keys::OPTIMIZER, "adamw_fused")])),
-    (keys::OPTIMIZER, "adamw_bnb_8bit", Says(&[(keys::OPTIMIZER, "adamw8bit")])),
-    (keys::OPTIMIZER, "adamw_8bit", Says(&[(keys::OPTIMIZER, "adamw8bit")])),
-    (keys::OPTIMIZER, "adam8bit", Says(&[(keys::OPTIMIZER, "adamw8bit")])),
-    (keys::OPTIMIZER, "ao_adamw_8bit", Says(&[(keys::OPTIMIZER, "adamw_torch_8bit")])),
-    (keys::OPTIMIZER, "rmsprop_bnb", Says(&[(keys::OPTIMIZER, "rmsprop_bnb_32bit")])),
-    (keys::OPTIMIZER, "paged_lion", Says(&[(keys::OPTIMIZER, "paged_lion_32bit")])),
-    (keys::OPTIMIZER, "paged_ademamix", Says(&[(keys::OPTIMIZER, "paged_ademamix_32bit")])),
-    (keys::OPTIMIZER, "adamw_hf", Sentence(ADAMW_HF)),
-    (keys::OPTIMIZER, "adamw_apex_fused", Sentence(APEX)),
-    (keys::OPTIMIZER, "paged_adamw", Says(&[(keys::OPTIMIZER, "paged_adamw_32bit")])),
-    (keys::OPTIMIZER, "galore_adamw_layerwise", Says(&[(keys::OPTIMIZER, "galore_adamw"), LAYERWISE])),
-    (keys::OPTIMIZER, "galore_adamw_8bit_layerwise", Says(&[(keys::OPTIMIZER, "galore_adamw_8bit"), LAYERWISE])),
-    (keys::OPTIMIZER, "apollo_adamw_layerwise", Says(&[(keys::OPTIMIZER, "apollo_adamw"), LAYERWISE])),
-    (keys::OPTIMIZER, "soap", Sentence(SHAMPOO)),
-    (keys::OPTIMIZER, "shampoo", Sentence(SHAMPOO)),
-    (keys::OPTIMIZER, "distributed_shampoo", Sentence(SHAMPOO)),
-    (keys::OPTIMIZER, "adamw_anyprecision", Sentence(ANYPRECISION)),
-    (keys::OPTIMIZER, "adamw_torch_xla", Sentence(OTHER_DEVICES)),
-    (keys::OPTIMIZER, "adamw_torch_npu_fused", Sentence(OTHER_DEVICES)),
-    (keys::OPTIMIZER, "galore_adafactor_layerwise", Sentence(ADAFACTOR_LAYERWISE)),
-    (keys::BNB_4BIT_COMPUTE_DTYPE, "float32", Says(&[(keys::BNB_4BIT_COMPUTE_DTYPE, "fp32")])),
-    (keys::BNB_4BIT_COMPUTE_DTYPE, "bfloat16", Says(&[(keys::BNB_4BIT_COMPUTE_DTYPE, "bf16")])),
-    (keys::BNB_4BIT_COMPUTE_DTYPE, "float16", Says(&[(keys::BNB_4BIT_COMPUTE_DTYPE, "fp16")])),
-    (keys::PRECISION, "float32", Says(&[(keys::PRECISION, "fp32")])),
-    (keys::PRECISION, "32", Says(&[(keys::PRECISION, "fp32")])),
-    (keys::PRECISION, "32-true", Says(&[(keys::PRECISION, "fp32")])),
-    (keys::PRECISION, "no", Sentence("without autocast write the dtype of the weights: fp32, bf16 or fp16")),
-    (keys::PRECISION, "bfloat16", Says(&[(keys::PRECISION, "bf16")])),
-    (keys::PRECISION, "bf16-true", Says(&[(keys::PRECISION, "bf16")])),
-    (keys::PRECISION, "float16", Says(&[(keys::PRECISION, "fp16")])),
-    (keys::PRECISION, "half", Says(&[(keys::PRECISION, "fp16")])),
-    (keys::PRECISION, "16-true", Says(&[(keys::PRECISION, "fp16")])),
-    (keys::PRECISION, "bf16-mixed", Says(&[(keys::PRECISION, "amp-bf16")])),
-    (keys::PRECISION, "16-mixed", Says(&[(keys::PRECISION, "amp-fp16")])),
-    (keys::PRECISION, "16", Sentence("write fp16 (weights) or amp-fp16 (autocast over fp32 weights)")),
-    (keys::PRECISION, "mixed", Sentence("write amp-bf16, amp-fp16 or bf16-amp")),
-    (keys::PRECISION, "amp", Sentence("write amp-bf16, amp-fp16 or bf16-amp")),
-    (keys::PRECISION, "auto", Sentence("leave it out: the dtype that from_pretrained loads is the default")),
-    (keys::PRECISION, "nf4", Sentence(FOUR_BIT)),
-    (keys::PRECISION, "int4", Sentence(FOUR_BIT)),
-    (keys::PRECISION, "4bit", Sentence(FOUR_BIT)),
-    (keys::PRECISION, "int8", Sentence(FOUR_BIT)),
-    (keys::PRECISION, "8bit", Sentence(FOUR_BIT)),
-    (
-        keys::PRECISION,
-        "fp8",
-        Sentence("fp8 is not simulated: `tonnage rehearse --gpu GPU -- python train.py` runs your script"),
-    ),
-    (keys::ATTENTION, "flash_attention_3", Sentence(FLASH_PACKAGE)),
-    (keys::ATTENTION, "fa2", Says(&[(keys::ATTENTION, "flash_attention_2")])),
-    (
-        keys::ATTENTION,
-        "flex_attention",
-        Sentence("flex attention is compiled and not simulated: `tonnage rehearse` runs your script"),
-    ),
-    (
-        keys::ATTENTION,
-        "xformers",
-        Sentence(
-            "xFormers is not simulated; SDPA's mem-efficient kernel came from it: --attention mem_efficient; `tonnage rehearse` \
-             runs your script",
-        ),
-    ),
-    (keys::PARALLEL, "fsdp", Sentence(FSDP)),
-    (keys::PARALLEL, "zero2", Says(&[(keys::PARALLEL, "deepspeed"), (keys::DEEPSPEED_STAGE, "2")])),
-    (keys::PARALLEL, "zero3", Says(&[(keys::PARALLEL, "deepspeed"), (keys::DEEPSPEED_STAGE, "3")])),
-    (keys::PARALLEL, "dp", Says(&[(keys::PARALLEL, "data_parallel")])),
-    (keys::PARALLEL, "tp", Says(&[(keys::PARALLEL, "tensor")])),
-    (keys::PARALLEL, "pp", Says(&[(keys::PARALLEL, "pipeline")])),
-    (keys::PARALLEL, "megatron", Sentence(MEGATRON)),
-    (keys::TASK, "sft", Says(&[(keys::TASK, "causal_lm"), (keys::FRAMEWORK, "trl")])),
-    (keys::TASK, "pretrain", Says(&[(keys::TASK, "causal_lm")])),
-    (keys::TASK, "pt", Says(&[(keys::TASK, "causal_lm")])),
-    (keys::TASK, "clm", Says(&[(keys::TASK, "causal_lm")])),
-    (keys::TASK, "mlm", Says(&[(keys::TASK, "masked_lm")])),
-    (keys::TASK, "inference", Says(&[(keys::TASK, "inference_forward")])),
-    (keys::TASK, "generation", Says(&[(keys::TASK, "generate")])),
-    (keys::TASK, "rm", Says(&[(keys::TASK, "reward")])),
-    (keys::TASK, "simpo", Says(&[(keys::TASK, "cpo"), (keys::CPO_LOSS, "simpo")])),
-    (keys::FRAMEWORK, "torchrun", Says(&[(keys::FRAMEWORK, "loop")])),
-    (keys::FRAMEWORK, "pytorch", Says(&[(keys::FRAMEWORK, "loop")])),
-    (keys::FRAMEWORK, "transformers", Says(&[(keys::FRAMEWORK, "trainer")])),
-    (keys::FRAMEWORK, "hf", Says(&[(keys::FRAMEWORK, "trainer")])),
-    (
-        keys::FRAMEWORK,
-        "axolotl",
-        Sentence(
-            "Axolotl trains with Hugging Face's Trainer and settings of its own: --framework trainer, and say them",
-        ),
-    ),
-    (
-        keys::FRAMEWORK,
-        "llama-factory",
-        Sentence(
-            "LLaMA-Factory trains with Hugging Face's Trainer and settings of its own: --framework trainer, and say them",
-        ),
-    ),
-    (keys::FRAMEWORK, "lightning", Sentence(LIGHTNING)),
-    // The guide's trainer of prompts: its evaluator answers what the policy wrote, and the answer is checked.
-    (keys::GRPO_REWARD, "math", Says(&[(keys::GRPO_REWARD, "judge_answer")])),
-    (keys::GRPO_REWARD, "easy_math", Says(&[(keys::GRPO_REWARD, "judge_answer")])),
-    (keys::GRPO_REWARD, "test", Sentence(EVALUATORS)),
-    (keys::GRPO_REWARD, "poem", Sentence(EVALUATORS)),
-    (keys::GRPO_REWARD, "classification", Sentence(EVALUATORS)),
-    (keys::JUDGE_PLACE, "hf", Says(&[(keys::JUDGE_PLACE, "same_gpu")])),
-    (keys::JUDGE_PLACE, "auto", Sentence(CLIENTS)),
-    (keys::JUDGE_PLACE, "ollama", Sentence(CLIENTS)),
-];
-
 /// `-` and `_` are the same, and so are capitals.
 fn plain_word(word: &str) -> String {
     word.trim().trim_start_matches("--").replace('-', "_").to_lowercase()
@@ -379,6 +284,16 @@ pub fn meaning_of_name(word: &str) -> Option<Meaning> {
     NAMES.iter().find(|(theirs, _)| *theirs == word).map(|(_, meaning)| *meaning)
 }
 
+/// ZeRO's stage as `zero3`, of which DeepSpeed, accelerate and people write more.
+fn zero_stage(word: &str) -> Option<String> {
+    let stage = word.trim_start_matches("deepspeed").trim_start_matches('_').strip_prefix("zero")?;
+    match stage.trim_start_matches('_').trim_start_matches("stage").trim_start_matches('_') {
+        // PyTorch's own is `zero1`.
+        "1" => Some("zero_1".to_owned()),
+        stage => Some(format!("zero{stage}")),
+    }
+}
+
 /// What the value `value` of `key` is.
 pub fn meaning_of_value(key: &str, value: &Value) -> Option<Meaning> {
     let word = match value {
@@ -386,6 +301,8 @@ pub fn meaning_of_value(key: &str, value: &Value) -> Option<Meaning> {
         Value::Number(number) => number.to_string(),
         _ => return None,
     };
+    // `zero3`, `zero-3` and `deepspeed-zero3` are one.
+    let word = if key == keys::PARALLEL { zero_stage(&word).unwrap_or(word) } else { word };
     let is_word = |theirs: &str| plain_word(theirs) == word;
     VALUES.iter().find(|(of, theirs, _)| *of == key && is_word(theirs)).map(|(_, _, meaning)| *meaning)
 }
@@ -410,6 +327,26 @@ mod tests {
     fn possible(key: &str, text: &str) -> bool {
         let found = OurKey::find(key).unwrap_or_else(|| panic!("no key {key}"));
         found.kind.check(&found.kind.parse_text(text)).is_ok()
+    }
+
+    #[test]
+    fn a_key_of_a_table_may_be_written_as_its_flag() {
+        assert_eq!(OurKey::called("lora_r").map(|key| key.name), Some(keys::LORA_R));
+    }
+
+    #[test]
+    fn stages_of_zero_are_told_however_they_are_written() {
+        let three = meaning_of_value(keys::PARALLEL, &json!("zero3"));
+        assert!(matches!(three, Some(Says(_))));
+        for word in ["zero-3", "deepspeed-zero3", "deepspeed_zero_3", "ZeRO-Stage-3"] {
+            assert_eq!(meaning_of_value(keys::PARALLEL, &json!(word)), three, "{word}");
+        }
+        for word in ["full_shard", "deepspeed-zero1"] {
+            assert!(matches!(meaning_of_value(keys::PARALLEL, &json!(word)), Some(Sentence(_))), "{word}");
+        }
+        for word in ["4bit", "bnb", "qlora"] {
+            assert!(meaning_of_value(keys::QUANTIZATION, &json!(word)).is_some(), "{word}");
+        }
     }
 
     #[test]

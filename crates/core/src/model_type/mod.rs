@@ -74,6 +74,10 @@ pub(crate) struct ModelType {
     pub divides_heads: bool,
     /// Whether transformers divides its layers over ranks as Llama's or Qwen3's (`base_model_tp_plan`), and that was measured.
     pub has_tensor_plan: bool,
+    /// Whether stages of it were measured under PyTorch's schedules of pipelines.
+    pub has_stages: bool,
+    /// Whether it was measured on ranks that share the tokens of a row.
+    pub shares_tokens: bool,
     /// Whether its layers have experts, whose weights are parameters of three dimensions.
     pub has_experts: bool,
     /// What its layers are where they were measured with whole weights alone: not divided, quantized or recomputed by `use_reentrant`.
@@ -307,6 +311,8 @@ impl ModelType {
         flash_attention: false,
         divides_heads: true,
         has_tensor_plan: false,
+        has_stages: false,
+        shares_tokens: false,
         has_experts: false,
         kept_whole: None,
         state: StateLayers::None,

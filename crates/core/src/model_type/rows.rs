@@ -167,6 +167,8 @@ pub(super) static ROWS: &[ModelType] = &[
     ModelType { name: "lfm2_moe", has_experts: true, ..CONVOLVED },
     ModelType {
         name: "llama",
+        has_stages: true,
+        shares_tokens: true,
         has_tensor_plan: true,
         embeds: true,
         foak: Foak::Whole,
@@ -196,6 +198,7 @@ pub(super) static ROWS: &[ModelType] = &[
     ModelType { name: "minimax_m2", only_simulated: true, ..UNFUSED_EXPERTS },
     ModelType {
         name: "mistral",
+        has_stages: true,
         has_tensor_plan: true,
         embeds: true,
         foak: Foak::Whole,
@@ -225,6 +228,7 @@ pub(super) static ROWS: &[ModelType] = &[
     ModelType { name: "nemotron_h", lora_targets: &["q_proj", "k_proj", "v_proj", "o_proj"], ..HYBRID },
     ModelType {
         name: "olmo",
+        has_stages: true,
         has_tensor_plan: true,
         has_padding_token: true,
         class_heads: ClassHeads::ROWS,
@@ -234,6 +238,7 @@ pub(super) static ROWS: &[ModelType] = &[
     },
     ModelType {
         name: "olmo2",
+        has_stages: true,
         has_padding_token: true,
         class_heads: ClassHeads::ROWS,
         has_begin_token: false,
@@ -270,6 +275,7 @@ pub(super) static ROWS: &[ModelType] = &[
     },
     ModelType {
         name: "phi3",
+        has_stages: true,
         has_padding_token: true,
         dropout_keys: &["resid_pdrop", "embd_pdrop", "attention_dropout"],
         lora_targets: &[],
@@ -279,6 +285,8 @@ pub(super) static ROWS: &[ModelType] = &[
     },
     ModelType {
         name: QWEN2,
+        has_stages: true,
+        shares_tokens: true,
         has_tensor_plan: true,
         embeds: true,
         has_begin_token: false,
@@ -295,6 +303,8 @@ pub(super) static ROWS: &[ModelType] = &[
     },
     ModelType {
         name: "qwen3",
+        has_stages: true,
+        shares_tokens: true,
         has_tensor_plan: true,
         embeds: true,
         has_begin_token: false,

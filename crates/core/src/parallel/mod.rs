@@ -29,7 +29,7 @@ use crate::trace::PhaseKind;
 
 pub(crate) use ddp::DdpHooks;
 pub(crate) use fsdp1::gathered_layer;
-pub(crate) use share::share_of_rank;
+pub(crate) use share::{share_of_rank, stage_of_pipeline};
 
 use data_parallel::DataParallel;
 use ddp::DistributedDataParallel;

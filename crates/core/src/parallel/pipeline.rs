@@ -1,5 +1,5 @@
 //! Pipeline parallelism: a rank runs its layers on one micro-batch after another, and keeps the activations of those whose
-//! gradients have not come back yet. A micro-batch is a pass of gradient accumulation.
+//! gradients have not come back yet. A micro-batch is a pass of gradient accumulation. `step/pipeline` runs PyTorch's schedules themselves.
 
 use std::rc::Rc;
 
@@ -22,8 +22,8 @@ impl PipelineStage {
         let passes = job.gradient_accumulation_steps;
         let in_flight = match schedule {
             Schedule::GPipe => passes,
-            // A stage warms up with one forward pass for each stage behind it.
-            Schedule::OneForwardOneBackward => passes.min(stages - job.parallel.rank),
+            // A stage warms up with one forward pass for each stage behind it. Interleaved stages are never approximated.
+            Schedule::OneForwardOneBackward | Schedule::Interleaved => passes.min(stages - job.parallel.rank),
         };
         let is_last = job.parallel.rank + 1 == stages;
         Self { model: loaded.model, parameters: loaded.parameters, is_last, in_flight }

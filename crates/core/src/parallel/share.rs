@@ -1,5 +1,6 @@
 //! What one rank builds where the model itself is split: the same family with a smaller config.
 
+use crate::building::Ends;
 use crate::job::JobErrorKind;
 use crate::job::keys;
 use serde_json::{Value, json};
@@ -71,15 +72,42 @@ fn split_width(model: &mut ModelSpec, size: u64, plan: TensorPlan) -> Result<(),
     Ok(())
 }
 
+/// The model of one stage that PyTorch's schedules run, and which ends of the whole one it has. Each end has its own matrix of the
+/// vocabulary, tied or not.
+///
+/// # Errors
+/// When there are fewer layers than stages.
+pub(crate) fn stage_of_pipeline(job: &JobSpec, stages: u64, stage: u64) -> Result<(ModelSpec, Ends), JobError> {
+    let mut model = job.model.clone();
+    keep_layers(&mut model, stages, stage)?;
+    let ends = Ends { front: stage == 0, back: stage + 1 == stages };
+    if stages > 1 {
+        model.config.0.insert("tie_word_embeddings".to_owned(), json!(false));
+    }
+    Ok((model, ends))
+}
+
 /// The layers of one stage. One matrix of the vocabulary stays on the first stage, as the embedding, and on the last, as
 /// the head; a stage between them has none.
 fn split_depth(model: &mut ModelSpec, stages: u64, stage: u64) -> Result<(), JobError> {
+    keep_layers(model, stages, stage)?;
+    let config = &mut model.config.0;
+    config.insert("tie_word_embeddings".to_owned(), json!(true));
+    if stage != 0 && stage + 1 != stages {
+        config.insert("vocab_size".to_owned(), json!(1));
+        config.remove("pad_token_id");
+    }
+    Ok(())
+}
+
+/// The config of a model with the layers of one stage alone.
+fn keep_layers(model: &mut ModelSpec, stages: u64, stage: u64) -> Result<(), JobError> {
     let key = model.facts().layers_key;
     let layers = needed_size(&model.config, key)?;
     if stages == 0 || stages > layers || stage >= stages {
         let problem = format!("`{key}` {layers} does not make {stages} pipeline stages");
         return Err(JobError::new(problem)
-            .about(&[keys::PARALLEL, keys::WORLD_SIZE])
+            .about(&[keys::PARALLEL, keys::WORLD_SIZE, keys::PIPELINE_STAGES_PER_RANK])
             .hint("each stage needs at least one layer"));
     }
     let (each, more) = (layers / stages, layers % stages);
@@ -90,11 +118,6 @@ fn split_depth(model: &mut ModelSpec, stages: u64, stage: u64) -> Result<(), Job
         *types = types.iter().skip(first as usize).take(count as usize).cloned().collect();
     }
     config.insert(key.to_owned(), json!(count));
-    config.insert("tie_word_embeddings".to_owned(), json!(true));
-    if stage != 0 && stage + 1 != stages {
-        config.insert("vocab_size".to_owned(), json!(1));
-        config.remove("pad_token_id");
-    }
     Ok(())
 }
 

@@ -1,12 +1,13 @@
 //! [`appraise`]: whether a job fits a GPU and what it costs there, from one simulation.
 
 use super::fit::{GpuVerdict, simulated_verdict};
-use super::time::{Bill, Range, Scale, StepTime, bill_of, step_time};
+use super::time::{Bill, Range, Scale, StepTime, bill_of, bill_of_step, step_time};
 use crate::estimate::{EstimateError, SimulatedJob};
 use crate::gpu::{DEFAULT_GPU, Gpu, find_gpu};
 use crate::job::{JobSpec, RunSpec};
 use crate::small_sort::SmallSort;
 use crate::units::Seconds;
+use crate::work::Work;
 
 /// A job on a GPU, in bytes, hours and dollars.
 #[derive(Clone, Debug, PartialEq)]
@@ -27,7 +28,7 @@ pub(super) fn moved_to(job: JobSpec, gpu: &Gpu) -> JobSpec {
 }
 
 /// A search appraises about so many jobs.
-const APPRAISED: u64 = 32;
+const APPRAISED: u64 = 64;
 /// Of more tokens each is replayed with less, so that all take seconds; of shorter completions no byte is left out.
 const LONG_COMPLETION: u64 = 2048;
 
@@ -43,12 +44,33 @@ fn replays_beside(job: &JobSpec) -> u64 {
 /// When the job cannot be simulated.
 pub fn appraise(job: &JobSpec, gpu: &Gpu, scale: Scale) -> Result<Appraisal, EstimateError> {
     let job = JobSpec { gpu: gpu.clone(), ..job.clone() };
-    let simulated = SimulatedJob::with_other_devices(&job, &[], replays_beside(&job))?;
-    let verdict = simulated_verdict(&simulated, gpu)?;
-    let bill = bill_of(&simulated, gpu, scale)?;
+    appraise_simulated(&SimulatedJob::with_other_devices(&job, &[], replays_beside(&job))?, scale)
+}
+
+/// `job` on its own GPU, and what it computes and moves.
+pub(super) fn appraise_with_work(job: &JobSpec, scale: Scale) -> Result<(Appraisal, Work), EstimateError> {
+    let replays = replays_beside(job);
+    let simulated = SimulatedJob::with_other_devices(job, &[], replays)?;
+    // Of very long completions one of many replays runs fewer tokens.
+    let work = if replays > 1 { SimulatedJob::new(job)?.work().clone() } else { simulated.work().clone() };
+    Ok((appraise_simulated(&simulated, scale)?, work))
+}
+
+impl Appraisal {
+    /// The same of `job`, which was appraised on its own GPU by its estimate alone, with what a measured step says.
+    pub(super) fn rescaled(&self, job: &JobSpec, scale: Scale) -> Self {
+        let estimated = self.bill.as_ref().and_then(|bill| bill.estimated.clone());
+        Self { bill: bill_of_step(job, &job.gpu, estimated, scale), ..self.clone() }
+    }
+}
+
+fn appraise_simulated(simulated: &SimulatedJob<'_>, scale: Scale) -> Result<Appraisal, EstimateError> {
+    let gpu = &simulated.job().gpu;
+    let verdict = simulated_verdict(simulated, gpu)?;
+    let bill = bill_of(simulated, gpu, scale)?;
     let pace = match bill.as_ref().and_then(|bill| bill.estimated.clone()) {
         Some(step) => Some(step),
-        None => stand_in().map(|rates| step_time(&simulated, &rates)).transpose()?.flatten(),
+        None => stand_in().map(|rates| step_time(simulated, &rates)).transpose()?.flatten(),
     };
     Ok(Appraisal { verdict, bill, pace })
 }

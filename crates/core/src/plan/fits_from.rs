@@ -1,7 +1,7 @@
 //! [`fits_from`]: the GPUs of the catalog that carry a job which names none, each asked for itself.
 
 use super::fit::{GpuVerdict, carrying_verdict, carrying_verdicts, carrying_verdicts_beside, job_by_device};
-use crate::estimate::{Estimate, EstimateError, SimulatedJob};
+use crate::estimate::{Estimate, EstimateError, SimulatedJob, shown_bound};
 use crate::gpu::{CatalogGpu, Device, Gpu, catalog};
 use crate::job::JobSpec;
 use crate::small_sort::SmallSort;
@@ -15,6 +15,18 @@ pub struct Carrier {
     pub gpu: &'static CatalogGpu,
     /// The job on it.
     pub verdict: GpuVerdict,
+}
+
+/// The GPUs of the catalog that carry a job.
+#[derive(Clone, Debug, Default)]
+#[non_exhaustive]
+pub struct Carriers {
+    /// The smallest memory first.
+    pub carrying: Vec<Carrier>,
+    /// Those that carry what is known of it, while what is left out or unchecked has no bound.
+    pub unknown: Vec<&'static CatalogGpu>,
+    /// Those of which it is not known: to replay the job for their kinds would have taken too long.
+    pub untried: Vec<&'static CatalogGpu>,
 }
 
 /// So many times as many replays share the time for a very long generation: the estimate itself has taken its own.
@@ -49,30 +61,42 @@ fn on_other_devices(job: &JobSpec) -> Vec<JobSpec> {
 
 /// The GPUs of the catalog that carry the job of `simulated`, which is [`simulate_for_catalog`]'s, the smallest memory first, and of a
 /// size last those that PyTorch's newest builds do not run on. `estimate` is its own.
-pub fn fits_from(simulated: SimulatedJob<'_>, estimate: &Estimate) -> Vec<Carrier> {
+pub fn fits_from(simulated: SimulatedJob<'_>, estimate: &Estimate) -> Carriers {
     let at_least: u64 = ON_EVERY_GPU.iter().map(|category| estimate.at_peak.by_category[*category as usize]).sum();
     let large_enough = catalog().iter().filter(|row| row.usable_bytes > at_least);
     let job = simulated.job().clone();
     let (same, others): (Vec<_>, Vec<_>) = large_enough.partition(|row| row.gpu().device() == job.gpu.device());
     let of_others: Vec<Gpu> = others.iter().map(|row| row.gpu()).collect();
+    // What has no bound on one kind of GPU and takes long to find out would most likely have none on another.
+    let is_unbounded = simulated.trace().is_long() && shown_bound(estimate.safe_bytes).is_none();
     let on_same: Vec<_> = same.iter().map(|row| carrying_verdict(&simulated, &row.gpu())).collect();
-    let on_others = if shares_simulation(&job) {
+    let on_others = if is_unbounded {
+        let not_tried = EstimateError::NotReplayed { events: simulated.events(), kinds: of_others.len() as u64 };
+        of_others.iter().map(|_| Err(not_tried.clone())).collect()
+    } else if shares_simulation(&job) {
         carrying_verdicts_beside(simulated, &on_other_devices(&job), &of_others)
     } else {
         // The estimate took its share of the time that a very long generation is given.
-        let shares = if simulated.trace().is_long() { REPLAYS } else { 1 };
+        let (shares, events) = if simulated.trace().is_long() { (REPLAYS, 0) } else { (1, simulated.events()) };
         let devices = job_by_device(&job, &of_others).len() as u64;
-        carrying_verdicts(shares * devices, &job, &of_others)
+        drop(simulated);
+        carrying_verdicts(shares * devices, events, &job, &of_others)
     };
-    let all = same.iter().zip(on_same).chain(others.iter().zip(on_others));
-    let carrier = |(gpu, answer): (&&'static CatalogGpu, Result<Option<GpuVerdict>, _>)| {
-        Some(Carrier { gpu, verdict: answer.ok().flatten()? })
-    };
-    let mut carriers: Vec<Carrier> = all.filter_map(carrier).collect();
+    let mut found = Carriers::default();
+    for (gpu, answer) in same.iter().zip(on_same).chain(others.iter().zip(on_others)) {
+        match answer {
+            Ok(None) => {}
+            Ok(Some(verdict)) if verdict.fits() => found.carrying.push(Carrier { gpu, verdict }),
+            Ok(Some(_)) => found.unknown.push(gpu),
+            Err(EstimateError::NotReplayed { .. }) => found.untried.push(gpu),
+            // What cannot be simulated there does not run there.
+            Err(_) => {}
+        }
+    }
     let place = |carrier: &Carrier| catalog().iter().position(|row| row.id == carrier.gpu.id);
     let is_old = |carrier: &Carrier| !carrier.gpu.gpu().device().runs_newest_builds();
-    carriers.small_sort_by_key(|carrier| (carrier.gpu.sold_gb, is_old(carrier), place(carrier)));
-    carriers
+    found.carrying.small_sort_by_key(|carrier| (carrier.gpu.sold_gb, is_old(carrier), place(carrier)));
+    found
 }
 
 #[cfg(test)]
@@ -92,11 +116,12 @@ mod tests {
         let found = fits_from(simulated, &estimate);
         for row in catalog() {
             let alone = verdict_on(&job, &row.gpu()).unwrap();
-            let listed = found.iter().find(|carrier| carrier.gpu.id == row.id).map(|carrier| &carrier.verdict);
+            let listed = found.carrying.iter().find(|carrier| carrier.gpu.id == row.id).map(|carrier| &carrier.verdict);
             assert_eq!(listed, alone.fits().then_some(&alone), "{}", row.id);
         }
-        assert!(found.is_sorted_by_key(|carrier| carrier.gpu.sold_gb));
-        found.into_iter().map(|carrier| carrier.gpu.id.clone()).collect()
+        assert!(found.carrying.is_sorted_by_key(|carrier| carrier.gpu.sold_gb));
+        assert!(found.untried.is_empty());
+        found.carrying.into_iter().map(|carrier| carrier.gpu.id.clone()).collect()
     }
 
     #[test]

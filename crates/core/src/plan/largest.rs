@@ -9,15 +9,14 @@ mod search;
 
 use std::cell::OnceCell;
 
+use super::MOST_EVENTS;
 use super::batch::Batch;
 use super::fit::GpuVerdict;
 use super::verdict_table::{VerdictTable, passes_of};
 use crate::gpu::Device;
-use search::Search;
+use search::{Halt, Search};
 
-/// So many events of traces are simulated for a table and its searches: seconds. Those of other devices count as [`passes_of`] says.
-const MOST_EVENTS: u64 = 1 << 24;
-/// So many are simulated for the searches, whatever the table took.
+/// So many events are simulated for the searches, whatever the table took; those of other devices count as [`passes_of`] says.
 const SEARCHED: u64 = MOST_EVENTS / 16;
 
 /// The largest size that was estimated to fit.
@@ -35,6 +34,33 @@ pub struct Largest {
 impl Largest {
     fn or_more(self) -> Self {
         Self { more_may_fit: true, ..self }
+    }
+}
+
+/// What a search came to.
+#[derive(Clone, Debug, PartialEq)]
+pub enum MostRows {
+    /// A batch that fits.
+    Largest(Largest),
+    /// Not even the smallest fits, or rows are not the job's to choose.
+    Nothing,
+    /// Not known: another simulation would have taken too long.
+    TooLong,
+}
+
+impl MostRows {
+    /// The batch that fits.
+    pub const fn largest(&self) -> Option<&Largest> {
+        match self {
+            Self::Largest(largest) => Some(largest),
+            Self::Nothing | Self::TooLong => None,
+        }
+    }
+}
+
+impl From<Option<Largest>> for MostRows {
+    fn from(largest: Option<Largest>) -> Self {
+        largest.map_or(Self::Nothing, Self::Largest)
     }
 }
 
@@ -73,7 +99,7 @@ impl<'t, 'a> Wanted<'t, 'a> {
 pub struct Searches<'t, 'a> {
     known: &'t VerdictTable<'a>,
     /// By the GPU's place; `None` of a search that goes on.
-    found: Vec<Option<Option<Largest>>>,
+    found: Vec<Option<MostRows>>,
     most_events: u64,
     divisors: OnceCell<Vec<u64>>,
 }
@@ -93,8 +119,8 @@ impl<'t, 'a> Searches<'t, 'a> {
         let (_, wanted) = self.ask(left / passes_of(together));
         let apart = wanted.iter().map(|want| passes_of(want.devices.len())).sum::<u64>();
         let (ended, wanted) = self.ask(left / apart.max(passes_of(together)));
-        for (index, largest) in ended {
-            self.found[index] = Some(largest);
+        for (index, found) in ended {
+            self.found[index] = Some(found);
         }
         wanted
     }
@@ -114,12 +140,13 @@ impl<'t, 'a> Searches<'t, 'a> {
     }
 
     /// The searches that end where each may take so many events still, by the GPU's place, and what the others want.
-    fn ask(&self, left: u64) -> (Vec<(usize, Option<Largest>)>, Vec<Wanted<'t, 'a>>) {
+    fn ask(&self, left: u64) -> (Vec<(usize, MostRows)>, Vec<Wanted<'t, 'a>>) {
         let (mut ended, mut wanted) = (Vec::new(), Vec::<Wanted<'t, 'a>>::new());
         for index in self.going_on() {
             match (Search { known: self.known, index, left, divisors: &self.divisors }).run() {
-                Ok(largest) => ended.push((index, largest)),
-                Err(want) => {
+                Ok(largest) => ended.push((index, largest.into())),
+                Err(Halt::TooLong) => ended.push((index, MostRows::TooLong)),
+                Err(Halt::Wanted(want)) => {
                     if !wanted.iter_mut().any(|other| other.join(&want)) {
                         wanted.push(want);
                     }
@@ -129,25 +156,26 @@ impl<'t, 'a> Searches<'t, 'a> {
         (ended, wanted)
     }
 
-    /// The largest by the GPU's place; `None` where not even one row fits, or rows are not the job's to choose.
-    pub fn into_found(self) -> Vec<Option<Largest>> {
-        self.found.into_iter().map(Option::flatten).collect()
+    /// By the GPU's place.
+    pub fn into_found(self) -> Vec<MostRows> {
+        self.found.into_iter().map(|found| found.unwrap_or(MostRows::TooLong)).collect()
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::estimate::Fit;
+    use crate::estimate::{EstimateError, Fit};
     use crate::gpu::Gpu;
     use crate::job::JobSource;
+    use crate::plan::fit::NoVerdict;
 
     fn search(known: &VerdictTable<'_>) -> Vec<Option<Largest>> {
         let mut searches = Searches { most_events: u64::MAX, ..Searches::new(known) };
         while let wanted @ [_, ..] = &searches.next_round()[..] {
             wanted.iter().for_each(Wanted::learn);
         }
-        searches.into_found()
+        searches.into_found().iter().map(|found| found.largest().cloned()).collect()
     }
 
     /// The batch of so many rows, if it fits.
@@ -247,6 +275,56 @@ mod tests {
         assert!(found.batch.micro_batch_size > 1);
     }
 
+    /// Where a table had no time for a GPU, nothing is said of its largest batch.
+    #[test]
+    fn what_took_too_long_is_not_nothing() {
+        let source = JobSource::model("gpt2").set("model.n_layer", 2);
+        let job = source.resolve(&[]).unwrap().job;
+        let gpus = ["t4", "h100"].map(|gpu| Gpu::parse(gpu).unwrap());
+        let known = VerdictTable::new(&job, &gpus, &source);
+        let why = NoVerdict::NotReplayed(EstimateError::NotReplayed { events: 1, kinds: 2 });
+        known.note_answers(Batch::of(&job), vec![gpus[0].device()], (&gpus[..1], Ok(vec![Err(why)])));
+        let mut searches = Searches::new(&known);
+        while let wanted @ [_, ..] = &searches.next_round()[..] {
+            wanted.iter().for_each(Wanted::learn);
+        }
+        let found = searches.into_found();
+        assert_eq!(found[0], MostRows::TooLong);
+        assert!(found[1].largest().is_some(), "{found:?}");
+    }
+
+    /// The same of the last batch that a search asks about, and of one above a batch that fits.
+    #[test]
+    fn a_batch_that_took_too_long_is_no_batch_that_does_not_fit() {
+        let source = JobSource::model("gpt2").set("model.n_layer", 2).set("seq_len", 256).set("framework", "loop");
+        let source = source.set("micro_batch_size", 2);
+        let job = source.resolve(&[]).unwrap().job;
+        let large = [Gpu::parse("80GiB,sm_90").unwrap()];
+        let enough = |batch| VerdictTable::new(&job, &large, &source).verdict_on(batch, 0).unwrap().safe_bytes;
+        let [one, both] = [Batch::in_fewest_passes(&job, 1).unwrap(), Batch::of(&job)].map(enough);
+        let between = format!("{}MiB,sm_90", one.midpoint(both) >> 20);
+        let found = |gpu: &str, untried: u64| {
+            let gpus = [Gpu::parse(gpu).unwrap()];
+            let known = VerdictTable::new(&job, &gpus, &source);
+            let why = NoVerdict::NotReplayed(EstimateError::NotReplayed { events: 1, kinds: 2 });
+            let batch = Batch::with_rows(&job, untried).unwrap();
+            known.note_answers(batch, vec![gpus[0].device()], (&gpus, Ok(vec![Err(why)])));
+            let mut searches = Searches::new(&known);
+            while let wanted @ [_, ..] = &searches.next_round()[..] {
+                wanted.iter().for_each(Wanted::learn);
+            }
+            searches.into_found().remove(0)
+        };
+        assert_eq!(found(&between, 1), MostRows::TooLong, "of one row in two passes nothing is known");
+        // Nothing but what is known to fit may be said of what lies above it.
+        for untried in 3..=12 {
+            match found("4GiB,sm_90", untried) {
+                MostRows::Largest(largest) => assert_ne!(largest.batch.micro_batch_size, untried),
+                other => panic!("{untried}: {other:?}"),
+            }
+        }
+    }
+
     /// PPO's rows are simulated one by one: the search ends with what it was given, at a size that fits.
     #[test]
     fn a_search_ends_when_its_events_are_spent() {
@@ -267,9 +345,12 @@ mod tests {
         // One round may take twice what was foreseen.
         assert!(events < 2 * most_events, "{events} events");
         let found = searches.into_found();
-        assert!(found.iter().flatten().any(|found| found.more_may_fit), "all were searched to the end");
-        for (index, found) in found.into_iter().enumerate() {
-            let found = found.unwrap();
+        assert!(
+            found.iter().flat_map(MostRows::largest).any(|found| found.more_may_fit),
+            "all were searched to the end"
+        );
+        for (index, found) in found.iter().enumerate() {
+            let found = found.largest().unwrap();
             let alone = fits_with(&known, index, found.batch.micro_batch_size).unwrap();
             assert_eq!(found.verdict, alone.verdict, "on {index}");
         }

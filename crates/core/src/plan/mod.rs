@@ -11,6 +11,7 @@ pub mod framework;
 pub mod largest;
 pub mod proposal;
 pub mod remedy;
+mod replaying;
 pub mod search;
 pub mod solve;
 pub mod spread;
@@ -18,6 +19,10 @@ pub mod suite;
 pub mod table;
 pub mod time;
 pub mod verdict_table;
+
+/// So many events are simulated for one question, be it a table, a search in it or remedies: seconds, whatever the job is. What would come after
+/// that is said not to have been tried.
+const MOST_EVENTS: u64 = 3 << 22;
 
 /// A key and its new value.
 pub type Change = (&'static str, String);

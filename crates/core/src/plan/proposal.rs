@@ -1,9 +1,10 @@
 //! [`consider_remedies`]: every remedy estimated alone, and the cheapest combination that fits.
 
 use crate::small_sort::SmallSort;
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::cmp::Ordering;
 
+use super::MOST_EVENTS;
 use super::appraisal::{Appraisal, Slowdown, appraise, moved_to};
 use super::remedy::{Change, Declined, REMEDIES, Remedy, Results, overrides};
 use super::time::{Scale, gpus_taken};
@@ -22,8 +23,12 @@ pub struct Proposals {
     pub declined: Vec<(&'static Remedy, Declined)>,
     /// Remedies that together make the job fit, or come nearest to it; `None` where it fits as it is.
     pub together: Option<Combination>,
+    /// Whether it ended before all remedies were tried, alone and together: that would have taken too long.
+    pub cut_short: bool,
     /// The cheapest GPU on which the job fits as it is; `None` where it fits already, or nowhere.
     pub other_gpu: Option<OtherGpu>,
+    /// Cheaper GPUs than that, or all others, that may carry it and were not tried: that would have taken too long.
+    pub untried_gpus: Vec<Gpu>,
 }
 
 /// A GPU in place of the job's.
@@ -76,6 +81,66 @@ impl Combination {
     }
 }
 
+/// So many events are simulated for a plan: a table replays most of its events, which takes less time than simulating them.
+const PLANNED: u64 = MOST_EVENTS / 3 * 2;
+
+/// About so many events of generated tokens are replayed in the time in which one is simulated (GRPO of 0.5B and 7B models).
+const REPLAYED_AT_ONCE: u64 = 10;
+
+/// So many events are simulated for other GPUs.
+const ON_OTHER_GPUS: u64 = MOST_EVENTS / 8;
+
+/// What may still be simulated for a question.
+pub(super) struct Allowance {
+    events: Cell<u64>,
+    /// What the next job will likely take: as much as the last.
+    next: Cell<u64>,
+    ran_out: Cell<bool>,
+}
+
+impl Allowance {
+    pub(super) const fn of(events: u64) -> Self {
+        Self { events: Cell::new(events), next: Cell::new(1), ran_out: Cell::new(false) }
+    }
+
+    /// Takes off what a job took.
+    fn note(&self, appraisal: &Appraisal) {
+        // Most of a generation is replayed and not simulated.
+        let events = appraisal.verdict.events.saturating_add(appraisal.verdict.replayed / REPLAYED_AT_ONCE);
+        self.next.set(events.max(1));
+        self.events.set(self.events.get().saturating_sub(events));
+    }
+
+    /// Two thirds of what is left, for what comes first.
+    fn take_most(&self) -> Self {
+        let rest = self.events.get() / 3;
+        let most = self.events.replace(rest) - rest;
+        Self { next: self.next.clone(), ..Self::of(most) }
+    }
+
+    /// Takes back what was not spent.
+    fn add_rest(&self, of: &Self) {
+        self.events.set(self.events.get().saturating_add(of.events.take()));
+        self.ran_out.set(self.ran_out.get() || of.ran_out.get());
+    }
+
+    /// Whether a job was not appraised because nothing was left.
+    pub(super) const fn ran_out(&self) -> bool {
+        self.ran_out.get()
+    }
+
+    /// The job on `gpu`; `None` where too little is left for another like the last. What is begun is finished.
+    pub(super) fn appraise(&self, job: &JobSpec, gpu: &Gpu, scale: Scale) -> Option<Result<Appraisal, EstimateError>> {
+        if self.events.get() < self.next.get() {
+            self.ran_out.set(true);
+            return None;
+        }
+        let appraised = appraise(job, gpu, scale);
+        appraised.iter().for_each(|appraisal| self.note(appraisal));
+        Some(appraised)
+    }
+}
+
 /// Jobs that were appraised for one question: remedies are taken alone, on top of one another and without one another, and
 /// come to the same job more than once.
 #[derive(Default)]
@@ -83,12 +148,13 @@ pub struct Appraised(RefCell<Vec<(JobSpec, Appraisal)>>);
 
 impl Appraised {
     /// The job on its GPU.
-    fn appraise_once(&self, job: &JobSpec, scale: Scale) -> Result<Appraisal, EstimateError> {
+    fn appraise_once(&self, job: &JobSpec, scale: Scale, allowed: &Allowance) -> Result<Appraisal, Declined> {
         let known = self.0.borrow().iter().find(|(known, _)| known == job).map(|(_, appraisal)| appraisal.clone());
         if let Some(appraisal) = known {
             return Ok(appraisal);
         }
-        let appraisal = appraise(job, &job.gpu, scale)?;
+        let appraisal = allowed.appraise(job, &job.gpu, scale).ok_or(Declined::NotTried)?;
+        let appraisal = appraisal.map_err(|error| Declined::Refused(error.to_string()))?;
         self.0.borrow_mut().push((job.clone(), appraisal.clone()));
         Ok(appraisal)
     }
@@ -107,6 +173,8 @@ pub struct Case<'a> {
     pub scale: Scale,
     /// What was appraised by this scale.
     pub appraised: &'a Appraised,
+    /// What may still be simulated.
+    pub(super) allowed: &'a Allowance,
 }
 
 impl Case<'_> {
@@ -115,8 +183,7 @@ impl Case<'_> {
         let resolved = self.source.resolve(changes).map_err(|error| Declined::Refused(error.problem))?;
         let run = RunSpec { dollars_per_gpu_hour: self.job.run.dollars_per_gpu_hour, ..resolved.job.run };
         let job = JobSpec { gpu: self.gpu.clone(), run, ..resolved.job };
-        let appraisal = self.appraised.appraise_once(&job, self.scale);
-        let appraisal = appraisal.map_err(|error| Declined::Refused(error.to_string()))?;
+        let appraisal = self.appraised.appraise_once(&job, self.scale, self.allowed)?;
         Ok((job, appraisal))
     }
 
@@ -136,19 +203,26 @@ impl Case<'_> {
 /// # Errors
 /// When the job itself cannot be simulated.
 pub fn consider_remedies(job: &JobSpec, source: &JobSource) -> Result<Proposals, EstimateError> {
+    consider_within(&Allowance::of(PLANNED), job, source)
+}
+
+fn consider_within(allowed: &Allowance, job: &JobSpec, source: &JobSource) -> Result<Proposals, EstimateError> {
     let base = appraise(job, &job.gpu, Scale::own(job))?;
+    allowed.note(&base);
     let scale = Scale::own(job).for_others(base.bill.as_ref().and_then(|bill| bill.estimated.as_ref()));
-    let case = Case { job, gpu: &job.gpu, source, scale, appraised: &Appraised::default() };
+    let case = Case { job, gpu: &job.gpu, source, scale, appraised: &Appraised::default(), allowed };
     let (alone, declined) = each_alone(&case, &base);
     let fits = base.verdict.fit == Fit::Fits;
     let together = if fits { None } else { combine_remedies(&case, &base, &alone) };
-    let other_gpu = if fits { None } else { other_gpu(&case, &base) };
-    Ok(Proposals { base, alone, declined, together, other_gpu })
+    // What has no bound here has none on a larger GPU.
+    let asks_others = base.verdict.fit != Fit::Fits && base.verdict.fit != Fit::NotKnown;
+    let (other_gpu, untried_gpus) = if asks_others { other_gpu(&case, &base) } else { (None, Vec::new()) };
+    Ok(Proposals { base, alone, declined, together, cut_short: allowed.ran_out(), other_gpu, untried_gpus })
 }
 
 /// Of the catalog's GPUs with more memory the one with the lowest price on which the job fits; those of unknown price come
 /// last, the smallest first.
-fn other_gpu(case: &Case<'_>, base: &Appraisal) -> Option<OtherGpu> {
+fn other_gpu(case: &Case<'_>, base: &Appraisal) -> (Option<OtherGpu>, Vec<Gpu>) {
     let needed = base.verdict.total_bytes.max(case.gpu.usable_bytes);
     let price = |gpu: &Gpu| {
         let lowest = prices_of(&gpu.id, PriceKind::OnDemand).and_then(|prices| prices.lowest());
@@ -156,15 +230,29 @@ fn other_gpu(case: &Case<'_>, base: &Appraisal) -> Option<OtherGpu> {
     };
     let mut larger: Vec<Gpu> = catalog().iter().map(CatalogGpu::gpu).filter(|gpu| gpu.usable_bytes > needed).collect();
     larger.small_sort_by(|a, b| price(a).total_cmp(&price(b)).then(a.usable_bytes.cmp(&b.usable_bytes)));
-    larger.into_iter().find_map(|gpu| {
-        let appraisal = appraise(&moved_to(case.job.clone(), &gpu), &gpu, case.scale).ok()?;
-        let slowdown = Slowdown::between(base, &appraisal, case.gpu).unwrap_or_else(Slowdown::none);
-        (appraisal.verdict.fit == Fit::Fits).then_some(OtherGpu { gpu, appraisal, slowdown })
-    })
+    let allowed = Allowance { next: case.allowed.next.clone(), ..Allowance::of(ON_OTHER_GPUS) };
+    for (at, gpu) in larger.iter().enumerate() {
+        match allowed.appraise(&moved_to(case.job.clone(), gpu), gpu, case.scale) {
+            None => return (None, larger.split_off(at)),
+            Some(Ok(appraisal)) if appraisal.verdict.fit == Fit::Fits => {
+                let slowdown = Slowdown::between(base, &appraisal, case.gpu).unwrap_or_else(Slowdown::none);
+                return (Some(OtherGpu { gpu: gpu.clone(), appraisal, slowdown }), Vec::new());
+            }
+            Some(_) => {}
+        }
+    }
+    (None, Vec::new())
 }
 
-/// Every remedy alone, the worthiest first, and those that decline.
+/// Every remedy alone, the worthiest first, and those that decline. They take two thirds of what may be simulated: the rest is for some together.
 pub(super) fn each_alone(case: &Case<'_>, base: &Appraisal) -> (Vec<Proposal>, Vec<(&'static Remedy, Declined)>) {
+    let most = case.allowed.take_most();
+    let found = each_within(&Case { allowed: &most, ..*case }, base);
+    case.allowed.add_rest(&most);
+    found
+}
+
+fn each_within(case: &Case<'_>, base: &Appraisal) -> (Vec<Proposal>, Vec<(&'static Remedy, Declined)>) {
     let mut alone = Vec::new();
     let mut declined = Vec::new();
     for remedy in REMEDIES {
@@ -310,10 +398,34 @@ mod tests {
     fn a_job_that_several_remedies_come_to_is_appraised_once() {
         let job = from_case(&json!({"micro_batch": 2, "model": {"family": "gpt2", "n_layer": 2}})).unwrap();
         let other = JobSpec { micro_batch_size: 1, ..job.clone() };
-        let appraised = Appraised::default();
+        let (appraised, allowed) = (Appraised::default(), Allowance::of(1 << 20));
         let [first, again, smaller] =
-            [&job, &job, &other].map(|job| appraised.appraise_once(job, Scale::Estimated).unwrap());
+            [&job, &job, &other].map(|job| appraised.appraise_once(job, Scale::Estimated, &allowed).unwrap());
         assert_eq!((first == again, first == smaller, appraised.0.borrow().len()), (true, false, 2));
         assert_eq!(first, appraise(&job, &job.gpu, Scale::Estimated).unwrap());
+    }
+    /// What is left out is named, and what was tried is answered as ever.
+    #[test]
+    fn remedies_beyond_the_allowance_are_untried() {
+        let source = JobSource::model("gpt2").set("model.n_layer", 4).set("micro_batch_size", 8);
+        let job = JobSpec { gpu: Gpu::parse("2GiB,sm_90").unwrap(), ..source.resolve(&[]).unwrap().job };
+        let base = appraise(&job, &job.gpu, Scale::Estimated).unwrap();
+        let tried = |events: u64| {
+            let proposals = consider_within(&Allowance::of(events), &job, &source).unwrap();
+            let untried = proposals.declined.iter().filter(|(_, why)| *why == Declined::NotTried).count();
+            (proposals, untried)
+        };
+        let (all, untried) = tried(u64::MAX);
+        assert_eq!((untried, all.cut_short), (0, false));
+        let mut some = (1..60).map(|times| tried(times * base.verdict.events));
+        let (few, untried) = some.find(|(few, _)| !few.alone.is_empty()).unwrap();
+        assert!(few.cut_short && few.alone.len() < all.alone.len() && untried > 0, "{} and {untried}", few.alone.len());
+        // Where each was tried alone, some together may not have been.
+        let (cut, _) = some.find(|(_, untried)| *untried == 0).unwrap();
+        assert!(cut.cut_short || cut.together.map(|found| found.changes) == all.together.map(|found| found.changes));
+        for proposal in few.alone {
+            let same = all.alone.iter().find(|other| other.remedy.name == proposal.remedy.name).unwrap();
+            assert_eq!(same.appraisal, proposal.appraisal);
+        }
     }
 }

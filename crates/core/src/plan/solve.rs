@@ -3,8 +3,10 @@
 //! Reserved memory does not rise with every step of a key, so "largest" means, as for micro-batches: this value fits with room
 //! to spare, and the next that the job can have does not.
 
+use std::cell::Cell;
 use std::ops::RangeInclusive;
 
+use super::MOST_EVENTS;
 use super::fit::GpuVerdict;
 use crate::estimate::Fit;
 
@@ -12,6 +14,37 @@ use crate::estimate::Fit;
 const NEIGHBOURS: u64 = 256;
 /// Multiples of what fits that are looked through: heads, groups and batches divide.
 const MULTIPLES: RangeInclusive<u64> = 2..=64;
+
+/// One of many searches may simulate no less than so much.
+const LEAST_SEARCHED: u64 = MOST_EVENTS / 8;
+
+/// What a search may still simulate.
+pub struct Searching {
+    left: Cell<u64>,
+}
+
+impl Searching {
+    /// Of one of so many searches that are made for a question.
+    pub fn one_of(searches: usize) -> Self {
+        Self { left: Cell::new((MOST_EVENTS / (searches as u64).max(1)).max(LEAST_SEARCHED)) }
+    }
+
+    /// What `estimate` answers, as long as anything is left; what is begun is finished.
+    ///
+    /// # Errors
+    /// Its own; or that a larger value was not tried.
+    pub fn try_value(&self, estimate: impl FnOnce() -> Tried) -> Tried {
+        if self.left.get() == 0 {
+            return Err(
+                "larger values were not tried, and may fit: the search has simulated as much as it may; name one GPU (--gpus), or try one with --set".to_owned()
+            );
+        }
+        let tried = estimate();
+        let effort = tried.as_ref().map_or(0, |verdict| verdict.effort);
+        self.left.set(self.left.get().saturating_sub(effort));
+        tried
+    }
+}
 
 /// What a value came to; why the job cannot have it.
 pub type Tried = Result<GpuVerdict, String>;
@@ -163,6 +196,7 @@ mod tests {
     fn verdict_at(needed: u64) -> GpuVerdict {
         GpuVerdict {
             fit: if needed <= 1000 { Fit::Fits } else { Fit::DoesNotFit },
+            at_least: false,
             total_bytes: needed,
             safe_bytes: needed,
             usable_bytes: 1000,
@@ -171,6 +205,8 @@ mod tests {
             peak_phase: Phase { step: 1, kind: PhaseKind::Forward },
             lasting_bytes: 0,
             events: 1,
+            effort: 1,
+            replayed: 0,
             room: Vec::new(),
         }
     }
@@ -231,5 +267,16 @@ mod tests {
         let (solution, _) = solved(1, 1..=1 << 20, |_| true, needs);
         let ((best, _), (next, _)) = (solution.best.unwrap(), solution.next.unwrap());
         assert!(needs(best) <= 1000 && needs(next) > 1000 && next == best + 1, "{best} {next}");
+    }
+
+    #[test]
+    fn a_search_that_takes_too_long_ends_with_what_fits() {
+        let searching = Searching::one_of(1);
+        let long = |value| GpuVerdict { effort: MOST_EVENTS / 3, ..verdict_at(value) };
+        let verdict = |value| searching.try_value(|| Ok(long(value)));
+        let solution = solve(&Question { range: 1..=1 << 20, own: 1, check: &|_| Ok(()), verdict: &verdict });
+        let (best, next) = (solution.best.unwrap().0, solution.next.unwrap());
+        assert_eq!((best, next.0), (4, 5));
+        assert!(next.1.unwrap_err().contains("not tried"));
     }
 }

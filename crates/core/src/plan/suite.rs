@@ -1,9 +1,8 @@
 //! [`Suite`]: configurations of one job that are to be run, with what each costs beside the first. Their file is read by
 //! `tonnage-suite`.
 
-use super::appraisal::{Appraisal, appraise};
+use super::appraisal::{Appraisal, appraise_with_work};
 use super::time::{Scale, cost_factor};
-use crate::estimate::SimulatedJob;
 use crate::job::keys::MODEL;
 use crate::job::{JobError, JobSource, JobSpec, Origin, Override, has_field};
 use crate::work::Work;
@@ -141,6 +140,7 @@ fn changes_in_words(changes: &[Override]) -> String {
 #[derive(Clone, Debug)]
 pub struct CostReference {
     job: JobSpec,
+    appraisal: Appraisal,
     work: Work,
     scale: Scale,
 }
@@ -151,10 +151,10 @@ impl CostReference {
     /// # Errors
     /// When there is no such job.
     pub fn new(job: &JobSpec) -> Result<Self, crate::estimate::EstimateError> {
-        let work = SimulatedJob::new(job)?.work().clone();
-        let base = appraise(job, &job.gpu, Scale::Estimated)?;
+        let (base, work) = appraise_with_work(job, Scale::Estimated)?;
         let scale = Scale::own(job).for_others(base.bill.as_ref().and_then(|bill| bill.estimated.as_ref()));
-        Ok(Self { job: job.clone(), work, scale })
+        let appraisal = base.rescaled(job, scale);
+        Ok(Self { job: job.clone(), appraisal, work, scale })
     }
 
     /// What `configuration` costs.
@@ -165,14 +165,44 @@ impl CostReference {
             Ok(resolved) => resolved.job,
             Err(error) => return Priced { configuration, appraisal: Err(error.problem), factor: None },
         };
-        let factor =
-            SimulatedJob::new(&job).ok().and_then(|simulated| cost_factor(simulated.work(), &self.work, self.steps()));
-        let appraisal = appraise(&job, &job.gpu, self.scale).map_err(|error| error.to_string());
-        Priced { configuration, appraisal, factor }
+        let appraised = match job == self.job {
+            true => Ok((self.appraisal.clone(), self.factor_of(&self.work))),
+            false => appraise_with_work(&job, self.scale).map(|(appraisal, work)| (appraisal, self.factor_of(&work))),
+        };
+        match appraised {
+            Ok((appraisal, factor)) => Priced { configuration, appraisal: Ok(appraisal), factor },
+            Err(error) => Priced { configuration, appraisal: Err(error.to_string()), factor: None },
+        }
+    }
+
+    /// How many times the reference's operations `work` has.
+    fn factor_of(&self, work: &Work) -> Option<f64> {
+        cost_factor(work, &self.work, self.steps())
     }
 
     /// Steps over which operations are compared.
     fn steps(&self) -> u64 {
         self.job.run.length.map_or(super::time::STEPS_OF_A_SAMPLE, |length| length.steps(&self.job))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::job::keys::STEP_TIME;
+
+    #[test]
+    fn the_first_configuration_costs_what_its_own_simulation_says() {
+        let plain = JobSource::model("gpt2").set("gpu", "l4").set("micro_batch_size", 2);
+        let measured = plain.clone().set(STEP_TIME, 0.5);
+        let without_rates = plain.clone().set("gpu", "24GiB").set(STEP_TIME, 0.5);
+        for source in [plain, measured, without_rates] {
+            let job = source.resolve(&[]).unwrap().job;
+            let reference = CostReference::new(&job).unwrap();
+            let priced = reference.price_of(&Configuration::default(), &[], &source);
+            let (appraisal, _) = appraise_with_work(&job, reference.scale).unwrap();
+            assert_eq!(priced.appraisal, Ok(appraisal));
+            assert_eq!(priced.factor, Some(1.0));
+        }
     }
 }

@@ -1,7 +1,7 @@
 //! [`Row`]: one variant of a job on a list of GPUs, the unit of a fit table and of a sweep.
 
 use super::batch::Batch;
-use super::fit::GpuVerdict;
+use super::fit::{Cell, GpuVerdict, NoVerdict};
 use super::verdict_table::VerdictTable;
 use crate::gpu::{Device, Gpu};
 use crate::job::{JobError, JobSource, JobSpec, Origin, Override};
@@ -17,7 +17,7 @@ pub struct Row {
     /// Ranks with rows of their own.
     pub ranks: u64,
     /// A verdict for each GPU, or why there is no such job.
-    pub cells: Vec<Result<GpuVerdict, String>>,
+    pub cells: Vec<Cell>,
 }
 
 impl Row {
@@ -35,9 +35,6 @@ pub struct Variant {
     /// Rows of a pass; accumulation makes up for it.
     pub rows: Option<u64>,
 }
-
-/// What stands in the place of a verdict that [`answer_part`] left out because fewer rows fit on none of the GPUs.
-pub const PRUNED: &str = "not estimated: fewer rows fit nowhere";
 
 /// What is answered at once: variants, one after another, on all GPUs of some devices, which share what they can.
 #[derive(Clone, Debug)]
@@ -73,6 +70,19 @@ pub fn pruned_parts(known: &VerdictTable<'_>, variants: &[Variant]) -> Vec<Part>
     parts
 }
 
+/// Answers rows that are long before a table is split into parts, one after another: each part would simulate its own, and parts that
+/// run at once would hold as many graphs in memory. Where every thread has rows of its own, the first one says how long they are.
+pub fn answer_long_rows(known: &VerdictTable<'_>, variants: &[Variant], source: &JobSource, threads: usize) {
+    for variant in variants {
+        if let Ok(Varied::Batch(batch)) = varied_job(known, variant, source)
+            && !known.learn_if_long(batch)
+            && variants.len() >= threads
+        {
+            return;
+        }
+    }
+}
+
 /// Answers a part, a variant after the other. Where fewer rows in as many passes fit on none of the GPUs the others are
 /// left out: more rows never need less.
 pub fn answer_part(known: &VerdictTable<'_>, variants: &[Variant], part: &Part, source: &JobSource) -> Vec<Answer> {
@@ -80,7 +90,7 @@ pub fn answer_part(known: &VerdictTable<'_>, variants: &[Variant], part: &Part, 
     let mut answers = Vec::with_capacity(part.variants.len());
     for at in part.variants.iter().copied() {
         let answered = answer_one(known, variants, (at, &part.devices), too_large, source);
-        let fits = |(_, cell): &(usize, Result<GpuVerdict, String>)| cell.as_ref().map_or(true, GpuVerdict::fits);
+        let fits = |(_, cell): &(usize, Cell)| cell.as_ref().map_or(true, GpuVerdict::may_fit);
         if !answered.cells.iter().any(fits) {
             too_large = Some(answered.batch);
         }
@@ -98,9 +108,9 @@ fn answer_one(
 ) -> Answer {
     let places: Vec<usize> = known.device_places(devices);
     let ranks = known.job().parallel.replicas();
-    let all = |batch, problem: String| Answer { row, batch, ranks, cells: refuse_places(&places, &problem) };
+    let all = |batch, why: NoVerdict| Answer { row, batch, ranks, cells: refuse_places(&places, &why) };
     let Some(variant) = variants.get(row) else {
-        return all(Batch::of(known.job()), "no such variant".to_owned());
+        return all(Batch::of(known.job()), NoVerdict::Impossible("no such variant".to_owned()));
     };
     let is_larger = |batch: &Batch, than: &Batch| {
         let of = |batch: &Batch| (batch.gradient_accumulation_steps, batch.steps_per_generation);
@@ -108,7 +118,7 @@ fn answer_one(
     };
     match varied_job(known, variant, source) {
         Ok(varied) if too_large.is_some_and(|than| is_larger(&varied.batch(), &than)) => {
-            all(varied.batch(), PRUNED.to_owned())
+            all(varied.batch(), NoVerdict::Pruned)
         }
         Ok(Varied::Batch(batch)) => {
             known.learn_all(batch, devices);
@@ -117,7 +127,7 @@ fn answer_one(
         }
         Ok(Varied::Job(job)) => {
             let gpus: Vec<Gpu> = places.iter().map(|at| known.gpus()[*at].clone()).collect();
-            let cells = known.verdicts_of(&job, &gpus).into_iter().map(|cell| cell.map_err(|error| error.to_string()));
+            let cells = known.verdicts_of(&job, &gpus).into_iter().map(|cell| cell.map_err(NoVerdict::from));
             Answer {
                 row,
                 batch: Batch::of(&job),
@@ -125,12 +135,12 @@ fn answer_one(
                 cells: places.into_iter().zip(cells).collect(),
             }
         }
-        Err((batch, problem)) => all(batch, problem),
+        Err((batch, problem)) => all(batch, NoVerdict::Impossible(problem)),
     }
 }
 
-fn refuse_places(places: &[usize], problem: &str) -> Vec<(usize, Result<GpuVerdict, String>)> {
-    places.iter().map(|at| (*at, Err(problem.to_owned()))).collect()
+fn refuse_places(places: &[usize], why: &NoVerdict) -> Vec<(usize, Cell)> {
+    places.iter().map(|at| (*at, Err(why.clone()))).collect()
 }
 
 /// The rows of a table from the answers to its [`table_parts`].
@@ -139,7 +149,7 @@ pub fn table_rows(known: &VerdictTable<'_>, variants: &[Variant], answers: Vec<A
         changes: variant.changes.iter().map(|set| (set.key.clone(), set.value.clone())).collect(),
         batch: Batch::of(known.job()),
         ranks: known.job().parallel.replicas(),
-        cells: known.gpus().iter().map(|_| Err("not estimated".to_owned())).collect(),
+        cells: known.gpus().iter().map(|_| Err(NoVerdict::Impossible("not estimated".to_owned()))).collect(),
     };
     let mut rows: Vec<Row> = variants.iter().map(empty).collect();
     for Answer { row, batch, ranks, cells } in answers {
@@ -155,7 +165,7 @@ pub struct Answer {
     batch: Batch,
     ranks: u64,
     /// By the GPU's place.
-    cells: Vec<(usize, Result<GpuVerdict, String>)>,
+    cells: Vec<(usize, Cell)>,
 }
 
 /// What a variant is.

@@ -5,8 +5,10 @@ use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
+use super::MOST_EVENTS;
 use super::batch::Batch;
-use super::fit::{GpuVerdict, verdicts_of_replays};
+use super::fit::{Cell, GpuVerdict, NoVerdict, verdicts_if_long, verdicts_of_replays};
+use super::replaying::SIMULATION;
 use crate::estimate::EstimateError;
 use crate::gpu::{Device, Gpu};
 use crate::job::keys::STEPS;
@@ -17,8 +19,8 @@ use crate::job::{JobError, JobSource, JobSpec, Origin, Override};
 const FIRST_STEPS: u32 = 3;
 /// A search for the largest batch asks for about so many.
 const SEARCHED: u64 = 4;
-/// A simulation takes as long as so many replays.
-const SIMULATION: u64 = 2;
+/// A job that is more than any GPU has was simulated until that was seen, and counts as so many events.
+pub(super) const REFUSED: u64 = MOST_EVENTS / 64;
 
 /// How many simulations with a replay take as long as one whose trace so many devices replay.
 pub(super) const fn passes_of(devices: usize) -> u64 {
@@ -41,7 +43,7 @@ pub struct VerdictTable<'a> {
 }
 
 /// An answer for every GPU of a device, in their order; why there is no such job is the same for all.
-type Answers = Result<Vec<Result<GpuVerdict, String>>, JobError>;
+type Answers = Result<Vec<Cell>, JobError>;
 
 impl<'a> VerdictTable<'a> {
     /// Nothing known yet of `job`, which `source` came to.
@@ -119,43 +121,73 @@ impl<'a> VerdictTable<'a> {
         let of = |gpu: &&Gpu| unknown.contains(&gpu.device());
         let gpus: Vec<Gpu> = self.gpus.iter().filter(of).cloned().collect();
         let answers = self.estimate_batch(batch, &gpus);
-        let events = answers.iter().flatten().flatten().map(|verdict| verdict.events).max().unwrap_or(0);
+        self.note_answers(batch, unknown, (&gpus, answers));
+    }
+
+    /// Estimates `batch` on all GPUs where that is long: parts of a table that are answered at once would simulate it each, and hold
+    /// as many graphs in memory. Whether it was.
+    pub(super) fn learn_if_long(&self, batch: Batch) -> bool {
+        let job = self.job_with(batch).ok();
+        let answers = job.and_then(|job| verdicts_if_long(self.replays(), &job, self.gpus));
+        let is_long = answers.is_some();
+        if let Some(answers) = answers {
+            let answers = Ok(answers.into_iter().map(|answer| answer.map_err(NoVerdict::from)).collect());
+            self.note_answers(batch, self.devices.clone(), (self.gpus, answers));
+        }
+        is_long
+    }
+
+    pub(super) fn note_answers(&self, batch: Batch, unknown: Vec<Device>, (gpus, answers): (&[Gpu], Answers)) {
+        let effort = |cell: &Cell| match cell {
+            Ok(verdict) => verdict.effort,
+            Err(NoVerdict::TooLarge) => REFUSED,
+            Err(_) => 0,
+        };
+        let events = answers.iter().flatten().map(effort).max().unwrap_or(0);
         self.spent.fetch_add(events.saturating_mul(passes_of(unknown.len())), Ordering::Relaxed);
         let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
         for device in unknown {
             let own = |found: &Vec<_>| -> Vec<_> {
                 let placed = gpus.iter().zip(found).filter(|(gpu, _)| gpu.device() == device);
-                placed.map(|(_, answer): (_, &Result<GpuVerdict, String>)| answer.clone()).collect()
+                placed.map(|(_, answer): (_, &Cell)| answer.clone()).collect()
             };
             known.entry((batch, device)).or_insert_with(|| Arc::new(answers.as_ref().map(own).map_err(Clone::clone)));
         }
     }
 
     fn estimate_batch(&self, batch: Batch, gpus: &[Gpu]) -> Answers {
+        let job = self.job_with(batch)?;
+        Ok(self.verdicts_of(&job, gpus).into_iter().map(|answer| answer.map_err(NoVerdict::from)).collect())
+    }
+
+    fn job_with(&self, batch: Batch) -> Result<JobSpec, JobError> {
         // The job's own batch is not set again: a swarm's node chooses its rows itself.
-        let job = match batch == Batch::of(&self.job) {
-            true => JobSpec::clone(&self.job),
-            false => self.source.resolve(&batch.overrides(&self.job, &Origin::Rows))?.job,
-        };
-        Ok(self.verdicts_of(&job, gpus).into_iter().map(|answer| answer.map_err(|error| error.to_string())).collect())
+        match batch == Batch::of(&self.job) {
+            true => Ok(JobSpec::clone(&self.job)),
+            false => Ok(self.source.resolve(&batch.overrides(&self.job, &Origin::Rows))?.job),
+        }
+    }
+
+    /// However many GPUs are asked about at once, a verdict is the same.
+    fn replays(&self) -> u64 {
+        self.lists.saturating_mul(self.devices.len() as u64)
     }
 
     /// A variant of the job on some of the GPUs, as one of the lists that are asked for.
     pub(super) fn verdicts_of(&self, job: &JobSpec, gpus: &[Gpu]) -> Vec<Result<GpuVerdict, EstimateError>> {
-        // However many GPUs are asked about at once, a verdict is the same.
-        verdicts_of_replays(self.lists.saturating_mul(self.devices.len() as u64), job, gpus)
+        verdicts_of_replays(self.replays(), job, gpus)
     }
 
     /// `batch` on the GPU at `index`.
     ///
     /// # Errors
     /// Why there is no such job.
-    pub fn verdict_on(&self, batch: Batch, index: usize) -> Result<GpuVerdict, String> {
+    pub fn verdict_on(&self, batch: Batch, index: usize) -> Cell {
         let device = self.gpus[index].device();
         let place = self.gpus[..index].iter().filter(|gpu| gpu.device() == device).count();
         match self.learn_answers(batch, device).as_ref() {
             Ok(answers) => answers[place].clone(),
-            Err(error) => Err(error.problem.clone()),
+            Err(error) => Err(NoVerdict::Impossible(error.problem.clone())),
         }
     }
 

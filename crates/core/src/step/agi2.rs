@@ -14,8 +14,8 @@ use crate::tensor::{Context, Tensor};
 use crate::trace::{Category, PhaseKind};
 
 use super::repetition::Repetition;
-use super::settled::{Piece, Settled};
-use super::train::{PASSES_RUN, STEPS_RUN};
+use super::settled::{Piece, STEPS_RUN, Settled};
+use super::train::PASSES_RUN;
 
 /// The variables of the loop's function, which live from one batch to the next.
 #[derive(Default)]

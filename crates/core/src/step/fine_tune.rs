@@ -20,7 +20,7 @@ use super::gathered::{Processes, sum_all};
 use super::inputs::{labels, main_input, renew_images, row_numbers};
 use super::liger::apply_liger_kernels;
 use super::repetition::Repetition;
-use super::train::{caches_keys, turns_cache_off};
+use super::train::caches_keys;
 use super::trainer::{self, Recipe};
 use super::wrapped::{Called, Wrapped};
 
@@ -292,7 +292,7 @@ impl FineTune<'_> {
     /// `model(**inputs, num_items_in_batch=...)["loss"]`: the model sums the losses and divides by the number.
     fn own_loss(&self, inputs: &Inputs, num_items: Option<&Tensor>) -> Option<Tensor> {
         let asks = self.job.use_cache || self.keeps_keys() || self.job.model.facts().keeps_cache;
-        let caches = asks && caches_keys(self.job) && !turns_cache_off(self.job);
+        let caches = asks && caches_keys(self.job) && !self.job.turns_cache_off();
         let in_model = self.context.transformers().divides_losses_in_models();
         let outputs = self.model.call(&ForwardCall {
             attention_mask: inputs.attention_mask(),

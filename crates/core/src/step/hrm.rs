@@ -12,8 +12,7 @@ use crate::tensor::{Context, Tensor};
 use crate::trace::{Category, PhaseKind};
 
 use super::repetition::Repetition;
-use super::settled::{Piece, Settled};
-use super::train::STEPS_RUN;
+use super::settled::Settled;
 
 /// Trains; steps that only repeat are left out of a long job.
 pub(super) fn train_hrm(
@@ -32,11 +31,9 @@ pub(super) fn train_hrm(
     let mut run = Repetition::begin(1);
     let mut settled = Settled::new(job, context);
     for step in 1..=job.steps {
-        if settled.is_enough(Piece::Step, u64::from(job.steps - step + 1)) && step > STEPS_RUN {
+        if !settled.begin_next(&mut run, (step, u64::from(job.steps - step + 1))) {
             break;
         }
-        run.steps = step;
-        context.begin_step(step);
         context.phase(PhaseKind::Input);
         let batch = load_batch(job, context);
         let current = carry.get_or_insert_with(|| model.initial_carry(&batch));

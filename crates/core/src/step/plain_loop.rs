@@ -10,7 +10,7 @@ use crate::trace::PhaseKind;
 
 use super::repetition::Repetition;
 use super::settled::{Piece, Settled};
-use super::train::{PASSES_RUN, STEPS_RUN};
+use super::train::PASSES_RUN;
 
 /// Trains: `run_pass` goes from the batch to the end of backward, and gives `None` where it has no loss, which fails the job. What only
 /// repeats is left out of a long one.
@@ -25,13 +25,9 @@ pub(super) fn run_plain_loop(
     let mut run = Repetition::begin(job.gradient_accumulation_steps);
     let mut settled = Settled::new(job, context);
     for step in 1..=job.steps {
-        let is_enough = settled.is_enough(Piece::Step, u64::from(job.steps - step + 1)) && step > STEPS_RUN;
-        if is_enough || context.has_failed() {
+        if context.has_failed() || !settled.begin_next(&mut run, (step, u64::from(job.steps - step + 1))) {
             break;
         }
-        run.steps = step;
-        settled.begin_step();
-        context.begin_step(step);
         for pass in 1..=job.gradient_accumulation_steps {
             let left = job.gradient_accumulation_steps - pass;
             let leaves_out = settled.is_enough(Piece::Pass, left) && pass >= PASSES_RUN;

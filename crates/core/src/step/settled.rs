@@ -36,6 +36,9 @@ const WANDERING: usize = 16;
 /// within it (tests).
 pub const WANDERING_ALLOWANCE: u64 = 4 * MIB;
 
+/// Steps that are always run: the state appears in the first, from the second on they allocate the same.
+pub(super) const STEPS_RUN: u32 = 3;
+
 /// Whether so much is recorded that what only repeats is left out, wherever the allocator finds it.
 pub(super) fn has_enough(context: &Context) -> bool {
     let others = context.replays() - 1;
@@ -112,6 +115,17 @@ impl<'a> Settled<'a> {
     pub(super) fn with_generation(self, every: u64, of_step: u64) -> Self {
         let is_never = every == u64::MAX;
         Self { repeats: [is_never || of_step.is_multiple_of(every), is_never], ..self }
+    }
+
+    /// Begins `step`, with which so many are left to run; not where all of them do what those before did.
+    pub(super) fn begin_next(&mut self, run: &mut Repetition, (step, left): (u32, u64)) -> bool {
+        if self.is_enough(Piece::Step, left) && step > STEPS_RUN {
+            return false;
+        }
+        run.steps = step;
+        self.begin_step();
+        self.context.begin_step(step);
+        true
     }
 
     /// A step begins, whose passes are compared with one another.

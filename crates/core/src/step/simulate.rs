@@ -22,7 +22,9 @@ use super::models::Policy;
 use super::repetition::Repetition;
 use super::simulation::{SimulateError, Simulation};
 use super::swarm::Node;
-use super::{agi2, diffusion, dpo, embedding, fine_tune, gkd, grpo, hrm, infer, kto, pairs, ppo, reward, train};
+use super::{
+    agi2, diffusion, dpo, embedding, fine_tune, gkd, grpo, hrm, infer, kto, pairs, pipeline, ppo, reward, train,
+};
 
 /// Runs `job` on abstract tensors.
 ///
@@ -42,13 +44,31 @@ pub fn simulate_with_other_devices(
     others: &[Device],
     replays: u64,
 ) -> Result<Simulation, SimulateError> {
-    check::check_possible(job)?;
-    let job = &parallel::as_run(job);
+    simulate_in(&context_for(job, others, replays), job, others.len())
+}
+
+/// An attempt: beside the error stands how many events were simulated in vain.
+///
+/// # Errors
+/// When the model's config is not one its family can build, or the job is refused or more than is simulated.
+pub fn try_to_simulate(job: &JobSpec, others: &[Device], replays: u64) -> Result<Simulation, (SimulateError, usize)> {
+    let context = context_for(job, others, replays);
+    simulate_in(&context, job, others.len()).map_err(|error| (error, context.events()))
+}
+
+/// Where the job is simulated.
+fn context_for(job: &JobSpec, others: &[Device], replays: u64) -> Rc<Context> {
     let context = Context::with_other_devices(job.gpu.device(), others);
     context.serve_replays(replays);
+    context
+}
+
+fn simulate_in(context: &Rc<Context>, job: &JobSpec, others: usize) -> Result<Simulation, SimulateError> {
+    check::check_possible(job)?;
+    let job = &parallel::as_run(job);
     if job.simulated_offload().is_some() {
         // What moves depends on where the allocator places it.
-        (0..others.len()).for_each(|at| context.diverges(at));
+        (0..others).for_each(|at| context.diverges(at));
     }
     context.install_transformers(job.transformers);
     context.reenter_checkpoints(job.use_reentrant);
@@ -56,18 +76,18 @@ pub fn simulate_with_other_devices(
     let _device = context.enter_device(parallel::holds_model(job.parallel));
     let family = family::find_family(&job.model.model_type)?;
     match family.build {
-        Build::LanguageModel(_) => language_model(job, &context, family),
+        Build::LanguageModel(_) => language_model(job, context, family),
         Build::Hrm(build) => {
-            let builder = Builder::new(&context, DType::Float32, None, Mode::new(true, CheckpointPolicy::Off));
+            let builder = Builder::new(context, DType::Float32, None, Mode::new(true, CheckpointPolicy::Off));
             let model = build(job, &builder)?;
-            Ok(own_loop(&context, &builder, |parameters| hrm::train_hrm(job, &context, &model, parameters)))
+            Ok(own_loop(context, &builder, |parameters| hrm::train_hrm(job, context, &model, parameters)))
         }
-        Build::Denoiser(build) => denoiser(job, &context, build),
+        Build::Denoiser(build) => denoiser(job, context, build),
         Build::Agi2(build) => {
             let mode = Mode::new(job.train_mode, job.gradient_checkpointing);
-            let builder = Builder::new(&context, job.precision.weight_dtype(), None, mode);
+            let builder = Builder::new(context, job.precision.weight_dtype(), None, mode);
             let model = build(job, &builder)?;
-            Ok(own_loop(&context, &builder, |parameters| agi2::train_agi2(job, &context, &model, &builder, parameters)))
+            Ok(own_loop(context, &builder, |parameters| agi2::train_agi2(job, context, &model, &builder, parameters)))
         }
     }
 }
@@ -126,6 +146,7 @@ fn language_model(job: &JobSpec, context: &Rc<Context>, family: Family) -> Resul
     if job.padded == Some(true) {
         context.pad_rows();
     }
+    context.share_tokens(job.parallel.ring());
     let fp32_head = matches!(&job.task, Task::Grpo(spec) if spec.cast_lm_head_to_fp32);
     let mode = Mode::new(job.train_mode && job.task.trains(), job.gradient_checkpointing).with_fp32_head(fp32_head);
     let builder = Builder::new(context, job.precision.weight_dtype(), job.lora.clone(), mode);
@@ -136,6 +157,14 @@ fn language_model(job: &JobSpec, context: &Rc<Context>, family: Family) -> Resul
     let builder = loading::quantized(builder.loading_by_name(loading::is_by_name(job)), job);
     let options =
         RunOptions { attention: job.attention, mode: builder.mode(), frozen_base: job.lora.is_some(), tower: None };
+    if check::runs_pytorch_schedule(job) {
+        let build = |spec: &ModelSpec, at: &Builder| family.build_language_model(spec, at, &options);
+        let pipeline = pipeline::build_stages(job, &builder, build)?;
+        builder.materialize_buffers();
+        let parameters = builder.trainable();
+        let repetition = pipeline::train_pipeline(job, context, pipeline, &parameters);
+        return simulated(job, context, &builder, (count_elements(&parameters), Some(repetition)));
+    }
     let spec = parallel::share_of_rank(job)?;
     if loading::is_by_device_map(job) {
         loading::warm_up(job, context, (&spec, family), job.precision.weight_dtype())?;
@@ -162,8 +191,22 @@ fn language_model(job: &JobSpec, context: &Rc<Context>, family: Family) -> Resul
         builder.load_adapters_last();
     }
     let rebuild: Rebuild = Box::new(move |builder| family.build_language_model(&spec, builder, &options));
-    let trainable_count = builder.trainable().iter().map(Tensor::numel).sum();
+    let trainable_count = count_elements(&builder.trainable());
     let repetition = run_task(job, context, &builder, model, rebuild)?;
+    simulated(job, context, &builder, (trainable_count, repetition))
+}
+
+fn count_elements(tensors: &[Tensor]) -> u64 {
+    tensors.iter().map(Tensor::numel).sum()
+}
+
+/// What was simulated, unless an operator refused.
+fn simulated(
+    job: &JobSpec,
+    context: &Rc<Context>,
+    builder: &Builder,
+    (trainable_count, repetition): (u64, Option<Repetition>),
+) -> Result<Simulation, SimulateError> {
     if let Some(failure) = context.take_failure() {
         return Err(JobError::from(failure).into());
     }

@@ -18,8 +18,7 @@ use super::generate::{GenerateCall, GenerationConfig, SpecialTokens, generate, p
 use super::inputs::input_ids;
 use super::repetition::Repetition;
 use super::sampling::Sampling;
-use super::settled::{Piece, Settled};
-use super::train::STEPS_RUN;
+use super::settled::Settled;
 
 /// The node's process: what lives as long as the job.
 pub(super) struct Node<'a> {
@@ -64,13 +63,10 @@ impl Node<'_> {
         let mut calls = Calls::default();
         let mut settled = Settled::new(self.job, self.context);
         for step in 1..=self.job.steps {
-            if self.context.has_failed()
-                || settled.is_enough(Piece::Step, u64::from(self.job.steps - step + 1)) && step > STEPS_RUN
-            {
+            let left = u64::from(self.job.steps - step + 1);
+            if self.context.has_failed() || !settled.begin_next(&mut run, (step, left)) {
                 break;
             }
-            run.steps = step;
-            self.context.begin_step(step);
             self.context.phase(PhaseKind::Generate);
             if self.swarm.generates {
                 self.run_rollout(&mut calls);

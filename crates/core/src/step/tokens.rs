@@ -192,7 +192,7 @@ mod tests {
     use crate::alloc::{AllocatorConfig, CachingAllocator, OutOfMemory, Replayed, Stats, replay_trace};
     use crate::gpu::{Device, catalog};
     use crate::job::{JobSource, from_case};
-    use crate::step::{simulate, simulate_with_other_devices};
+    use crate::step::{simulate, simulate_with_other_devices, try_to_simulate};
     use crate::trace::{AllocationId, Event, Stride, Trace};
     use crate::units::MIB;
     use crate::work::Work;
@@ -446,5 +446,14 @@ mod tests {
             let fewer = check(&case);
             assert!(fewer >= 5, "{model}: only {fewer} times fewer events");
         }
+    }
+    #[test]
+    fn what_was_simulated_in_vain_is_counted() {
+        let model = models().remove(0);
+        let case = json!({"model": model, "task": "generate", "micro_batch": 2, "seq_len": 16,
+            "max_new_tokens": 4_000_000_000_u64});
+        let (error, events) = try_to_simulate(&from_case(&case).unwrap(), &[], 1).err().unwrap();
+        assert!(error.to_string().contains("tokens"), "{error}");
+        assert!(events > 0, "{events}");
     }
 }

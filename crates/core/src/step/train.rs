@@ -3,7 +3,7 @@
 use std::collections::VecDeque;
 use std::rc::Rc;
 
-use crate::job::{CheckpointPolicy, JobSpec, LossKernel};
+use crate::job::{JobSpec, LossKernel};
 use crate::model::family::{ForwardCall, Images, ModelOutput};
 use crate::model_type::ModelKind;
 use crate::optimizer::{Average, GradScaler, Optimizer, step_in_backward};
@@ -16,11 +16,13 @@ use super::offload::Offload;
 use super::repeat::{Pass, Passes};
 use super::repetition::Repetition;
 use super::settled::{Piece, Settled};
+use super::shared_tokens::{SharedRows, share_rows};
 
 /// Python variables that live from one step to the next.
 #[derive(Default)]
 struct Variables {
     ids: Option<Tensor>,
+    shared: Option<SharedRows>,
     mask: Option<Tensor>,
     labels: Option<Tensor>,
     images: Option<Images>,
@@ -36,8 +38,6 @@ type Steps<'a> = (Option<&'a mut GradScaler>, &'a mut dyn Optimizer);
 /// Passes of a step that are always run: from the third on they allocate the same, so that a fourth shows what the
 /// allocator makes of repetition.
 pub(super) const PASSES_RUN: u64 = 4;
-/// Steps that are always run: the state appears in the first, from the second on they allocate the same.
-pub(super) const STEPS_RUN: u32 = 3;
 
 /// Trains; what only repeats is left out of a long job.
 pub(super) fn train_loop(
@@ -55,12 +55,9 @@ pub(super) fn train_loop(
     let offload = Offload::of(job, context);
     let mut settled = Settled::new(job, context);
     for step in 1..=job.steps {
-        if settled.is_enough(Piece::Step, u64::from(job.steps - step + 1)) && step > STEPS_RUN {
+        if !settled.begin_next(&mut run, (step, u64::from(job.steps - step + 1))) {
             break;
         }
-        run.steps = step;
-        settled.begin_step();
-        context.begin_step(step);
         let mut begun = [context.phases(); 2];
         for pass in 1..=job.gradient_accumulation_steps {
             let left = job.gradient_accumulation_steps - pass;
@@ -130,14 +127,17 @@ fn micro_step(
     let context = running.context();
     let _offload = offload.enter_pass();
     context.phase(PhaseKind::Input);
-    let ids = main_input(job, context, wrapper.rows(job.micro_batch_size));
+    let _frame = share_rows(job, context, &mut variables.shared);
+    let shared = variables.shared.clone();
+    let whole = || main_input(job, context, wrapper.rows(job.micro_batch_size));
+    let ids = shared.as_ref().map_or_else(whole, |shared| shared.ids.clone());
     variables.ids = Some(ids.clone());
     variables.mask = attention_mask(job, context, wrapper.rows(job.micro_batch_size));
     let mask = variables.mask.clone();
     renew_images(job, context, wrapper.rows(job.micro_batch_size), &mut variables.images);
     let images = variables.images.clone();
-    if job.own_labels || job.task.name().has_classes() || job.task.target_len().is_some() {
-        variables.labels = Some(labels(context, &job.task, [wrapper.rows(job.micro_batch_size), job.seq_len]));
+    if shared.is_none() {
+        renew_labels(job, context, wrapper, &mut variables.labels);
     }
     let labels = variables.labels.clone().unwrap_or_else(|| ids.clone());
     context.phase(PhaseKind::Forward);
@@ -148,6 +148,8 @@ fn micro_step(
             wrapper.forward(&ForwardCall {
                 attention_mask: mask.as_ref(),
                 labels: Some(&labels),
+                shift_labels: shared.as_ref().map(|shared| &shared.shift_labels),
+                position_ids: shared.as_ref().map(|shared| &shared.positions),
                 cache: uses_cache(job).then(|| wrapper.new_cache()),
                 logits_to_keep: job.logits.logits_to_keep,
                 // Liger leaves the model's own loss in place outside training mode.
@@ -172,8 +174,15 @@ fn micro_step(
         }
         running.run_part(|| drop(autocast));
     }
-    drop((ids, mask, images, labels));
+    drop((ids, mask, images, labels, shared));
     backward_in_turn(running, wrapper, steps, variables);
+}
+
+/// Labels in the place of those before, where they are no ids.
+fn renew_labels(job: &JobSpec, context: &Rc<Context>, wrapper: &dyn Wrapper, before: &mut Option<Tensor>) {
+    if job.own_labels || job.task.name().has_classes() || job.task.target_len().is_some() {
+        *before = Some(labels(context, &job.task, [wrapper.rows(job.micro_batch_size), job.seq_len]));
+    }
 }
 
 /// The backward pass of this loss, or of the oldest one where several passes stand open.
@@ -196,13 +205,7 @@ pub(super) fn caches_keys(job: &JobSpec) -> bool {
 }
 
 fn uses_cache(job: &JobSpec) -> bool {
-    job.use_cache && caches_keys(job) && !(job.train_mode && turns_cache_off(job))
-}
-
-/// Whether transformers turns the cache off in training, as it does where layers are recomputed.
-pub(super) fn turns_cache_off(job: &JobSpec) -> bool {
-    let recomputes = job.gradient_checkpointing == CheckpointPolicy::EveryLayer;
-    recomputes && !job.model.facts().hands_keys_on_in(job.transformers)
+    job.use_cache && caches_keys(job) && !(job.train_mode && job.turns_cache_off())
 }
 
 fn backward_pass(running: &mut Pass, wrapper: &dyn Wrapper, (scaler, optimizer): Steps<'_>, loss: &Tensor) {

@@ -59,7 +59,7 @@ pub fn compare_table(variants: &[Variant], look: &Look) -> String {
 /// Of a job that names no GPU, the smallest that carries it.
 fn verdict_cell(answer: &Answer) -> Cell {
     let on = answer.deployment.fit();
-    match answer.carriers.as_deref().map(smallest_carrier) {
+    match answer.carriers.as_ref().map(smallest_carrier) {
         Some((smallest, found)) => styled_cell(smallest, found.map_or(WARN, fit_style)),
         None => styled_cell(fit_name(on).replace('_', " "), fit_style(on)),
     }

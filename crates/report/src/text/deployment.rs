@@ -49,6 +49,7 @@ const fn fit_word(fit: Fit) -> &'static str {
     match fit {
         Fit::Fits => "fits",
         Fit::Tight => "tight",
+        Fit::NotKnown => "not known",
         Fit::DoesNotFit => "does not fit",
     }
 }

@@ -4,7 +4,7 @@ use std::fmt::Write;
 use tonnage_core::job::keys;
 use tonnage_core::small_sort::SmallSort;
 
-use tonnage_core::estimate::{Estimate, Verdict};
+use tonnage_core::estimate::{Estimate, Verdict, shown_bound};
 use tonnage_core::job::{CheckpointPolicy, Framework, JobSpec, Origin, Precision, Resolved};
 use tonnage_core::printable::printable;
 use tonnage_core::trace::{Category, PhaseKind};
@@ -208,7 +208,11 @@ pub fn next(answer: &Answer, look: &Look) -> String {
     let at_peak = |category: Category| estimate.at_peak.by_category[category as usize];
     let fragmented = estimate.unused_reserved_bytes() > estimate.peak_reserved_bytes / 10
         && estimate.peak_allocated_bytes + estimate.outside.high <= estimate.usable_bytes;
+    let may_run = !matches!(estimate.verdict, Verdict::DoesNotFit(_));
     let advice = match &estimate.verdict {
+        _ if may_run && shown_bound(estimate.safe_bytes).is_none() => {
+            "tonnage rehearse -- python your_script.py runs the whole of it without a GPU, and says what it takes"
+        }
         _ if answer.carriers.is_some() => {
             "name a GPU for a verdict: --gpu l4, or --gpu live for the one in this machine"
         }

@@ -2,9 +2,9 @@
 
 use tonnage_core::estimate::{Fit, Room, shown_bound};
 use tonnage_core::job::{Passes, rows_per_step};
-use tonnage_core::plan::fit::GpuVerdict;
-use tonnage_core::plan::largest::Largest;
-use tonnage_core::plan::table::{PRUNED, Row};
+use tonnage_core::plan::fit::{self, NoVerdict};
+use tonnage_core::plan::largest::MostRows;
+use tonnage_core::plan::table::Row;
 use tonnage_core::units::GIB;
 
 use super::paint::{BOLD, DIM, WARN, fit_style, paint_text, wrap_text};
@@ -58,7 +58,7 @@ fn verdict_table(answer: &FitAnswer, shown: std::ops::Range<usize>, look: &Look)
         table.row(names.chain(cells).collect());
     }
     if !answer.largest.is_empty() {
-        let largest = answer.largest[shown].iter().map(|largest| most_rows(largest.as_ref(), look));
+        let largest = shown.map(|at| most_rows(answer, at, look));
         table.row([vec!["".into(), "largest".into()], blank(), largest.collect()].concat());
     }
     table.render(look)
@@ -73,25 +73,38 @@ fn batch_text(row: &Row) -> String {
     format!("{} x {}", row.batch.micro_batch_size, row.batch.gradient_accumulation_steps)
 }
 
-fn verdict_cell(answer: &Result<GpuVerdict, String>, look: &Look) -> Cell {
+fn verdict_cell(answer: &fit::Cell, look: &Look) -> Cell {
     match answer {
         Ok(verdict) => {
-            let mark = match verdict.fit {
-                Fit::Fits => look.pick("✔", "+"),
-                Fit::Tight => look.pick("▲", "~"),
-                Fit::DoesNotFit => look.pick("✘", "-"),
+            let mark = fit_mark(verdict.fit, look);
+            let least = || format!("{}{}", at_least(look), gib_text(verdict.total_bytes));
+            let enough = match verdict.at_least {
+                true => least(),
+                false => shown_bound(verdict.safe_bytes).map_or_else(|| "?".to_owned(), gib_text),
             };
-            styled_cell(
-                format!("{} {mark}", shown_bound(verdict.safe_bytes).map_or_else(|| "?".to_owned(), gib_text)),
-                fit_style(verdict.fit),
-            )
+            styled_cell(format!("{enough} {mark}").trim_end().to_owned(), fit_style(verdict.fit))
         }
-        Err(problem) if problem == PRUNED => styled_cell(look.pick("✘", "-"), fit_style(Fit::DoesNotFit)),
-        Err(_) => styled_cell("impossible", WARN),
+        Err(NoVerdict::Pruned | NoVerdict::TooLarge) => styled_cell(look.pick("✘", "-"), fit_style(Fit::DoesNotFit)),
+        Err(NoVerdict::NotReplayed(_)) => styled_cell("?", WARN),
+        Err(NoVerdict::Impossible(_)) => styled_cell("impossible", WARN),
     }
 }
 
-fn gib_text(bytes: u64) -> String {
+/// The sign of a verdict in a table; none where it is not known.
+pub(super) fn fit_mark(fit: Fit, look: &Look) -> &'static str {
+    match fit {
+        Fit::Fits => look.pick("✔", "+"),
+        Fit::Tight => look.pick("▲", "~"),
+        Fit::NotKnown => "",
+        Fit::DoesNotFit => look.pick("✘", "-"),
+    }
+}
+
+fn at_least(look: &Look) -> &'static str {
+    look.pick("≥", ">=")
+}
+
+pub(super) fn gib_text(bytes: u64) -> String {
     format!("{:.1}", bytes as f64 / GIB as f64)
 }
 
@@ -138,15 +151,16 @@ fn step_lines(answer: &FitAnswer, look: &Look) -> String {
 
 /// Why rows are impossible, each reason once.
 fn refusal_lines(answer: &FitAnswer, look: &Look) -> String {
-    let mut reasons: Vec<&String> = Vec::new();
+    let mut reasons: Vec<String> = Vec::new();
     for reason in answer.rows.iter().flat_map(|row| &row.cells).filter_map(|cell| cell.as_ref().err()) {
-        if reason != PRUNED && !reasons.contains(&reason) {
-            reasons.push(reason);
+        let text = reason.to_string();
+        if *reason != NoVerdict::Pruned && !reasons.contains(&text) {
+            reasons.push(text);
         }
     }
     reasons
         .into_iter()
-        .map(|reason| format!("{} {}\n", paint_text(WARN, "!"), wrap_text(reason, look.width, 2)))
+        .map(|reason| format!("{} {}\n", paint_text(WARN, "!"), wrap_text(&reason, look.width, 2)))
         .collect()
 }
 
@@ -166,7 +180,7 @@ fn below_each_other(answer: &FitAnswer, look: &Look) -> String {
     for (at, (gpu, verdict)) in answer.gpus.iter().zip(&row.cells).enumerate() {
         let mut cells =
             vec![gpu.id.as_str().into(), styled_cell(gib_text(gpu.usable_bytes), DIM), verdict_cell(verdict, look)];
-        cells.extend(answer.largest.get(at).map(|largest| most_rows(largest.as_ref(), look)));
+        cells.extend(answer.largest.get(at).map(|_| most_rows(answer, at, look)));
         if shares {
             let room = verdict.as_ref().map_or(&[][..], |verdict| &verdict.room);
             cells.extend([None, Some(1), Some(2), Some(4)].map(|lease| node_cell(room, lease)));
@@ -177,13 +191,15 @@ fn below_each_other(answer: &FitAnswer, look: &Look) -> String {
     format!("  {}\n{}", paint_text(DIM, what.trim()), table.render(look))
 }
 
-fn most_rows(largest: Option<&Largest>, look: &Look) -> Cell {
-    match largest {
-        Some(largest) if largest.more_may_fit => {
-            styled_cell(format!("{} {}", look.pick("≥", ">="), largest.batch.micro_batch_size), BOLD)
+/// Of the GPU at this place.
+fn most_rows(answer: &FitAnswer, at: usize, look: &Look) -> Cell {
+    match &answer.largest[at] {
+        MostRows::Largest(largest) if largest.more_may_fit => {
+            styled_cell(format!("{} {}", at_least(look), largest.batch.micro_batch_size), BOLD)
         }
-        Some(largest) => styled_cell(largest.batch.micro_batch_size.to_string(), BOLD),
-        None => styled_cell("none", DIM),
+        MostRows::Largest(largest) => styled_cell(largest.batch.micro_batch_size.to_string(), BOLD),
+        MostRows::TooLong => styled_cell("?", WARN),
+        MostRows::Nothing => styled_cell("none", DIM),
     }
 }
 
@@ -198,14 +214,25 @@ fn node_cell(room: &[Room], lease: Option<u64>) -> Cell {
 fn table_legend(answer: &FitAnswer, look: &Look) -> String {
     let (fits, tight, not) = (look.pick("✔", "+"), look.pick("▲", "~"), look.pick("✘", "-"));
     let signs = format!("{fits} fits   {tight} tight: within the margin, or only by flushing   {not} does not fit");
+    let has_unknown = answer.rows.iter().flat_map(|row| &row.cells).flatten().any(|cell| cell.fit == Fit::NotKnown);
+    let signs = if has_unknown { signs + "   ? not known: no upper bound" } else { signs };
     let figures = "With the context, what is not known, and a margin (2 %, at least 64 MiB).";
-    let largest = match answer.largest.iter().any(Option::is_some) {
+    let mut found = answer.largest.iter().flat_map(MostRows::largest);
+    let largest = match found.clone().next().is_some() {
         true => "Largest: rows of a pass that fit; where a whole step's rows fit in one, the most that do.",
         false => "",
     };
-    let ends =
-        format!("{}: so many fit, and more may: beyond, the search would have taken too long.", look.pick("≥", ">="));
-    let more = if answer.largest.iter().flatten().any(|largest| largest.more_may_fit) { ends.as_str() } else { "" };
-    let lines = [signs.as_str(), figures, largest, more].into_iter().filter(|line| !line.is_empty());
+    let ends = format!("{}: so many fit, and more may: beyond, the search would have taken too long.", at_least(look));
+    let more = if found.any(|largest| largest.more_may_fit) { ends.as_str() } else { "" };
+    let is_unknown = answer.largest.contains(&MostRows::TooLong);
+    let unknown =
+        if is_unknown { "Largest ?: a search would have taken too long; --rows N asks about one size." } else { "" };
+    let counted = format!(
+        "{}: what is alive at one moment, already more than the GPU has; --gpus NAME replays the job for one GPU.",
+        at_least(look)
+    );
+    let is_counted = answer.rows.iter().flat_map(|row| &row.cells).flatten().any(|verdict| verdict.at_least);
+    let counted = if is_counted { counted.as_str() } else { "" };
+    let lines = [signs.as_str(), figures, counted, largest, more, unknown].into_iter().filter(|line| !line.is_empty());
     lines.map(|line| format!("{}\n", paint_text(DIM, &wrap_text(line, look.width, 2)))).collect()
 }

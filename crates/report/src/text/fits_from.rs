@@ -4,7 +4,7 @@ use std::fmt::Write;
 
 use tonnage_core::estimate::{Fit, shown_bound};
 use tonnage_core::gpu::{CatalogGpu, catalog};
-use tonnage_core::plan::fits_from::Carrier;
+use tonnage_core::plan::fits_from::{Carrier, Carriers};
 use tonnage_core::units::Bytes;
 
 use super::paint::{BOLD, DIM, WARN, fit_style, paint_text, wrap_text};
@@ -27,13 +27,28 @@ pub(super) fn fits_headline(answer: &Answer, look: &Look) -> String {
 }
 
 /// The GPUs that carry it, a line for each size of memory.
-pub(super) fn carrier_lines(answer: &Answer, carriers: &[Carrier], look: &Look) -> String {
-    let of = |wanted: Fit| of_fit(carriers.iter().map(|carrier| (carrier.gpu, carrier.verdict.fit)), wanted);
+pub(super) fn carrier_lines(answer: &Answer, carriers: &Carriers, look: &Look) -> String {
+    let of = |wanted: Fit| of_fit(carriers.carrying.iter().map(|carrier| (carrier.gpu, carrier.verdict.fit)), wanted);
     if of(Fit::Fits).is_empty() && shown_bound(answer.estimate.safe_bytes).is_none() {
         let unknown = "on which GPU it fits is not known: what is left out or unchecked, below, has no bound";
         return format!("{} {}\n", paint_text(WARN, "!"), wrap_text(unknown, look.width, 2));
     }
-    listed_gpus(&of(Fit::Fits), &of(Fit::Tight), look)
+    if carriers.untried.is_empty() {
+        return listed_gpus(&of(Fit::Fits), &of(Fit::Tight), look);
+    }
+    let listed =
+        [("fits from:", Fit::Fits), ("tight on:", Fit::Tight)].map(|(label, verdict)| match &of(verdict)[..] {
+            [] => String::new(),
+            gpus => verdict_lines(label, verdict, &by_size(gpus), look),
+        });
+    listed.concat() + &untried_line(carriers, look)
+}
+
+/// That GPUs were not tried, and how one is.
+fn untried_line(carriers: &Carriers, look: &Look) -> String {
+    let names: Vec<&str> = carriers.untried.iter().map(|gpu| short_id(gpu)).collect();
+    let text = format!("not tried, which would take too long: {}; --gpu NAME tries one", names.join(", "));
+    format!("{} {}\n", paint_text(WARN, "!"), wrap_text(&text, look.width, 2))
 }
 
 /// Of GPUs, smallest memory first, those with this verdict.
@@ -55,15 +70,16 @@ pub(super) fn listed_gpus(fitting: &[&'static CatalogGpu], tight: &[&'static Cat
 
 /// The GPU for the end of a line or a column of a table: the smallest that carries it, of those that PyTorch's newest builds
 /// run on if there are such.
-pub(super) fn smallest_carrier(carriers: &[Carrier]) -> (String, Option<Fit>) {
+pub(super) fn smallest_carrier(carriers: &Carriers) -> (String, Option<Fit>) {
     let is_new = |carrier: &&Carrier| carrier.gpu.gpu().device().runs_newest_builds();
     let of = |wanted: Fit| {
-        let mut fitting = carriers.iter().filter(|carrier| carrier.verdict.fit == wanted);
+        let mut fitting = carriers.carrying.iter().filter(|carrier| carrier.verdict.fit == wanted);
         fitting.clone().find(is_new).or_else(|| fitting.next())
     };
     match (of(Fit::Fits), of(Fit::Tight)) {
         (Some(carrier), _) => (short_id(carrier.gpu).to_owned(), Some(Fit::Fits)),
         (None, Some(carrier)) => (format!("tight on {}", short_id(carrier.gpu)), Some(Fit::Tight)),
+        (None, None) if !(carriers.untried.is_empty() && carriers.unknown.is_empty()) => ("not known".to_owned(), None),
         (None, None) => ("none".to_owned(), None),
     }
 }

@@ -18,7 +18,7 @@ pub(super) const BAD: Style = AnsiColor::Red.on_default().bold();
 pub(super) const fn fit_style(fit: Fit) -> Style {
     match fit {
         Fit::Fits => AnsiColor::Green.on_default().bold(),
-        Fit::Tight => AnsiColor::Yellow.on_default().bold(),
+        Fit::Tight | Fit::NotKnown => AnsiColor::Yellow.on_default().bold(),
         Fit::DoesNotFit => BAD,
     }
 }

@@ -3,11 +3,11 @@
 use tonnage_core::job::JobSpec;
 use tonnage_core::plan::appraisal::Appraisal;
 use tonnage_core::plan::proposal::{Combination, OtherGpu, Proposal, Proposals};
-use tonnage_core::plan::remedy::Results;
+use tonnage_core::plan::remedy::{Declined, Results};
 use tonnage_core::units::Bytes;
 
 use super::bill;
-use super::paint::{BOLD, DIM, fit_style, paint_text, wrap_text};
+use super::paint::{BOLD, DIM, WARN, fit_style, paint_text, wrap_text};
 use super::patch;
 use super::table::{Align, Table, styled_cell};
 use crate::answer::fit_words;
@@ -132,18 +132,33 @@ fn combination_lines(together: &Combination, with: &JobSpec, look: &Look) -> Str
     format!("{}\n{}\n", wrap_text(&head, look.width, 2), patch::patch_lines(with, &together.changes, look))
 }
 
-/// What was tried in vain, with the reason; what the job has nothing to do with, by name.
+/// What was tried in vain, with the reason; what was not tried, and what the job has nothing to do with, by name.
 fn declined_lines(proposals: &Proposals, look: &Look) -> String {
-    let (tried, others): (Vec<_>, Vec<_>) = proposals.declined.iter().partition(|(_, why)| why.is_of_interest());
+    let line = |line: &str| format!("{}\n", paint_text(DIM, &wrap_text(line, look.width, 2)));
+    let names = |of: &dyn Fn(&Declined) -> bool| {
+        let declined = proposals.declined.iter().filter(|(_, why)| of(why));
+        declined.map(|(remedy, _)| remedy.name).collect::<Vec<_>>().join(", ")
+    };
     let mut text = String::new();
-    for (remedy, why) in tried {
-        let line = format!("{}: {}", remedy.name, why.reason());
-        text.push_str(&format!("{}\n", paint_text(DIM, &wrap_text(&line, look.width, 2))));
+    for (remedy, why) in proposals.declined.iter().filter(|(_, why)| why.is_of_interest()) {
+        if *why != Declined::NotTried {
+            text.push_str(&line(&format!("{}: {}", remedy.name, why.reason())));
+        }
     }
+    let warning = |line: &str| format!("{} {}\n", paint_text(WARN, "!"), wrap_text(line, look.width, 2));
+    let untried = names(&|why| *why == Declined::NotTried);
+    if !untried.is_empty() {
+        text.push_str(&warning(&format!("{}: {untried}", Declined::NotTried.reason())));
+    } else if proposals.cut_short {
+        text.push_str(&warning("not all remedies were tried together: the plan has simulated as much as it may"));
+    }
+    if !proposals.untried_gpus.is_empty() {
+        let ids: Vec<&str> = proposals.untried_gpus.iter().map(|gpu| gpu.id.as_str()).collect();
+        text.push_str(&warning(&format!("other GPUs that were not tried: {}; --gpus NAME tries one", ids.join(", "))));
+    }
+    let others = names(&|why| !why.is_of_interest());
     if !others.is_empty() {
-        let names: Vec<&str> = others.iter().map(|(remedy, _)| remedy.name).collect();
-        let line = format!("not for this job (--json says why): {}", names.join(", "));
-        text.push_str(&format!("{}\n", paint_text(DIM, &wrap_text(&line, look.width, 2))));
+        text.push_str(&line(&format!("not for this job (--json says why): {others}")));
     }
     text
 }

@@ -109,7 +109,7 @@ pub(super) fn verdict_headline(on_gpu: &RehearsedVerdict, verdict: Option<Fit>, 
         Some(Fit::Fits) => (look.pick("✔ ", ""), "fits"),
         Some(Fit::Tight) => (look.pick("▲ ", ""), "tight"),
         Some(Fit::DoesNotFit) => (look.pick("✘ ", ""), "does not fit"),
-        None => (look.pick("▲ ", ""), "not known"),
+        Some(Fit::NotKnown) | None => (look.pick("▲ ", ""), "not known"),
     };
     let (total, usable) = (Bytes(on_gpu.total_bytes), Bytes(on_gpu.usable_bytes));
     let known = verdict.is_some();

@@ -53,10 +53,7 @@ pub fn left_out(reasons: &[String], look: &Look) -> String {
 }
 
 fn chosen_candidate(candidates: &[Candidate], choice: Choice) -> Option<&Candidate> {
-    match choice {
-        Choice::Best(at) | Choice::Nearest(at) | Choice::NoneFits(at) => candidates.get(at),
-        Choice::Nothing => None,
-    }
+    candidates.get(choice.place()?)
 }
 
 fn candidate_table(candidates: &[Candidate], choice: Choice, look: &Look) -> String {
@@ -73,10 +70,7 @@ fn candidate_table(candidates: &[Candidate], choice: Choice, look: &Look) -> Str
         return String::new();
     }
     let mut table = Table::new(&columns).wrapped();
-    let picked = match choice {
-        Choice::Best(at) | Choice::Nearest(at) | Choice::NoneFits(at) => Some(at),
-        Choice::Nothing => None,
-    };
+    let picked = choice.place();
     // The first ones, and the chosen one wherever it stands.
     let shown = candidates.iter().enumerate().filter(|(at, _)| *at < SHOWN || Some(*at) == picked);
     for (at, candidate) in shown {
@@ -118,6 +112,11 @@ fn choice_words(candidates: &[Candidate], choice: Choice, limits: &SearchLimits,
             let over = candidates.get(at).and_then(|candidate| limits.excess(candidate));
             let over = over.map_or("its price is not known".to_owned(), |over| format!("{over:.1} times the limit"));
             paint_text(WARN, &format!("no way keeps {named}; this one comes nearest, at {over}:"))
+        }
+        Choice::NotKnown(_) => {
+            let why = "of no way it is known that it fits: what is left out or unchecked has no bound (`tonnage estimate` \
+                       says what); the cheapest that may:";
+            paint_text(WARN, why)
         }
         Choice::NoneFits(at) => {
             let lacks = candidates.get(at).map_or(0, |candidate| {

@@ -1,9 +1,11 @@
 //! The largest value of a key on each GPU, and what stops the next.
 
+use tonnage_core::estimate::shown_bound;
 use tonnage_core::gpu::Gpu;
+use tonnage_core::plan::fit::GpuVerdict;
 use tonnage_core::plan::solve::Solution;
-use tonnage_core::units::GIB;
 
+use super::fit::{fit_mark, gib_text};
 use super::paint::{BOLD, DIM, WARN, fit_style, paint_text, wrap_text};
 use super::table::{Align, Cell, Table, styled_cell};
 use crate::look::Look;
@@ -55,7 +57,7 @@ fn gpu_cells(gpu: &Gpu, found: &Result<Solution, String>, look: &Look) -> Vec<Ce
     let next = next_cell(solution, look);
     match &solution.best {
         Some((value, verdict)) => {
-            let enough = styled_cell(gib_text(verdict.safe_bytes), fit_style(verdict.fit));
+            let enough = styled_cell(enough_text(verdict), fit_style(verdict.fit));
             vec![id(), styled_cell(value.to_string(), BOLD), enough, usable, next]
         }
         None => vec![id(), styled_cell("none", DIM), "".into(), usable, next],
@@ -65,19 +67,17 @@ fn gpu_cells(gpu: &Gpu, found: &Result<Solution, String>, look: &Look) -> Vec<Ce
 fn next_cell(solution: &Solution, look: &Look) -> Cell {
     match &solution.next {
         Some((value, Ok(verdict))) => {
-            let sign = match verdict.fit {
-                tonnage_core::estimate::Fit::Tight => look.pick("▲", "~"),
-                _ => look.pick("✘", "-"),
-            };
-            styled_cell(format!("{value}: {} {sign}", gib_text(verdict.safe_bytes)), fit_style(verdict.fit))
+            let next = format!("{value}: {} {}", enough_text(verdict), fit_mark(verdict.fit, look));
+            styled_cell(next.trim_end().to_owned(), fit_style(verdict.fit))
         }
         Some((value, Err(_))) => styled_cell(format!("{value}: refused"), WARN),
         None => styled_cell("none is tried", DIM),
     }
 }
 
-fn gib_text(bytes: u64) -> String {
-    format!("{:.1}", bytes as f64 / GIB as f64)
+/// What surely is enough, as far as that is known.
+fn enough_text(verdict: &GpuVerdict) -> String {
+    shown_bound(verdict.safe_bytes).map_or_else(|| "?".to_owned(), gib_text)
 }
 
 /// Why values or variants are refused, each reason once.

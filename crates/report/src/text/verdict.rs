@@ -20,10 +20,17 @@ pub(super) fn verdict_lines(answer: &Answer, look: &Look) -> String {
         None => gpu_headline(gpu, look),
     };
     let sum = sum_words(estimate);
-    let sum = if gpu.is_shared() { format!("each process: {sum}") } else { sum };
+    // The headline is the fullest GPU's, which may be another one than that of the process shown here.
+    let is_another = gpu.processes.first().is_some_and(|(process, _)| *process > 0);
+    let whose = if is_another { "GPU 0: " } else { "" };
+    let sum = if gpu.is_shared() { format!("each process: {sum}") } else { format!("{whose}{sum}") };
     let _ = writeln!(text, "  {}", paint_text(DIM, &wrap_text(&sum, look.width, 2)));
     if estimate.range.0 != estimate.range.1 {
-        let range = format!("between {} and {}: see below", Bytes(estimate.range.0), Bytes(estimate.range.1));
+        let (low, high) = (Bytes(estimate.range.0), Bytes(estimate.range.1));
+        let range = match shown_bound(estimate.safe_bytes) {
+            Some(_) => format!("{whose}between {low} and {high}: see below"),
+            None => format!("{whose}from {low}, and no upper bound is known: see below"),
+        };
         let _ = writeln!(text, "  {}", paint_text(DIM, &wrap_text(&range, look.width, 2)));
     }
     match &answer.carriers {
@@ -62,8 +69,8 @@ fn gpu_headline(gpu: &GpuLoad, look: &Look) -> String {
     let style = fit_style(gpu.fit);
     let (sign, word) = match gpu.fit {
         Fit::Fits => (look.pick("✔ ", ""), "fits"),
-        Fit::Tight if shown_bound(gpu.safe_bytes).is_none() => (look.pick("▲ ", ""), "not known"),
         Fit::Tight => (look.pick("▲ ", ""), "tight"),
+        Fit::NotKnown => (look.pick("▲ ", ""), "not known"),
         Fit::DoesNotFit => (look.pick("✘ ", ""), "does not fit"),
     };
     let headroom = Bytes(gpu.usable_bytes.abs_diff(gpu.total_bytes));

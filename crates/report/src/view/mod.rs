@@ -4,6 +4,8 @@ mod parts;
 
 use serde::Serialize;
 use tonnage_core::estimate::{Verdict, shown_bound};
+use tonnage_core::gpu::CatalogGpu;
+use tonnage_core::plan::fits_from::Carriers;
 use tonnage_core::trace::Category;
 
 use crate::answer::{Answer, Variant, verdict_name};
@@ -48,6 +50,10 @@ struct Body<'a> {
     sizes_as_on: Option<GpuView<'a>>,
     #[serde(skip_serializing_if = "Option::is_none")]
     fits_from: Option<Vec<CarrierView<'a>>>,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    fits_from_untried: Vec<&'a str>,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    fits_from_not_known: Vec<&'a str>,
     job: Vec<ValueView<'a>>,
     verdict: Option<&'static str>,
     num_alloc_retries: Option<u64>,
@@ -111,6 +117,15 @@ impl<'a> CompareView<'a> {
     }
 }
 
+fn carrier_views(carriers: &Carriers) -> Vec<CarrierView<'_>> {
+    carriers.carrying.iter().map(CarrierView::new).collect()
+}
+
+/// The ids of GPUs of the catalog that are no carriers for one reason.
+fn other_ids(answer: &Answer, which: impl Fn(&Carriers) -> &Vec<&'static CatalogGpu>) -> Vec<&str> {
+    answer.carriers.iter().flat_map(which).map(|gpu| gpu.id.as_str()).collect()
+}
+
 impl<'a> Body<'a> {
     fn new(answer: &'a Answer, top: usize) -> Self {
         let (job, estimate) = (&answer.resolved.job, &answer.estimate);
@@ -118,18 +133,19 @@ impl<'a> Body<'a> {
         let categories = Category::ALL.into_iter().zip(at_peak.by_category).filter(|(_, bytes)| *bytes > 0);
         let is_named = answer.carriers.is_none();
         let (num_alloc_retries, out_of_memory) = match &estimate.verdict {
-            _ if !is_named => (0, None),
-            Verdict::Fits => (0, None),
-            Verdict::Tight { retries } => (retries.unwrap_or(0), None),
-            Verdict::DoesNotFit(moment) => (0, moment.as_deref().map(OomView::new)),
+            Verdict::DoesNotFit(moment) if is_named => (0, moment.as_deref().map(OomView::new)),
+            Verdict::Tight { retries } if is_named => (retries.unwrap_or(0), None),
+            _ => (0, None),
         };
         Self {
             model: ModelView::new(job, estimate),
             gpu: is_named.then(|| GpuView::new(&job.gpu)),
             sizes_as_on: (!is_named).then(|| GpuView::new(&job.gpu)),
-            fits_from: answer.carriers.as_ref().map(|carriers| carriers.iter().map(CarrierView::new).collect()),
+            fits_from: answer.carriers.as_ref().map(carrier_views),
+            fits_from_untried: other_ids(answer, |carriers| &carriers.untried),
+            fits_from_not_known: other_ids(answer, |carriers| &carriers.unknown),
             job: answer.resolved.provenance.iter().map(ValueView::new).collect(),
-            verdict: is_named.then(|| verdict_name(&estimate.verdict)),
+            verdict: is_named.then(|| verdict_name(estimate)),
             num_alloc_retries: is_named.then_some(num_alloc_retries),
             out_of_memory,
             total_bytes: estimate.total_bytes,

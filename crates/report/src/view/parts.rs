@@ -199,7 +199,7 @@ impl<'a> ProcessView<'a> {
             context_bytes: estimate.outside.high,
             peak_phase: estimate.peak_phase.label(),
             peak_per_phase: phase_bytes(estimate, |peak| peak.allocated),
-            verdict: is_named.then(|| verdict_name(&estimate.verdict)),
+            verdict: is_named.then(|| verdict_name(estimate)),
         }
     }
 }

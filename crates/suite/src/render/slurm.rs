@@ -144,7 +144,8 @@ trap 'warned=1; interrupted=1; [ -z "$child" ] || kill -USR2 "$child" 2>/dev/nul
 trap 'asked=",\"asked\":true"; interrupted=1; [ -z "$child" ] || kill -TERM "$child" 2>/dev/null' TERM
 "#;
 
-/// How the command is waited for: a signal that the script traps interrupts a wait, and does not end it.
+/// How the command is waited for: a signal that the script traps interrupts a wait, and does not end it. Who ends a job signals the
+/// command and the script at once: one that SIGTERM ended (128 and 15) may be gone before the script has had its own.
 const WAIT: &str = r#"  child=$!
   [ -z "$warned" ] || kill -USR2 "$child"
   while :; do
@@ -153,6 +154,7 @@ const WAIT: &str = r#"  child=$!
     code=$?
     [ -n "$interrupted" ] || break
   done
+  [ "$code" -ne 143 ] || [ -n "$warned$asked" ] || sleep 1 9>&-
 "#;
 
 /// A command that began has left its mark. Of others SLURM started nothing: no generic resources after a restart of the controller, a node

@@ -5,7 +5,7 @@
 //! fraction of the work. What does not fit the pattern takes the long way (`matmul.rs`).
 
 use super::matmul::count_sums;
-use crate::tensor::{Gradients, NodeBuilder, Saved, Shape, Tensor, cast_arguments, gradients, is_autocast};
+use crate::tensor::{Delivered, Gradients, NodeBuilder, Saved, Shape, Tensor, cast_arguments, gradients, is_autocast};
 
 /// The nodes of a chain that leave traces of their own.
 #[derive(Clone, Copy)]
@@ -15,7 +15,7 @@ struct Chain {
     /// The node of the view of the product.
     view: &'static str,
     /// The nodes that deliver the gradients.
-    deliver: &'static [&'static str],
+    deliver: Delivered,
     /// Whether the weight is [outputs, inputs], and `t` is one of the nodes.
     transposes_weight: bool,
 }
@@ -24,18 +24,21 @@ const MM: Chain = Chain {
     op: "mm.default",
     product: "MmBackward0",
     view: "UnsafeViewBackward0",
-    deliver: &["ViewBackward0", "TBackward0"],
+    deliver: &(&["ViewBackward0", "TBackward0"] as &[&str]),
     transposes_weight: true,
 };
 const ADDMM: Chain = Chain {
     op: "addmm.default",
     product: "AddmmBackward0",
     view: "ViewBackward0",
-    deliver: &["AddmmBackward0", "TBackward0", "ViewBackward0"],
+    deliver: &(&["AddmmBackward0", "TBackward0", "ViewBackward0"] as &[&str]),
     transposes_weight: true,
 };
-const CONV1D: Chain =
-    Chain { deliver: &["AddmmBackward0", "AddmmBackward0", "ViewBackward0"], transposes_weight: false, ..ADDMM };
+const CONV1D: Chain = Chain {
+    deliver: &(&["AddmmBackward0", "AddmmBackward0", "ViewBackward0"] as &[&str]),
+    transposes_weight: false,
+    ..ADDMM
+};
 
 impl Tensor {
     /// `linear(self, weight, bias)`: with a bias one `addmm` on the input folded to a matrix, without one `matmul`.

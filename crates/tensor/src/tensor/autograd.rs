@@ -2,7 +2,7 @@
 //!
 //! Mirrors torch/csrc/autograd (PyTorch 2.11): `input_buffer.cpp` and `accumulate_grad.h` for how gradients meet.
 
-use std::cell::{Cell, RefCell};
+use std::cell::{Cell, OnceCell, RefCell};
 use std::marker::PhantomData;
 use std::rc::{Rc, Weak};
 
@@ -10,9 +10,10 @@ use smallvec::SmallVec;
 
 use super::context::Context;
 use super::handle::{History, Leaf, Tensor};
-use super::node::{AT_ONCE, Backward, Edge, Edges, Gradients, Node, NodeHead, Output};
+use super::node::{AT_ONCE, Backward, Delivered, Edge, Edges, Gradients, NO_CHAIN, Node, NodeHead, Output, Rare};
 use super::object::Detached;
 use super::saved::Saved;
+use super::shape::Shape;
 use tonnage_alloc::trace::Category;
 
 /// [`Gradients`] from a list of tensors and options.
@@ -36,6 +37,9 @@ impl<F: Fn(&mut [Option<Detached>]) -> Gradients> Backward for Formula<F> {
         *self.0.borrow_mut() = None;
     }
 }
+
+/// With the counts of an `Rc` the node of a view, which keeps a shape, is no larger than an allocator's class of 256 bytes.
+const _: () = assert!(size_of::<Node<Formula<Shape>>>() <= 240);
 
 /// The end of the tape at a leaf, which it holds as PyTorch's does: a graph keeps its leaves alive.
 struct AccumulateGrad(Tensor);
@@ -67,7 +71,7 @@ pub struct NodeBuilder<'a, I: AsRef<[&'a Tensor]>> {
     module: u32,
     is_here: bool,
     stream: u8,
-    sequence: u64,
+    sequence: u32,
     inputs: I,
     _inputs: PhantomData<&'a Tensor>,
 }
@@ -93,7 +97,7 @@ impl<'a, I: AsRef<[&'a Tensor]>> NodeBuilder<'a, I> {
             node.is_here = context.is_here();
             node.stream = context.stream.get();
             node.sequence = context.next_sequence.get();
-            context.next_sequence.set(node.sequence + 1);
+            context.next_sequence.set(node.sequence.saturating_add(1));
             node.active = true;
         }
         node
@@ -119,7 +123,7 @@ impl<'a, I: AsRef<[&'a Tensor]>> NodeBuilder<'a, I> {
         if !self.active {
             return output;
         }
-        let node = self.into_node(output_of(&output), None, &[], move |gradients| match gradients {
+        let node = self.into_node(output_of(&output), None, NO_CHAIN, move |gradients| match gradients {
             [gradient] => lend(gradient, |gradient| gradient.as_ref().map_or_else(Gradients::new, &backward)),
             _ => Gradients::new(),
         });
@@ -131,7 +135,7 @@ impl<'a, I: AsRef<[&'a Tensor]>> NodeBuilder<'a, I> {
     pub fn finish_chain(
         self,
         output: Tensor,
-        deliver: &'static [&'static str],
+        deliver: Delivered,
         backward: impl Fn(&mut Option<Tensor>) -> Gradients + 'static,
     ) -> Tensor {
         if !self.active {
@@ -151,7 +155,7 @@ impl<'a, I: AsRef<[&'a Tensor]>> NodeBuilder<'a, I> {
     ) -> [Tensor; N] {
         let Some((first, more)) = outputs.split_first().filter(|_| self.active) else { return outputs };
         let more = Some(more.iter().map(output_of).collect());
-        let node = self.into_node(output_of(first), more, &[], move |gradients| lend_all(gradients, &backward));
+        let node = self.into_node(output_of(first), more, NO_CHAIN, move |gradients| lend_all(gradients, &backward));
         let mut at = 0;
         outputs.map(|output| {
             at += 1;
@@ -170,7 +174,7 @@ impl<'a, I: AsRef<[&'a Tensor]>> NodeBuilder<'a, I> {
         }
         let Some((first, more)) = outputs.split_first() else { return outputs };
         let more = Some(more.iter().map(output_of).collect());
-        let node = self.into_node(output_of(first), more, &[], move |gradients| lend_all(gradients, &backward));
+        let node = self.into_node(output_of(first), more, NO_CHAIN, move |gradients| lend_all(gradients, &backward));
         (0..).zip(outputs).map(|(at, output)| output.with_history(Rc::clone(&node), at)).collect()
     }
 
@@ -178,7 +182,7 @@ impl<'a, I: AsRef<[&'a Tensor]>> NodeBuilder<'a, I> {
         self,
         output: Output,
         more_outputs: Option<Box<[Output]>>,
-        deliver: &'static [&'static str],
+        deliver: Delivered,
         formula: impl Fn(&mut [Option<Detached>]) -> Gradients + 'static,
     ) -> Rc<Node> {
         let watched = self.watched();
@@ -192,12 +196,7 @@ impl<'a, I: AsRef<[&'a Tensor]>> NodeBuilder<'a, I> {
 
     /// Compiled once for each number of inputs, not for each formula.
     #[inline(never)]
-    fn into_head(
-        self,
-        output: Output,
-        more_outputs: Option<Box<[Output]>>,
-        deliver: &'static [&'static str],
-    ) -> NodeHead {
+    fn into_head(self, output: Output, more_outputs: Option<Box<[Output]>>, deliver: Delivered) -> NodeHead {
         NodeHead {
             name: Some(self.name),
             module: self.module,
@@ -206,11 +205,12 @@ impl<'a, I: AsRef<[&'a Tensor]>> NodeBuilder<'a, I> {
             sequence: self.sequence,
             edges: edges_to(self.inputs.as_ref()),
             output,
-            more_outputs,
+            rare: more_outputs.map_or_else(OnceCell::new, |more_outputs| {
+                OnceCell::from(Box::new(Rare { more_outputs, ..Rare::default() }))
+            }),
             deliver,
             dependencies: Cell::new(0),
             discovered: Cell::new(false),
-            pre_hook: Cell::new(None),
         }
     }
 
@@ -223,15 +223,16 @@ impl<'a, I: AsRef<[&'a Tensor]>> NodeBuilder<'a, I> {
 
 impl Context {
     /// A hook on the result of the latest op, if that is none before `since`: it runs before hooks that are there.
-    pub fn hook_latest_node(&self, since: u64, hook: impl Fn() + 'static) {
+    pub fn hook_latest_node(&self, since: u32, hook: impl Fn() + 'static) {
         let latest = self.latest_node.borrow();
         let latest = latest.as_ref().and_then(|latest| latest.downcast_ref::<Weak<Node>>()).and_then(Weak::upgrade);
         let Some(node) = latest.filter(|node| node.sequence >= since) else { return };
-        let earlier = node.pre_hook.take();
-        node.pre_hook.set(Some(Box::new(move || {
-            hook();
-            earlier.iter().for_each(|earlier| earlier());
-        })));
+        node.wrap_hook(|earlier| {
+            move || {
+                hook();
+                earlier.iter().for_each(|earlier| earlier());
+            }
+        });
     }
 }
 
@@ -260,7 +261,6 @@ fn edges_to(inputs: &[&Tensor]) -> Edges {
         [] => Edges::None,
         [a] => Edges::One([edge_of(a)]),
         [a, b] => Edges::Two([edge_of(a), edge_of(b)]),
-        [a, b, c] => Edges::Three([edge_of(a), edge_of(b), edge_of(c)]),
         many => Edges::Many(many.iter().map(|input| edge_of(input)).collect()),
     }
 }
@@ -292,11 +292,10 @@ fn accumulator_of(tensor: &Tensor, leaf: &Leaf) -> Rc<Node> {
         sequence: AT_ONCE,
         edges: Edges::None,
         output: output_of(tensor),
-        more_outputs: None,
-        deliver: &[],
+        rare: OnceCell::new(),
+        deliver: NO_CHAIN,
         dependencies: Cell::new(0),
         discovered: Cell::new(false),
-        pre_hook: Cell::new(None),
     };
     let node: Rc<Node> = Rc::new(Node::new(head, AccumulateGrad(tensor.clone())));
     *accumulator = Some(Rc::downgrade(&node));
@@ -307,11 +306,12 @@ impl Tensor {
     /// `tensor.register_hook(hook)` on the result of an op: runs in the next backward pass, when its gradient is there.
     pub fn register_hook(&self, hook: impl Fn() + 'static) {
         if let History::Output(node, _) = &self.history {
-            let earlier = node.pre_hook.take();
-            node.pre_hook.set(Some(Box::new(move || {
-                earlier.iter().for_each(|earlier| earlier());
-                hook();
-            })));
+            node.wrap_hook(|earlier| {
+                move || {
+                    earlier.iter().for_each(|earlier| earlier());
+                    hook();
+                }
+            });
         }
     }
 

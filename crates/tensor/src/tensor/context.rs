@@ -8,6 +8,7 @@ use std::rc::Rc;
 
 use super::other_devices::Devices;
 use super::recorder::Recorder;
+use super::ring::Ring;
 use crate::Device;
 use crate::dtype::DType;
 use crate::host::HostMemory;
@@ -36,7 +37,7 @@ pub struct Context {
     pub(super) autocast_ends: RefCell<Vec<Box<dyn Fn()>>>,
     /// Those of `checkpoint.rs`.
     pub(super) saved_tensor_hooks: RefCell<Option<Rc<dyn Any>>>,
-    pub(super) next_sequence: Cell<u64>,
+    pub(super) next_sequence: Cell<u32>,
     /// Whether the latest node is kept in mind, and which it is.
     pub(super) watches_nodes: Cell<bool>,
     pub(super) latest_node: RefCell<Option<Box<dyn Any>>>,
@@ -58,6 +59,8 @@ pub struct Context {
     padded_rows: Cell<bool>,
     packed_rows: Cell<bool>,
     places_first: Cell<bool>,
+    /// Ranks that share the tokens of a row, and which this is.
+    ring: Cell<Option<Ring>>,
     replays: Cell<u64>,
     scripted: Cell<bool>,
     transformers: Cell<TransformersVersion>,
@@ -106,6 +109,7 @@ impl Context {
             padded_rows: Cell::new(false),
             packed_rows: Cell::new(false),
             places_first: Cell::new(false),
+            ring: Cell::new(None),
             replays: Cell::new(1),
             scripted: Cell::new(false),
             transformers: Cell::default(),
@@ -147,6 +151,16 @@ impl Context {
     /// Hands over the sizes on each of the other devices, by their names less one; `None` of those that run another program.
     pub fn take_sizes(&self) -> Vec<Option<Vec<u64>>> {
         self.devices.take_sizes()
+    }
+
+    /// `scaled_dot_product_attention` is over the tokens of all these ranks from now on.
+    pub fn share_tokens(&self, ring: Option<Ring>) {
+        self.ring.set(ring);
+    }
+
+    /// Ranks that share the tokens of a row.
+    pub fn ring(&self) -> Option<Ring> {
+        self.ring.get()
     }
 
     /// `torch.is_grad_enabled()`
@@ -233,7 +247,7 @@ impl Context {
     }
 
     /// The sequence number of the node that is made next.
-    pub fn next_sequence(&self) -> u64 {
+    pub fn next_sequence(&self) -> u32 {
         self.next_sequence.get()
     }
 

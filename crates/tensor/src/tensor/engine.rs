@@ -71,6 +71,11 @@ impl Tensor {
         self.run_backward(true);
     }
 
+    /// `torch.autograd.backward(self, gradient)`: the caller's references to both stay.
+    pub fn backward_from(&self, gradient: &Tensor) {
+        self.run_tape(gradient);
+    }
+
     /// `torch.autograd.backward(self, gradient)` by a node that runs: an engine within the engine.
     pub(super) fn backward_within(&self, gradient: &Tensor) {
         self.run_tape(gradient);
@@ -140,11 +145,11 @@ fn evaluate_node(context: &Rc<Context>, node: &Rc<Node>, ready: &mut ReadyQueue)
     let _node = context.enter_node(node.name);
     let _device = node.name.map(|_| context.enter_device(node.is_here));
     let _stream = context.enter_stream(node.stream);
-    if let Some(hook) = node.pre_hook.take() {
+    if let Some(hook) = node.take_hook() {
         hook();
     }
     let (mut one, mut several);
-    let arrived: &mut [Option<Detached>] = if node.more_outputs.is_none() {
+    let arrived: &mut [Option<Detached>] = if node.more_outputs().is_empty() {
         one = [node.output.take_gradient()];
         &mut one
     } else {

@@ -1,6 +1,6 @@
 //! Nodes of the tape and the edges between them: where a gradient goes, and what waits there. Nothing here runs.
 
-use std::cell::Cell;
+use std::cell::{Cell, OnceCell};
 use std::ops::Deref;
 use std::rc::Rc;
 
@@ -23,9 +23,24 @@ pub(super) trait Backward {
 }
 
 /// The sequence number of `AccumulateGrad`: it runs as soon as it can.
-pub(super) const AT_ONCE: u64 = u64::MAX;
+pub(super) const AT_ONCE: u32 = u32::MAX;
 
-/// One entry of the tape.
+/// The names of the nodes of a chain, behind one pointer.
+pub type Delivered = &'static &'static [&'static str];
+
+/// A node that stands for itself alone.
+pub(super) const NO_CHAIN: Delivered = &(&[] as &[&str]);
+
+/// What few nodes have.
+#[derive(Default)]
+pub(super) struct Rare {
+    /// The outputs after the first.
+    pub more_outputs: Box<[Output]>,
+    /// Runs when the gradients of the outputs are there, before the node does.
+    pub pre_hook: Cell<Option<Box<dyn Fn()>>>,
+}
+
+/// One entry of the tape. A loop over tokens leaves a million of them, so that every eight bytes count.
 pub(super) struct Node<B: ?Sized = dyn Backward> {
     head: NodeHead,
     pub backward: B,
@@ -39,19 +54,17 @@ pub(super) struct NodeHead {
     pub is_here: bool,
     /// The CUDA stream that its op ran on: its backward runs there, and gradients that meet at it are added there.
     pub stream: u8,
-    /// Later nodes run first.
-    pub sequence: u64,
+    /// Later nodes run first. Four billion are far more than a simulation records.
+    pub sequence: u32,
     pub edges: Edges,
     /// Most nodes have one.
     pub output: Output,
-    pub more_outputs: Option<Box<[Output]>>,
+    pub rare: OnceCell<Box<Rare>>,
     /// A node that stands for a chain of nodes delivers each gradient as a node of its own would, of the name that is
     /// given here: between two, what became ready at a leaf runs.
-    pub deliver: &'static [&'static str],
+    pub deliver: Delivered,
     pub dependencies: Cell<u32>,
     pub discovered: Cell<bool>,
-    /// Runs when the gradients of the outputs are there, before the node does.
-    pub pre_hook: Cell<Option<Box<dyn Fn()>>>,
 }
 
 impl<B> Node<B> {
@@ -71,7 +84,22 @@ impl<B: ?Sized> Deref for Node<B> {
 impl NodeHead {
     /// In the order in which the op returned them.
     pub fn outputs(&self) -> impl Iterator<Item = &Output> {
-        [&self.output].into_iter().chain(self.more_outputs.iter().flatten())
+        [&self.output].into_iter().chain(self.more_outputs())
+    }
+
+    pub fn more_outputs(&self) -> &[Output] {
+        self.rare.get().map_or(&[], |rare| &rare.more_outputs)
+    }
+
+    /// Puts a hook in the place of what is there, which it gets.
+    pub fn wrap_hook<H: Fn() + 'static>(&self, wrap: impl FnOnce(Option<Box<dyn Fn()>>) -> H) {
+        let slot = &self.rare.get_or_init(Box::default).pre_hook;
+        let earlier = slot.take();
+        slot.set(Some(Box::new(wrap(earlier))));
+    }
+
+    pub fn take_hook(&self) -> Option<Box<dyn Fn()>> {
+        self.rare.get()?.pre_hook.take()
     }
 }
 
@@ -105,10 +133,8 @@ pub(super) struct Edge {
 
 impl Edge {
     pub fn output(&self) -> &Output {
-        match &self.node.more_outputs {
-            Some(more) if self.output > 0 => &more[self.output as usize - 1],
-            _ => &self.node.output,
-        }
+        let more = self.output.checked_sub(1).and_then(|at| self.node.more_outputs().get(at as usize));
+        more.unwrap_or(&self.node.output)
     }
 }
 
@@ -119,7 +145,6 @@ pub(super) enum Edges {
     None,
     One([Option<Edge>; 1]),
     Two([Option<Edge>; 2]),
-    Three([Option<Edge>; 3]),
     Many(Box<[Option<Edge>]>),
 }
 
@@ -129,7 +154,6 @@ impl Edges {
             Self::None => &mut [],
             Self::One(edges) => &mut edges[..],
             Self::Two(edges) => edges,
-            Self::Three(edges) => edges,
             Self::Many(edges) => edges,
         };
         edges.iter_mut().filter_map(Option::take)
@@ -144,7 +168,6 @@ impl Deref for Edges {
             Self::None => &[],
             Self::One(edges) => edges,
             Self::Two(edges) => edges,
-            Self::Three(edges) => edges,
             Self::Many(edges) => edges,
         }
     }

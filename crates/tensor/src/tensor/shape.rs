@@ -1,5 +1,6 @@
 //! Sizes and strides.
 
+use std::num::NonZeroU8;
 use std::ops::{Deref, DerefMut};
 
 /// The most dimensions a tensor has here; the products of Mamba-2's scan need six.
@@ -12,20 +13,22 @@ pub const MAX_DIMS: usize = 6;
 #[derive(Clone, Copy, Debug, Eq)]
 pub struct Shape {
     dims: [u64; MAX_DIMS],
-    rank: u8,
+    /// One more than the rank: an option of a shape is no larger than one.
+    beyond_rank: NonZeroU8,
 }
 
 impl PartialEq for Shape {
     fn eq(&self, other: &Self) -> bool {
         let differing = self.dims.iter().zip(&other.dims).fold(0, |bits, (a, b)| bits | (a ^ b));
-        differing == 0 && self.rank == other.rank
+        differing == 0 && self.beyond_rank == other.beyond_rank
     }
 }
 
 impl Shape {
     /// A shape of at most [`MAX_DIMS`] dimensions; further ones are folded into the last.
     pub fn new(sizes: &[u64]) -> Self {
-        let mut shape = Self { dims: [1; MAX_DIMS], rank: sizes.len().min(MAX_DIMS) as u8 };
+        let beyond_rank = NonZeroU8::MIN.saturating_add(sizes.len().min(MAX_DIMS) as u8);
+        let mut shape = Self { dims: [1; MAX_DIMS], beyond_rank };
         for (at, &size) in sizes.iter().enumerate() {
             match shape.dims.get_mut(at) {
                 Some(dim) => *dim = size,
@@ -33,6 +36,10 @@ impl Shape {
             }
         }
         shape
+    }
+
+    fn rank(&self) -> usize {
+        usize::from(self.beyond_rank.get()) - 1
     }
 
     /// Number of elements, saturating.
@@ -90,13 +97,14 @@ impl Deref for Shape {
     type Target = [u64];
 
     fn deref(&self) -> &[u64] {
-        &self.dims[..self.rank as usize]
+        &self.dims[..self.rank()]
     }
 }
 
 impl DerefMut for Shape {
     fn deref_mut(&mut self) -> &mut [u64] {
-        &mut self.dims[..self.rank as usize]
+        let rank = self.rank();
+        &mut self.dims[..rank]
     }
 }
 

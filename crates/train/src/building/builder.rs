@@ -125,6 +125,21 @@ impl Builder {
         self.clone()
     }
 
+    /// The builder of what stands before the layers.
+    pub(crate) fn at_front(&self) -> Self {
+        self.clone()
+    }
+
+    /// The builder of the head behind the layers.
+    pub(crate) fn at_back(&self) -> Self {
+        self.clone()
+    }
+
+    /// What follows the layers is here: no model is divided.
+    pub(crate) const fn has_back(&self) -> bool {
+        true
+    }
+
     /// The builder of an element of a list of layers.
     pub(crate) fn element(&self, index: u64) -> Self {
         self.at(&index.to_string())

@@ -31,6 +31,7 @@ pub fn print_estimate(job: &TrainJob, device: Device, terminal: &Terminal) -> Re
     let word = match verdict.fit {
         Fit::Fits => "fits",
         Fit::Tight => "is tight on",
+        Fit::NotKnown => "may fit (what is left out has no bound)",
         Fit::DoesNotFit => "does not fit",
     };
     let gpu = &resolved.job.gpu.name;

@@ -7,6 +7,7 @@ mod head;
 mod kbit;
 mod over_ranks;
 mod sharding;
+mod stage;
 
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
@@ -28,6 +29,7 @@ use head::HeadPlace;
 use kbit::Load;
 pub(crate) use over_ranks::Parts;
 pub(crate) use sharding::{Placed, PlacedKind, Sharding};
+pub(crate) use stage::Ends;
 
 /// Why a model cannot be built from its config.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
@@ -101,6 +103,8 @@ pub(crate) struct Builder {
     /// A module that peft keeps beside the copy that it trains in full.
     is_replaced: bool,
     head: HeadPlace,
+    /// Which ends of the model are here, where a pipeline divides its layers.
+    ends: Ends,
     sharding: Option<Sharding>,
     /// Whether every rank holds all of the adapters of a sharded model.
     replicates_adapters: bool,
@@ -168,6 +172,7 @@ impl Builder {
             lora: lora.map(Rc::new),
             is_replaced: false,
             head: HeadPlace::Built,
+            ends: Ends { front: true, back: true },
             sharding: None,
             replicates_adapters: false,
             quantization: None,

@@ -4,6 +4,8 @@ mod of_activations;
 mod of_gpu;
 mod of_host;
 mod of_model;
+mod of_optimizer;
+mod of_ranks;
 mod of_setup;
 mod of_streams;
 mod quantized;
@@ -19,11 +21,13 @@ use of_model::{
     encoders_caveat, garbage_collection, generic_caveat, images_caveat, judge_caveat, liger_caveat, linear_attention,
     loop_of_shards, loss_scaling, math_attention, plain_loop, prefers_cudnn, towers_caveat,
 };
+use of_optimizer::adafactor_of_bf16;
+use of_ranks::{kept_outputs, ring_ranks, split_caveat};
 pub(super) use of_setup::paged_states;
 use of_setup::{
-    compiled_step, dora_segments, engine_caveat, experts_caveats, flash_attn_package, kept_outputs, left_open,
-    nccl_caveat, other_kernels, quantized_judge, repeats_caveat, replayed_tokens, silicon_caveat, singular_values,
-    split_caveat, transformers_caveat,
+    compiled_step, dora_segments, engine_caveat, experts_caveats, flash_attn_package, left_open, nccl_caveat,
+    other_kernels, quantized_judge, repeats_caveat, replayed_tokens, silicon_caveat, singular_values,
+    transformers_caveat,
 };
 use of_streams::late_frees;
 use quantized::{quantized_base, sizes_by_name};
@@ -123,6 +127,7 @@ pub(super) fn all_caveats(
         nccl_caveat(job),
         split_caveat(job, reserved),
         kept_outputs(job),
+        ring_ranks(job),
         transformers_caveat(job, reserved),
         silicon_caveat(job, reserved),
         quantized_base(job, reserved),
@@ -142,7 +147,7 @@ pub(super) fn all_caveats(
         .flatten()
         .chain(experts_caveats(job, trace, reserved).into_iter().flatten())
         .chain(activations_counted(job, reserved).into_iter().flatten())
-        .chain(left_open(job, trace, reserved));
+        .chain(left_open(job, trace, reserved).chain(adafactor_of_bf16(job, reserved)));
     of_model.chain(of_task(job)).chain(of_setup).collect()
 }
 

@@ -4,11 +4,10 @@ use super::Caveat;
 use crate::estimate::breakdown::lasting_bytes;
 use crate::estimate::engine::loaded_bytes;
 use crate::job::{
-    Allowance, Attention, CheckpointPolicy, DeepSpeed, Framework, JobSpec, JudgeWeights, LossKernel, Rollout, Strategy,
-    Task, TensorPlan, TransformersVersion,
+    Allowance, Attention, CheckpointPolicy, Framework, JobSpec, JudgeWeights, Rollout, Strategy, TransformersVersion,
 };
 use crate::op::SVD;
-use crate::step::{Repetition, TrainingLoop, WANDERING_ALLOWANCE, training_loop};
+use crate::step::{Repetition, WANDERING_ALLOWANCE};
 use crate::trace::{Category, Stride, Trace};
 use crate::units::{Bytes, MIB};
 
@@ -81,78 +80,6 @@ fn uneven_experts(job: &JobSpec) -> Option<Caveat> {
     let text = "experts run one after another on the tokens that chose them, as many for each here: the range allows for all tokens in \
                 one expert";
     Some(Caveat::adding("experts_load", text, bytes))
-}
-
-/// A fifth of the peak: an allowance, not a measurement.
-pub(super) fn split_caveat(job: &JobSpec, reserved: u64) -> Option<Caveat> {
-    let (code, text) = match job.parallel.strategy {
-        Strategy::TensorParallel { plan: TensorPlan::Transformers, .. } => return None,
-        Strategy::TensorParallel { plan: TensorPlan::Megatron, .. } => (
-            "tensor_parallel_assumed",
-            "the rank's share is a model with its part of heads, inner width and vocabulary, as Megatron divides them; how the parts \
-             communicate was not measured, the range allows a fifth of the peak (tensor.plan = \"transformers\" was measured)",
-        ),
-        Strategy::PipelineParallel { .. } => (
-            "pipeline_parallel_assumed",
-            "the stage is a model with its layers, whose open micro-batches keep their activations; stages before the last \
-             were measured within 5 % under PyTorch's schedules, the range allows a fifth of the peak",
-        ),
-        Strategy::DeepSpeed(DeepSpeed { stage, .. }) => return deepspeed_caveat(job, stage, reserved),
-        _ => return None,
-    };
-    Some(Caveat::widening(code, text, reserved / 5))
-}
-
-/// PyTorch's schedules (torch/distributed/pipelining, PyTorch 2.11) keep what the last stage returns of every micro-batch until the step
-/// is over, and join it then; Megatron's and DeepSpeed's do not.
-pub(super) fn kept_outputs(job: &JobSpec) -> Option<Caveat> {
-    let Strategy::PipelineParallel { stages, .. } = job.parallel.strategy else { return None };
-    if stages < 2 || job.parallel.rank + 1 != stages {
-        return None;
-    }
-    let vocabulary = job.model.config.size("vocab_size", 0).unwrap_or(0);
-    let dtype = job.precision.autocast_dtype().unwrap_or(job.precision.weight_dtype());
-    let rows = job.micro_batch_size.saturating_mul(job.gradient_accumulation_steps);
-    let logits = rows.saturating_mul(job.seq_len).saturating_mul(vocabulary).saturating_mul(dtype.size());
-    let text = "torch.distributed.pipelining keeps the last stage's logits of all micro-batches of a step and joins them, Megatron and \
-                DeepSpeed do not: the range allows for both copies";
-    Some(Caveat::adding("pipeline_outputs", text, logits.saturating_mul(2)))
-}
-
-/// What was not measured of DeepSpeed: a training by `deepspeed.initialize` was.
-fn deepspeed_caveat(job: &JobSpec, stage: u8, reserved: u64) -> Option<Caveat> {
-    let is_kept = job.model.facts().has_experts || job.logits.loss == LossKernel::Liger;
-    if stage == 3 && is_kept {
-        let text = "DeepSpeed's stage 3 was not measured with weights that are read outside of the layer that has them, as stacks of \
-                    experts and Liger's loss read them: the range allows a quarter of the peak";
-        return Some(Caveat::widening("deepspeed_assumed", text, reserved / 4));
-    }
-    let is_measured = match job.task {
-        Task::CausalLm => true,
-        Task::MaskedLm => stage < 3,
-        _ if job.precision.scales_loss() || job.parallel.steps_on_host() => false,
-        Task::Grpo(ref grpo) => stage < 3 && grpo.rollout == Rollout::Generate,
-        _ => job.task.facts().learns_preferences(),
-    };
-    if !is_measured || job.quantization.is_some() {
-        let text = "DeepSpeed was measured training a language model, preferences and rollouts: with this task or a quantized base the \
-                    range allows a fifth of the peak";
-        return Some(Caveat::widening("deepspeed_assumed", text, reserved / 5));
-    }
-    if training_loop(job) == TrainingLoop::Own && stage == 3 {
-        // Eight of ten trainings were equal, with adapters too; two that accumulate gradients lay up to 0.7 % below the answer.
-        let text =
-            "DeepSpeed's stage 3 was measured under the Trainer with few jobs: the range allows a fiftieth of the peak";
-        return Some(Caveat::widening("deepspeed_under_trainer", text, reserved / 50));
-    }
-    if training_loop(job) == TrainingLoop::Own {
-        // Seven trainings without adapters lay between the answer and 9 % below it, five with adapters were equal.
-        let text = "DeepSpeed was measured in a plain loop: under the Trainer, which steps before it lets go of the batch, the \
-                    range allows an eighth of the peak";
-        return Some(Caveat::widening("deepspeed_under_trainer", text, reserved / 8));
-    }
-    let text = "DeepSpeed is simulated as 0.19.8, the version that was measured";
-    Some(Caveat::remark("deepspeed_version", text))
 }
 
 /// Of the published totals of such runs that lie below their card (docs/published.md, `device-total`), the highest is this many

@@ -31,6 +31,7 @@ pub(super) struct Case {
     rank: u64,
     strategy: CaseStrategy,
     schedule: Schedule,
+    stages_per_rank: u64,
     precision: CasePrecision,
     reduce_dtype: ReduceDType,
     gradient_checkpointing: bool,
@@ -65,6 +66,8 @@ enum CaseStrategy {
     Dp,
     /// transformers' `tp_plan`.
     Tp,
+    /// FSDP2 over ranks that all share the tokens of each row.
+    Cp,
     /// PyTorch's schedules of stages; `grad_accum` micro-batches a step.
     Pp,
 }
@@ -100,6 +103,7 @@ impl Default for Case {
             rank: 0,
             strategy: CaseStrategy::Ddp,
             schedule: Schedule::OneForwardOneBackward,
+            stages_per_rank: 1,
             precision: CasePrecision::Fp32,
             reduce_dtype: ReduceDType::Float32,
             gradient_checkpointing: false,
@@ -134,14 +138,16 @@ impl Case {
         let parameters_as_bucket_view = self.parameters_as_bucket_view;
         match self.strategy {
             CaseStrategy::Single => Strategy::None,
-            CaseStrategy::Pp => Strategy::PipelineParallel { stages: self.world, schedule: self.schedule },
+            CaseStrategy::Pp => {
+                Strategy::PipelineParallel { stages: self.world * self.stages_per_rank, schedule: self.schedule }
+            }
             CaseStrategy::Tp => Strategy::TensorParallel { size: self.world, plan: TensorPlan::Transformers },
             CaseStrategy::Dp => Strategy::DataParallel,
             CaseStrategy::Ddp => Strategy::Ddp(ddp),
             CaseStrategy::Zero1 => Strategy::Zero1 { ddp: Some(ddp), parameters_as_bucket_view },
             CaseStrategy::Zero1Plain => Strategy::Zero1 { ddp: None, parameters_as_bucket_view },
             CaseStrategy::Fsdp1 => Strategy::Fsdp1(self.fsdp1()),
-            CaseStrategy::Fsdp2 => Strategy::Fsdp2(self.fsdp2()),
+            CaseStrategy::Fsdp2 | CaseStrategy::Cp => Strategy::Fsdp2(self.fsdp2()),
         }
     }
 
@@ -187,6 +193,7 @@ impl Case {
             reduce_dtype,
             reshard_after_forward: self.reshard_after_forward,
             replicate_size: self.replicate,
+            token_ranks: if matches!(self.strategy, CaseStrategy::Cp) { self.world } else { 1 },
             shard_root_only: self.shard_root_only,
             init: match self.init {
                 CaseInit::Full => ShardInit::Full,
@@ -208,7 +215,7 @@ pub(super) fn job_of_case(case: Case) -> Result<JobSpec, JobError> {
         gradient_accumulation_steps: case.grad_accum,
         materialized: !matches!(
             (case.strategy, case.init),
-            (CaseStrategy::Fsdp2, CaseInit::Meta) | (CaseStrategy::Fsdp1, CaseInit::Host)
+            (CaseStrategy::Fsdp2 | CaseStrategy::Cp, CaseInit::Meta) | (CaseStrategy::Fsdp1, CaseInit::Host)
         ),
         precision: case.precision.precision(),
         gradient_checkpointing: checkpoint_policy(case.gradient_checkpointing),

@@ -3,6 +3,7 @@
 mod adapters;
 mod agi2;
 mod compiled_step;
+mod context_parallel;
 pub(super) mod contrastive;
 pub(crate) mod diffusion;
 mod ema;
@@ -15,6 +16,7 @@ mod kept_whole;
 mod kernels;
 mod low_rank;
 mod offload;
+mod pipeline;
 pub(super) mod ppo;
 pub(super) mod preference;
 mod quantization;
@@ -28,6 +30,7 @@ pub(super) mod trainer;
 mod trl_ranks;
 mod vision;
 
+pub(crate) use pipeline::{runs_pytorch_schedule, why_approximate};
 pub(crate) use task::is_hrm;
 pub(super) use task::{
     has_classification_head, has_decoder_head, has_logits_for_labels, has_masked_lm_head, is_decoder, leaves_logits_out,
@@ -35,8 +38,8 @@ pub(super) use task::{
 
 use super::settings::{Origin, Settings};
 use super::{
-    Attention, CheckpointPolicy, Framework, JobError, JobErrorKind, JobSpec, LossKernel, LossOf, ModelSpec, Precision,
-    Strategy, TaskName,
+    Attention, Framework, JobError, JobErrorKind, JobSpec, LossKernel, LossOf, ModelSpec, Precision, Strategy,
+    TaskName, own_class,
 };
 use crate::job::keys;
 use crate::model_type::{BeyondPositions, Liger, with_liger_layers};
@@ -87,6 +90,8 @@ pub(crate) fn check_possible(job: &JobSpec) -> Result<(), JobError> {
     vision::check_vision(job)?;
     kept_whole::check_kept_whole(job)?;
     tensor_plan::fits_tensor_plan(job)?;
+    pipeline::fits_pipeline(job)?;
+    context_parallel::fits_context_parallel(job)?;
     fits_lora(job)
 }
 
@@ -116,7 +121,7 @@ pub(super) fn all_notes(job: &JobSpec, settings: &Settings, published_dtype: Opt
         cache_and_checkpointing(job),
         liger_does_nothing(job),
     ];
-    notes.into_iter().flatten().chain(agi2::agi2_notes(job)).collect()
+    notes.into_iter().flatten().chain(agi2::agi2_notes(job)).chain(own_class::notes(&job.model)).collect()
 }
 
 /// A strategy that somebody named for ranks that nobody counted.
@@ -328,7 +333,6 @@ fn beyond_positions(job: &JobSpec) -> Option<String> {
 }
 
 fn cache_and_checkpointing(job: &JobSpec) -> Option<String> {
-    let both = job.use_cache && job.gradient_checkpointing == CheckpointPolicy::EveryLayer && job.train_mode;
-    let both = both && !job.model.facts().hands_keys_on_in(job.transformers);
+    let both = job.use_cache && job.train_mode && job.turns_cache_off();
     both.then(|| "with gradient checkpointing transformers turns `use_cache` off in training".to_owned())
 }

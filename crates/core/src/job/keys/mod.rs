@@ -64,6 +64,9 @@ impl Key {
         let example = format!("for example: {} = {}", self.name, self.example);
         let is_a_word = value.as_str().is_some_and(|text| text.starts_with(|first: char| first.is_ascii_alphabetic()));
         match self.kind {
+            _ if is_a_word && self.name == WORLD_SIZE => {
+                format!("{example}; a GPU is named by --gpu, several are compared by `tonnage fit --gpus`")
+            }
             Kind::Choice(_) if is_a_word => format!("{example}; what is none of these: {REHEARSE}"),
             _ => example,
         }
@@ -77,9 +80,11 @@ impl Key {
 
     /// The same, also by the name that another program has for it.
     pub fn called(name: &str) -> Option<&'static Self> {
-        Self::find(name).or_else(|| match words::meaning_of_name(name)? {
-            Meaning::Key(ours) => Self::find(ours),
-            Meaning::Says(_) | Meaning::Sentence(_) => None,
+        Self::find(name).or_else(|| match words::meaning_of_name(name) {
+            Some(Meaning::Key(ours)) => Self::find(ours),
+            Some(Meaning::Says(_) | Meaning::Sentence(_)) => None,
+            // `lora_r` is `lora.r`, as its flag is `--lora-r`.
+            None => KEYS.iter().find(|key| key.name.contains('.') && key.name.replace('.', "_") == name),
         })
     }
 

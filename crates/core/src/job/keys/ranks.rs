@@ -13,12 +13,13 @@ pub(super) const STRATEGIES: Kind = Kind::Choice(&[
     ("fsdp2", "fully_shard: parameters, gradients and state over the ranks"),
     ("deepspeed", "DeepSpeed's ZeRO, by stage (not measured)"),
     ("tensor", "tensor parallelism: heads and inner widths over the ranks, by tensor.plan"),
-    ("pipeline", "layers over the ranks, a stage each (not measured)"),
+    ("pipeline", "layers over the ranks in stages, as torch.distributed.pipelining runs them"),
 ]);
 const DTYPES: Kind = Kind::Choice(&[("fp32", "float32"), ("bf16", "bfloat16"), ("fp16", "float16")]);
 pub(super) const SCHEDULES: Kind = Kind::Choice(&[
     ("1f1b", "one forward pass, one backward pass, once the pipeline is full"),
     ("gpipe", "all forward passes, then all backward passes"),
+    ("interleaved_1f1b", "1f1b with several stages on each rank"),
 ]);
 const TENSOR_PLANS: Kind = Kind::Choice(&[
     (names::TRANSFORMERS, "tp_plan of transformers: embedding and logits whole on every rank"),
@@ -43,7 +44,7 @@ const FLAT_INITS: Kind = Kind::Choice(&[
     ("device", "on the GPU, in full"),
 ]);
 
-pub(super) const KEYS: [Key; 41] = [
+pub(super) const KEYS: [Key; 43] = [
     Key {
         name: names::WORLD_SIZE,
         kind: Kind::Size { min: 1, max: 1 << 20 },
@@ -208,6 +209,13 @@ pub(super) const KEYS: [Key; 41] = [
         example: "2",
     },
     Key {
+        name: names::FSDP2_CONTEXT_PARALLEL_SIZE,
+        kind: Kind::Size { min: 1, max: 1 << 20 },
+        default: Default::Fixed("1", "every rank has rows of its own"),
+        doc: "ranks that share the tokens of each row (context_parallel's ring attention); they shard the model with the others",
+        example: "2",
+    },
+    Key {
         name: names::FSDP2_SHARD_ROOT_ONLY,
         kind: Kind::Switch,
         default: Default::Fixed("false", "layers are wrapped one by one, as all recipes do"),
@@ -335,5 +343,12 @@ pub(super) const KEYS: [Key; 41] = [
         default: Default::Fixed("\"1f1b\"", "what Megatron and DeepSpeed run"),
         doc: "order of a pipeline's passes; its micro-batches are the passes of gradient accumulation",
         example: "\"gpipe\"",
+    },
+    Key {
+        name: names::PIPELINE_STAGES_PER_RANK,
+        kind: Kind::Size { min: 1, max: 1 << 20 },
+        default: Default::Rule("2 with pipeline.schedule = \"interleaved_1f1b\", else 1"),
+        doc: "stages that each rank has, as many ranks apart",
+        example: "4",
     },
 ];

@@ -6,6 +6,7 @@ use serde_json::{Value, json};
 
 use crate::alloc::AllocatorConfig;
 use crate::gpu::{DEFAULT_GPU, Gpu};
+use crate::job::error::REHEARSE;
 use crate::job::keys::{self, Key};
 use crate::job::settings::{Origin, Provenance, Settings};
 use crate::job::{
@@ -131,7 +132,10 @@ impl<'a> Chooser<'a> {
         }
         let version = self.fixed_value(name).as_str().unwrap_or_default().parse();
         version.map_err(|error: TransformersError| {
-            let hint = "the version is the one that `pip show transformers` prints, in quotes";
+            let hint = format!(
+                "the version is the one that `pip show transformers` prints, in quotes; {REHEARSE}, with the transformers that is \
+                 installed"
+            );
             let refused = JobError::of_kind(JobErrorKind::Value, format!("`{name}`: {error}")).about(&[name]);
             self.about_key(name, refused.hint(hint).caused_by(error))
         })

@@ -15,7 +15,8 @@ mod vision;
 
 use super::settings::{Origin, Override, Provenance, Setting, Settings};
 use super::{
-    FieldError, JobError, JobSource, JobSpec, Place, TrainingSpec, UnnamedGpu, WeightsBeside, check, keys, model_source,
+    FieldError, JobError, JobSource, JobSpec, Place, TrainingSpec, UnnamedGpu, WeightsBeside, check, keys,
+    model_source, own_class,
 };
 
 use chooser::Chooser;
@@ -39,7 +40,8 @@ pub struct Resolved {
 impl Resolved {
     /// The error of a family about a field of the config, with the place or the flag that set it.
     pub fn locate(&self, error: &FieldError) -> JobError {
-        let located = JobError::from(error.clone());
+        let gpu = self.names_gpu().then_some(self.job.gpu.id.as_str());
+        let located = JobError::from(error.clone()).on_gpu(gpu);
         match self.origin(&format!("model.{}", error.key)) {
             Some(Origin::JobFile(place)) => located.at_place(Some(place.clone())),
             Some(origin) if origin.is_above_file() => {
@@ -97,24 +99,31 @@ fn place_of(file: &str, text: &str, key: &str) -> Option<Place> {
 /// When a layer cannot be read, names no model, or says what cannot be.
 pub(super) fn resolve(source: &JobSource, changes: &[Override]) -> Result<Resolved, JobError> {
     let settings = source.settings(changes)?;
-    let model = model_source::load_model(&settings, source)?;
-    let mut choose = Chooser::new(&settings, source, model.provenance.clone());
+    let gpu = settings.get(keys::GPU).and_then(|setting| setting.value.as_str());
+    resolve_settings(&settings, source).map_err(|error| error.on_gpu(gpu))
+}
+
+fn resolve_settings(settings: &Settings, source: &JobSource) -> Result<Resolved, JobError> {
+    let model = model_source::load_model(settings, source)?;
+    own_class::refuse_towers(&model.spec)?;
+    let mut choose = Chooser::new(settings, source, model.provenance.clone());
     let mut notes = [source.notes.as_slice(), &settings.notes].concat();
     let published_dtype = model.published_dtype.clone();
     let config_file = model.config_file.clone();
-    let job = job::resolve_job(&mut choose, model, source).map_err(|error| at_setting(&settings, error))?;
+    let mut job = job::resolve_job(&mut choose, model, source).map_err(|error| at_setting(settings, error))?;
+    job.left_open.extend(own_class::other_class(&job.model));
     let training =
-        training::resolve_training(&mut choose, job.task.name()).map_err(|error| at_setting(&settings, error))?;
+        training::resolve_training(&mut choose, job.task.name()).map_err(|error| at_setting(settings, error))?;
     notes.extend(choose.notes);
     let provenance = choose.provenance;
-    refuse_unread(&settings, &provenance, &job)?;
+    refuse_unread(settings, &provenance, &job)?;
     check::check_possible(&job).map_err(|error| at_key(&provenance, error))?;
     if let (UnnamedGpu::Refused { problem, hint }, None) = (&source.unnamed_gpu, settings.get(keys::GPU)) {
         return Err(JobError::new(problem.clone()).about(&[keys::GPU]).hint(hint.clone()));
     }
-    notes.extend(check::all_notes(&job, &settings, published_dtype.as_deref()));
+    notes.extend(check::all_notes(&job, settings, published_dtype.as_deref()));
     let mut resolved = Resolved { job, training, provenance, notes, config_file };
-    let of_source = source_notes(source, &settings, &resolved);
+    let of_source = source_notes(source, settings, &resolved);
     resolved.notes.extend(of_source);
     Ok(resolved)
 }

@@ -6,7 +6,9 @@ use serde_json::Value;
 use super::chooser::Chooser;
 use crate::dtype::DType;
 use crate::host::HostKind;
-use crate::job::{Ddp, DeepSpeed, Framework, Fsdp1, Fsdp2, JobError, Parallel, Strategy, TaskName, TensorPlan};
+use crate::job::{
+    Ddp, DeepSpeed, Framework, Fsdp1, Fsdp2, JobError, Parallel, Schedule, Strategy, TaskName, TensorPlan,
+};
 
 /// Rows of a rank's pass: said, or for HRM, whose step is one pass, what `global_batch_size` leaves to each rank
 /// (`config.global_batch_size // world_size`, pretrain.py).
@@ -85,9 +87,7 @@ pub(super) fn resolve_parallel(
         "fsdp2" => Strategy::Fsdp2(resolve_fsdp2(choose)?),
         "deepspeed" => Strategy::DeepSpeed(resolve_deepspeed(choose, hidden_size)),
         "tensor" => Strategy::TensorParallel { size: world_size, plan: resolve_tensor_plan(choose, framework)? },
-        "pipeline" => {
-            Strategy::PipelineParallel { stages: world_size, schedule: choose.take_word(keys::PIPELINE_SCHEDULE)? }
-        }
+        "pipeline" => resolve_pipeline(choose, world_size)?,
         _ if world_size > 1 => {
             let problem = format!("`world_size` is {world_size}, but parallel = \"none\" spreads nothing");
             return Err(JobError::new(problem)
@@ -97,6 +97,16 @@ pub(super) fn resolve_parallel(
         _ => Strategy::None,
     };
     Ok(Parallel { world_size, strategy, ..Parallel::default() })
+}
+
+fn resolve_pipeline(choose: &mut Chooser<'_>, world_size: u64) -> Result<Strategy, JobError> {
+    let schedule = choose.take_word(keys::PIPELINE_SCHEDULE)?;
+    let (default, why) = match schedule {
+        Schedule::Interleaved => (2, "the fewest that the schedule interleaves"),
+        Schedule::GPipe | Schedule::OneForwardOneBackward => (1, "what the schedule takes"),
+    };
+    let of_rank = choose.size_or(keys::PIPELINE_STAGES_PER_RANK, default, why);
+    Ok(Strategy::PipelineParallel { stages: world_size.saturating_mul(of_rank), schedule })
 }
 
 /// Whether the job's parameters are FSDP's shards, before the turn of its keys comes.
@@ -196,6 +206,7 @@ fn resolve_fsdp2(choose: &mut Chooser<'_>) -> Result<Fsdp2, JobError> {
     let reduce_dtype = resolve_dtype(choose, keys::FSDP2_REDUCE_DTYPE, "the gradients' own");
     let reshard_after_forward = choose.take_switch(keys::FSDP2_RESHARD_AFTER_FORWARD);
     let replicate_size = choose.take_size(keys::FSDP2_REPLICATE_SIZE);
+    let token_ranks = choose.take_size(keys::FSDP2_CONTEXT_PARALLEL_SIZE);
     let shard_root_only = choose.take_switch(keys::FSDP2_SHARD_ROOT_ONLY);
     let (init, why) =
         if choose.is_said(keys::QUANTIZATION) { ("full", PACKED) } else { ("meta", "what large models need") };
@@ -203,7 +214,16 @@ fn resolve_fsdp2(choose: &mut Chooser<'_>) -> Result<Fsdp2, JobError> {
     let cpu_offload = choose.take_switch(keys::FSDP2_CPU_OFFLOAD);
     let pin_memory = cpu_offload && choose.take_switch(keys::FSDP2_CPU_OFFLOAD_PIN_MEMORY);
     let cpu_offload = cpu_offload.then(|| HostKind::pinned(pin_memory));
-    Ok(Fsdp2 { param_dtype, reduce_dtype, reshard_after_forward, replicate_size, shard_root_only, init, cpu_offload })
+    Ok(Fsdp2 {
+        param_dtype,
+        reduce_dtype,
+        reshard_after_forward,
+        replicate_size,
+        token_ranks,
+        shard_root_only,
+        init,
+        cpu_offload,
+    })
 }
 
 fn resolve_dtype(choose: &mut Chooser<'_>, key: &str, rule: &str) -> Option<DType> {

@@ -2,9 +2,21 @@
 
 pub(super) const LOW_RANK: &str = "write --optim-args \"rank=64, update_proj_gap=200\"";
 pub(super) const EMA: &str = "write --ema ema_model_foreach, ema_model_offload or, for both, ema_model_foreach_offload: each stands for use_ema too";
-/// What answers where nothing is simulated.
-pub(super) const REHEARSE: &str =
-    "is not simulated: `tonnage rehearse --gpu GPU -- python train.py` runs your script and tells its peak";
+pub(super) const FP8: &str =
+    "fp8 is not simulated: `tonnage rehearse --gpu GPU -- python train.py` runs your script and tells its peak";
+pub(super) const EXPERTS: &str = "ranks that share experts are not simulated: `tonnage rehearse --gpu GPU -- python train.py` runs your script \
+                       and tells its peak";
+pub(super) const DEVICE_MAP: &str = "on one GPU it is --device-map alone; layers laid over several GPUs are not simulated but as --parallel pipeline: \
+                          `tonnage rehearse --gpu GPU -- python train.py` runs your script";
+pub(super) const ADAPTER: &str =
+    "adapters are --lora (rank 8) or --lora-r N; over weights in 4 bits --qlora, or --quantization nf4 with --lora-r N";
+pub(super) const ZERO1: &str = "ZeRO-1 is DeepSpeed's, --parallel deepspeed --deepspeed-stage 1, or PyTorch's own ZeroRedundancyOptimizer, \
+                     --parallel zero1";
+pub(super) const CONTEXT_PARALLEL: &str = "ranks that share the tokens of a row by PyTorch's ring attention (accelerate's cp_size) are --framework loop --parallel fsdp2 \
+                                --fsdp2-context-parallel-size N; Ulysses (sp_size) and the ring-flash-attn package are not simulated: \
+                                `tonnage rehearse --gpu GPU -- python train.py` runs your script and tells its peak";
+pub(super) const INTERLEAVED: &str = "write --set pipeline.schedule=interleaved_1f1b and, for how many stages each rank has, --set \
+                           pipeline.stages_per_rank=N";
 pub(super) const FOUR_BIT: &str = "quantized weights that adapters are trained on (QLoRA) are --quantization nf4 or int8 with --lora-r; --precision \
                         is what all else is stored and computed in";
 pub(super) const BF16: &str = "bf16=True is autocast: write --precision amp-bf16 (over fp32 weights) or bf16-amp (over bf16 weights, as \
@@ -54,3 +66,9 @@ pub(super) const ANYPRECISION: &str =
     "torchdistx is not simulated: stable_adamw sums with Kahan's correction too; `tonnage rehearse` runs your script";
 pub(super) const ADAFACTOR_LAYERWISE: &str = "transformers 5.17 makes GaLore's Adafactor with both a learning rate and a relative step, which it refuses: use \
              galore_adafactor";
+pub(super) const DTYPE: &str = "write --precision: bf16, fp16 or fp32 weights without autocast; under bf16 autocast (bf16=True, TRL's default) \
+                     it is bf16-amp over bf16 weights and amp-bf16 over fp32 weights";
+pub(super) const FLASH: &str =
+    "SDPA's own flash kernel is --attention flash; the flash-attn package is --attention flash_attention_2";
+pub(super) const UNSLOTH: &str = "Unsloth's kernels are not simulated: `tonnage rehearse --gpu GPU -- python train.py` runs your script and \
+                       tells its peak";

@@ -43,6 +43,7 @@ pub(super) struct Config {
 impl Config {
     /// With the activation that the class has where a config says nothing.
     pub(super) fn read(fields: &Fields, activation: &str) -> Result<Self, FieldError> {
+        fields.refuse_on("add_cross_attention", "a block's second attention, over an encoder, is not simulated")?;
         let n_embd = fields.size("n_embd", 768)?;
         let config = Self {
             vocab_size: fields.size("vocab_size", 50257)?,

@@ -127,7 +127,8 @@ struct DecoderModel<L, N> {
     module: Module,
     embed_tokens: Embedding,
     layers: Vec<Rc<L>>,
-    norm: N,
+    /// None in a stage before the last.
+    norm: Option<N>,
     /// One, or one of each type of layer in the order of `layer_ropes`; none where the layers have their own.
     rotary_embs: Vec<RotaryEmbedding>,
     config: DecoderConfig,
@@ -149,14 +150,14 @@ impl<L: DecoderLayer, N: Norm> DecoderModel<L, N> {
         let layer = |layer: u64| Rc::new(new_layer(&at.at("layers").element(layer), layer as usize, &config));
         let module = at.module();
         let embed_tokens = Embedding::of_head(
-            &at.at(config.embeddings),
+            &at.at(config.embeddings).at_front(),
             [config.vocab_size, config.hidden_size],
             config.pad_token_id,
             config.tie_word_embeddings,
         );
         let layers = (0..config.num_hidden_layers).map(layer).collect();
         let (name, is_behind) = config.last_norm;
-        let norm = || N::new(&at.at(name), config.hidden_size, config.norm_eps);
+        let norm = || at.has_back().then(|| N::new(&at.at(name), config.hidden_size, config.norm_eps));
         let first = (!is_behind).then(norm);
         let rotary_embs = if is_the_models { config.ropes().map(rotary).collect() } else { Vec::new() };
         Self {
@@ -181,9 +182,9 @@ impl<L: DecoderLayer, N: Norm> DecoderModel<L, N> {
     }
 
     /// The same with embeddings in the place of ids.
-    fn forward_embedded(&self, call: &ForwardCall, inputs_embeds: Tensor, front: &Front) -> Tensor {
+    fn forward_embedded(&self, call: &ForwardCall, inputs_embeds: Tensor, front: Option<&Front>) -> Tensor {
         let _module = self.module.enter();
-        self.run_layers(call, inputs_embeds, Some(front))
+        self.run_layers(call, inputs_embeds, front)
     }
 
     fn run_layers(&self, call: &ForwardCall, mut inputs_embeds: Tensor, front: Option<&Front>) -> Tensor {
@@ -235,7 +236,10 @@ impl<L: DecoderLayer, N: Norm> DecoderModel<L, N> {
                 hidden_states = front.after_layer(at, hidden_states);
             }
         }
-        self.norm.forward(&hidden_states)
+        match &self.norm {
+            Some(norm) => norm.forward(&hidden_states),
+            None => hidden_states,
+        }
     }
 }
 
@@ -283,7 +287,7 @@ impl<L: DecoderLayer, N: Norm> DecoderForCausalLm<L, N> {
         let (front, place) = Front::before(&at.at("model"), options, config.hidden_size);
         let model = DecoderModel::new(&place, config, options, new_layer);
         let tied = model.config.tie_word_embeddings.then_some(&model.embed_tokens);
-        let lm_head = LmHead::new(&at.at("lm_head"), model.config.hidden_size, model.config.vocab_size, tied);
+        let lm_head = LmHead::new(&at.at("lm_head").at_back(), model.config.hidden_size, model.config.vocab_size, tied);
         let lm_head = lm_head.of_file(model.config.file);
         Self { module, front, model, lm_head, router: None }
     }
@@ -295,7 +299,7 @@ impl<L: DecoderLayer, N: Norm> DecoderForCausalLm<L, N> {
             Some(front) => front.forward(
                 call,
                 || self.model.embed_tokens(call.input_ids),
-                |call, inputs_embeds| self.model.forward_embedded(call, inputs_embeds, front),
+                |call, inputs_embeds| self.model.forward_embedded(call, inputs_embeds, Some(front)),
             ),
         }
     }
@@ -340,6 +344,16 @@ impl<L: DecoderLayer, N: Norm> Model for DecoderForCausalLm<L, N> {
 
     fn base_outputs(&self, call: &ForwardCall) -> (Tensor, Option<Tensor>) {
         self.base_model(call)
+    }
+
+    fn run_stage(&self, call: &ForwardCall, received: Option<&Tensor>) -> Option<Tensor> {
+        let _module = self.module.enter();
+        let hidden_states = match received {
+            Some(received) => self.model.forward_embedded(call, received.clone(), None),
+            None => self.model.forward(call),
+        };
+        let has_head = self.model.norm.is_some();
+        Some(if has_head { self.lm_head.logits(&hidden_states, None) } else { hidden_states })
     }
 
     fn output_embeddings(&self) -> Rc<Linear> {

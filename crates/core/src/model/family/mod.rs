@@ -208,6 +208,8 @@ pub(crate) struct ForwardCall<'a> {
     pub attention_mask: Option<&'a Tensor>,
     pub position_ids: Option<&'a Tensor>,
     pub labels: Option<&'a Tensor>,
+    /// Labels that were shifted before.
+    pub shift_labels: Option<&'a Tensor>,
     pub num_items_in_batch: Option<&'a Tensor>,
     pub cache: Option<Rc<KvCache>>,
     pub logits_to_keep: Option<u64>,
@@ -228,6 +230,7 @@ impl<'a> ForwardCall<'a> {
             attention_mask: None,
             position_ids: None,
             labels: None,
+            shift_labels: None,
             num_items_in_batch: None,
             cache: None,
             logits_to_keep: None,
@@ -244,6 +247,7 @@ impl ForwardCall<'_> {
     pub(crate) fn head(&self) -> HeadCall<'_> {
         HeadCall {
             labels: self.labels,
+            shift_labels: self.shift_labels,
             num_items_in_batch: self.num_items_in_batch,
             logits_to_keep: self.logits_to_keep,
             fused_loss: self.fused_loss,
@@ -368,6 +372,12 @@ pub(crate) trait Model {
     /// The same with what the base model returns beside: what a tower made of images.
     fn base_outputs(&self, call: &ForwardCall) -> (Tensor, Option<Tensor>) {
         (self.hidden_states(call), None)
+    }
+
+    /// What a stage of a pipeline makes of `received` from the stage before, or of the ids of the call: logits where it has the head, else
+    /// what it hands on. `None` where the family has no stages.
+    fn run_stage(&self, _call: &ForwardCall, _received: Option<&Tensor>) -> Option<Tensor> {
+        None
     }
 
     /// `model.get_output_embeddings()`

@@ -29,6 +29,8 @@ pub(crate) struct HeadOutput {
 /// How a head is called.
 pub(crate) struct HeadCall<'a> {
     pub labels: Option<&'a Tensor>,
+    /// Labels that were shifted before; those of a job whose loss reads none of `labels` then.
+    pub shift_labels: Option<&'a Tensor>,
     /// What the summed loss is divided by; `None` is a mean.
     pub num_items_in_batch: Option<&'a Tensor>,
     /// Positions whose logits are wanted, counted from the end; `None` is all.
@@ -95,7 +97,10 @@ impl LmHead {
                         shifted_loss(&logits, labels)
                     }
                     CausalLoss::ShiftedLogits => shifted_causal_lm_loss(&logits, labels),
-                    CausalLoss::PaddedLabels => causal_lm_loss(&logits, labels, call.num_items_in_batch),
+                    CausalLoss::PaddedLabels => match call.shift_labels {
+                        Some(shift_labels) => shifted_labels_loss(&logits, shift_labels),
+                        None => causal_lm_loss(&logits, labels, call.num_items_in_batch),
+                    },
                 });
                 HeadOutput { loss, logits: Some(logits) }
             }
@@ -103,7 +108,7 @@ impl LmHead {
     }
 
     /// Logits of the last `logits_to_keep` positions, of all when `None` or where the model cannot leave any out.
-    fn logits(&self, hidden_states: &Tensor, logits_to_keep: Option<u64>) -> Tensor {
+    pub(crate) fn logits(&self, hidden_states: &Tensor, logits_to_keep: Option<u64>) -> Tensor {
         let leaves_out = hidden_states.context().transformers().leaves_logits_out(self.file);
         match logits_to_keep.filter(|&keep| leaves_out && keep < hidden_states.size(1)) {
             Some(keep) => {
@@ -219,6 +224,18 @@ fn causal_lm_loss(logits: &Tensor, labels: &Tensor, num_items_in_batch: Option<&
         let reduction = if num_items_in_batch.is_some() { Reduction::Sum } else { Reduction::Mean };
         divide_loss(logits.cross_entropy(&shift_labels, reduction), num_items_in_batch)
     };
+    context.phase(PhaseKind::ForwardTail);
+    loss
+}
+
+/// `ForCausalLMLoss` with `shift_labels`.
+fn shifted_labels_loss(logits: &Tensor, shift_labels: &Tensor) -> Tensor {
+    let context = logits.context();
+    context.phase(PhaseKind::Loss);
+    let rows = shift_labels.numel();
+    let logits = logits.to(DType::Float32).view(&[rows, logits.size(-1)]);
+    let loss = logits.cross_entropy(&shift_labels.view(&[rows]), Reduction::Mean);
+    drop(logits);
     context.phase(PhaseKind::ForwardTail);
     loss
 }

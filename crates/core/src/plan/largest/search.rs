@@ -5,17 +5,28 @@ use std::cell::OnceCell;
 
 use super::bracket::{Bracket, MOST_ROWS};
 use super::{Largest, Wanted};
-use crate::estimate::Fit;
+use crate::estimate::{Fit, shown_bound};
 use crate::job::Passes;
+use crate::plan::MOST_EVENTS;
 use crate::plan::batch::{Batch, passes_of_rank};
-use crate::plan::fit::GpuVerdict;
-use crate::plan::verdict_table::VerdictTable;
+use crate::plan::fit::{Cell, GpuVerdict, NoVerdict};
+use crate::plan::verdict_table::{REFUSED, VerdictTable};
 
 /// What all steps of a job need more than its first ones is mostly less than what one of so many rows needs.
 const CLOSE: u64 = 1 << 10;
 
-/// What a search comes to, or what it must know first.
-type Asked<'t, 'a, T> = Result<T, Wanted<'t, 'a>>;
+/// What a search comes to, or why it stops there.
+type Asked<'t, 'a, T> = Result<T, Halt<'t, 'a>>;
+
+pub(super) enum Halt<'t, 'a> {
+    /// This must be estimated first.
+    Wanted(Wanted<'t, 'a>),
+    /// What must be known next takes too long to simulate.
+    TooLong,
+}
+
+/// A job of so many events is not simulated with more passes, whatever is left: several of them are recorded.
+const LONG: u64 = MOST_EVENTS / 8;
 
 pub(super) struct Search<'s, 't, 'a> {
     pub known: &'t VerdictTable<'a>,
@@ -47,7 +58,7 @@ impl<'t, 'a> Search<'_, 't, 'a> {
         if self.is_known(rows) || !self.is_known(first) {
             return Ok(None);
         }
-        let own = self.fits_with(first)?.filter(|own| own.verdict.events > self.left);
+        let own = self.fits_with(first)?.filter(|own| own.verdict.effort > self.left);
         Ok(own.map(Largest::or_more))
     }
 
@@ -59,7 +70,7 @@ impl<'t, 'a> Search<'_, 't, 'a> {
             if (first..bound).contains(&rows)
                 && let Some(found) = self.fits_with(rows)?
             {
-                let above = (bound, self.verdict_with(bound)?.map(|verdict| verdict.safe_bytes));
+                let above = (bound, self.verdict_with(bound)?.and_then(|verdict| shown_bound(verdict.safe_bytes)));
                 let usable = self.known.gpus()[self.index].usable_bytes;
                 return self.search_above(Bracket::new(found, grain, usable).below(above)).map(Some);
             }
@@ -85,9 +96,12 @@ impl<'t, 'a> Search<'_, 't, 'a> {
         if let Some(found) = self.fits_with(first)? {
             return self.search_above(Bracket::new(found, grain, usable)).map(Some);
         }
-        match self.verdict_with(first)? {
-            Some(verdict) if !verdict.leaves_room() => Ok(None),
-            verdict => self.search_divisors(first, verdict.map_or(0, |verdict| verdict.events)),
+        let Some(batch) = Batch::with_rows(self.known.job(), first) else { return self.search_divisors(first, 0) };
+        match self.cell_of(batch)? {
+            Ok(verdict) if !verdict.leaves_room() => Ok(None),
+            Ok(verdict) => self.search_divisors(first, verdict.effort),
+            Err(NoVerdict::TooLarge) => self.search_divisors(first, REFUSED),
+            Err(_) => self.search_divisors(first, 0),
         }
     }
 
@@ -98,10 +112,13 @@ impl<'t, 'a> Search<'_, 't, 'a> {
         }
         let all = || (1..first.min(MOST_ROWS + 1)).rev().filter(|rows| first.is_multiple_of(*rows)).collect();
         let divisors = self.divisors.get_or_init(all);
-        // More passes are no fewer events.
-        if events > self.left {
-            let fewest = divisors.last().map_or(Ok(None), |rows| self.fits_with(*rows));
-            return fewest.map(|found| found.map(Largest::or_more));
+        // More passes are no fewer events. How many those of a job have that cannot be is not known.
+        if events > self.left || self.left == 0 {
+            let Some(fewest) = divisors.last() else { return Ok(None) };
+            if events > LONG && !self.is_known(*fewest) {
+                return Err(Halt::TooLong);
+            }
+            return Ok(self.fits_with(*fewest)?.map(Largest::or_more));
         }
         for rows in &divisors[self.first_that_may_fit(divisors)?..] {
             if let Some(found) = self.fits_with(*rows)? {
@@ -126,9 +143,17 @@ impl<'t, 'a> Search<'_, 't, 'a> {
 
     /// `None` where there is no such job.
     fn verdict_of(&self, batch: Batch) -> Asked<'t, 'a, Option<GpuVerdict>> {
-        match self.known.is_known(batch, self.index) {
-            true => Ok(self.known.verdict_on(batch, self.index).ok()),
-            false => Err(Wanted::new(self.known, batch, self.index)),
+        Ok(self.cell_of(batch)?.ok())
+    }
+
+    fn cell_of(&self, batch: Batch) -> Asked<'t, 'a, Cell> {
+        if !self.known.is_known(batch, self.index) {
+            return Err(Halt::Wanted(Wanted::new(self.known, batch, self.index)));
+        }
+        match self.known.verdict_on(batch, self.index) {
+            // Its table had no time for this GPU: that is no word on whether it fits.
+            Err(NoVerdict::NotReplayed(_)) => Err(Halt::TooLong),
+            cell => Ok(cell),
         }
     }
 
@@ -152,22 +177,36 @@ impl<'t, 'a> Search<'_, 't, 'a> {
 
     fn fewest_passes_fit(&self, rows: u64) -> Asked<'t, 'a, Option<bool>> {
         let Some(few) = Batch::in_fewest_passes(self.known.job(), rows) else { return Ok(None) };
-        Ok(self.verdict_of(few)?.map(|verdict| verdict.fit == Fit::Fits))
+        Ok(match self.cell_of(few)? {
+            Ok(verdict) => Some(verdict.fit == Fit::Fits),
+            Err(NoVerdict::TooLarge) => Some(false),
+            Err(_) => None,
+        })
     }
 
     /// From a size that fits upwards.
     fn search_above(&self, mut bracket: Bracket) -> Asked<'t, 'a, Largest> {
+        match self.rise_in(&mut bracket) {
+            Ok(is_over) => Ok(if is_over { bracket.best } else { bracket.best.or_more() }),
+            // What fits is known, whatever else is not.
+            Err(Halt::TooLong) => Ok(bracket.best.or_more()),
+            Err(wanted) => Err(wanted),
+        }
+    }
+
+    /// Whether it came to a size beyond which none fits.
+    fn rise_in(&self, bracket: &mut Bracket) -> Asked<'t, 'a, bool> {
         while let Some((rows, is_guess)) = bracket.next(|rows| self.is_known(rows)) {
-            let Some(rows) = self.affordable_rows(&bracket, rows) else { return Ok(bracket.best.or_more()) };
+            let Some(rows) = self.affordable_rows(bracket, rows) else { return Ok(false) };
             // A guess that fits is often the last size that does.
-            if self.narrow_at(&mut bracket, rows)? && is_guess && bracket.room_between() > 0 {
+            if self.narrow_at(bracket, rows)? && is_guess && bracket.room_between() > 0 {
                 let next = rows + bracket.grain;
-                if self.affordable_rows(&bracket, next) == Some(next) {
-                    self.narrow_at(&mut bracket, next)?;
+                if self.affordable_rows(bracket, next) == Some(next) {
+                    self.narrow_at(bracket, next)?;
                 }
             }
         }
-        Ok(bracket.best)
+        Ok(true)
     }
 
     /// As many of `rows` as may still be simulated; `None` where not one more may.
@@ -175,7 +214,7 @@ impl<'t, 'a> Search<'_, 't, 'a> {
         if self.is_known(rows) {
             return Some(rows);
         }
-        let events = self.left.checked_sub(bracket.best.verdict.events)?;
+        let events = self.left.checked_sub(bracket.best.verdict.effort)?;
         let more = bracket.rows_of_events(events) / bracket.grain * bracket.grain;
         (more > 0).then(|| rows.min(bracket.best.batch.micro_batch_size.saturating_add(more)))
     }
@@ -186,7 +225,7 @@ impl<'t, 'a> Search<'_, 't, 'a> {
             bracket.rise_to(found);
             return Ok(true);
         }
-        bracket.above = Some((rows, self.verdict_with(rows)?.map(|verdict| verdict.safe_bytes)));
+        bracket.above = Some((rows, self.verdict_with(rows)?.and_then(|verdict| shown_bound(verdict.safe_bytes))));
         Ok(false)
     }
 

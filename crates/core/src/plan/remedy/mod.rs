@@ -49,6 +49,8 @@ pub enum Declined {
     SavesNothing,
     /// PyTorch or the trainer would refuse it, or it is not simulated.
     Refused(String),
+    /// As much was simulated for others as may be.
+    NotTried,
 }
 
 impl Declined {
@@ -58,12 +60,15 @@ impl Declined {
             Self::NotApplicable(reason) | Self::Done(reason) => reason,
             Self::SavesNothing => "saves nothing here",
             Self::Refused(reason) => reason,
+            Self::NotTried => {
+                "not tried: with those before it the plan has simulated as much as it may; `tonnage estimate --set` tries it"
+            }
         }
     }
 
     /// Whether people looking for a way out want to read it.
     pub const fn is_of_interest(&self) -> bool {
-        matches!(self, Self::SavesNothing | Self::Refused(_))
+        matches!(self, Self::SavesNothing | Self::Refused(_) | Self::NotTried)
     }
 }
 

@@ -83,12 +83,20 @@ pub fn gpus_taken(job: &JobSpec) -> u64 {
 /// # Errors
 /// When a second model cannot be simulated.
 pub fn bill_of(simulated: &SimulatedJob<'_>, gpu: &Gpu, scale: Scale) -> Result<Option<Bill>, EstimateError> {
-    let job = simulated.job();
-    let estimated = step_time(simulated, gpu)?;
-    let Some(step) = scale.time(estimated.as_ref()) else { return Ok(None) };
+    Ok(bill_of_step(simulated.job(), gpu, step_time(simulated, gpu)?, scale))
+}
+
+/// The same from the estimate of its step on `gpu`.
+pub(in crate::plan) fn bill_of_step(
+    job: &JobSpec,
+    gpu: &Gpu,
+    estimated: Option<StepTime>,
+    scale: Scale,
+) -> Option<Bill> {
+    let step = scale.time(estimated.as_ref())?;
     let gpus = gpus_taken(job);
     let steps = job.run.length.map_or(STEPS_OF_A_SAMPLE, |length| length.steps(job));
     let price = price_of(job, gpu);
     let costs = costs_of(step.seconds, Run { steps, gpus }, gpu.rates.as_ref(), price.as_ref());
-    Ok(Some(Bill { step, estimated, steps, is_whole: job.run.length.is_some(), gpus, costs }))
+    Some(Bill { step, estimated, steps, is_whole: job.run.length.is_some(), gpus, costs })
 }

@@ -23,8 +23,11 @@ struct Sizes {
 }
 
 /// The communication of a job with so many parameters; `None` where it is not reckoned with (activations sent between the
-/// parts of a layer or of a model).
+/// parts of a layer or of a model, keys and values between ranks that share a row's tokens).
 pub fn communication_of(job: &JobSpec, parameter_count: u64, trainable_count: u64) -> Option<Communication> {
+    if job.parallel.ring().is_some() {
+        return None;
+    }
     let world_size = job.parallel.world_size.max(1);
     let passes = job.gradient_accumulation_steps.max(1);
     let sizes = Sizes { parameters: parameter_count, trainable: trainable_count, weight: job.precision.weight_dtype() };

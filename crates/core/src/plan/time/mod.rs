@@ -9,6 +9,7 @@ mod measured;
 mod step;
 
 pub use assumption::{Assumption, assumptions};
+pub(super) use bill::bill_of_step;
 pub use bill::{Bill, STEPS_OF_A_SAMPLE, Scale, bill_of, gpus_taken, price_of};
 pub use communication::{Communication, communication_of};
 pub use cost::{Costs, Run, cost_factor, costs_of};

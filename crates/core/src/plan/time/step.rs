@@ -151,12 +151,14 @@ impl StepTime {
         }
     }
 
-    /// A pipeline of `p` stages and `m` passes runs `m + p - 1` passes' time (GPipe; 1F1B has the same bubble).
+    /// A pipeline of `p` ranks and `m` passes runs `m + p - 1` passes' time (GPipe; 1F1B has the same bubble), with `v` stages on each rank
+    /// a `v`-th of the `p - 1` (Narayanan et al. 2021, section 2.2).
     fn add_pipeline(&mut self, job: &JobSpec) {
         let Strategy::PipelineParallel { stages, .. } = job.parallel.strategy else { return };
-        let passes = job.gradient_accumulation_steps.max(1) as f64;
+        let ranks = job.parallel.world_size.max(1);
+        let passes = (job.gradient_accumulation_steps.max(1) * (stages / ranks).max(1)) as f64;
         let busy = self.parts.iter().fold(Range::default(), |sum, part| sum.plus(part.seconds));
-        self.add_part("pipeline bubble", busy.scaled(stages.saturating_sub(1) as f64 / passes));
+        self.add_part("pipeline bubble", busy.scaled((ranks - 1) as f64 / passes));
     }
 }
 

@@ -5,7 +5,7 @@ use super::work::AttentionWork;
 use crate::dtype::DType;
 use crate::key;
 use crate::op::scratch::flash::{Copies, Flash, backward, forward, package_backward, package_forward};
-use crate::op::scratch::{DeviceSteps, contiguous, like};
+use crate::op::scratch::{DeviceSteps, Outputs, contiguous, like};
 use crate::tensor::{Gradients, NodeBuilder, Saved, Shape, Tensor, gradients};
 use tonnage_alloc::units::round_up;
 
@@ -134,15 +134,7 @@ fn run(entry: Entry, [query, key, value]: [&Tensor; 3], options: Options) -> Ten
     let work = AttentionWork::new([query, key, value], flash.keys, options.is_causal);
     let node = NodeBuilder::new(entry.node, [query, key, value]);
     let (saved_key, saved_query, saved_value) = (node.save(key), node.save(query), node.save(value));
-    let rows = Shape::new(&[flash.batch, flash.heads, flash.queries]);
-    let forward = if entry.kernel == Kernel::Package { package_forward } else { forward };
-    let steps = DeviceSteps::new(context, |device| forward(&flash, device));
-    let mut outputs = steps.run(context, entry.forward, |index| match index {
-        0 => like(query),
-        1 => contiguous(rows, DType::Float32),
-        6 => contiguous(Shape::new(&[2]), DType::Int64),
-        _ => contiguous(Shape::new(&[]), DType::Int64),
-    });
+    let mut outputs = kernel_forward(entry, query, &flash);
     work.count_forward(context);
     let out = outputs.take(0);
     let saved_results = [node.save(&outputs.take(1)), node.save(&out)];
@@ -157,11 +149,66 @@ fn run(entry: Entry, [query, key, value]: [&Tensor; 3], options: Options) -> Ten
     })
 }
 
-fn flash_backward(entry: Entry, grad: &Tensor, inputs: [&Tensor; 3], result: &Tensor, flash: &Flash) -> Gradients {
-    let context = grad.context();
+/// One call of PyTorch's kernel outside autograd.
+pub(super) struct FlashCall {
+    /// Query, key and value.
+    pub inputs: [Tensor; 3],
+    pub is_causal: bool,
+}
+
+/// What it returns and backward needs.
+pub(super) struct FlashOutputs {
+    pub out: Tensor,
+    pub log_sum_exp: Tensor,
+    /// Of dropout's random numbers.
+    pub state: [Tensor; 2],
+}
+
+impl FlashCall {
+    fn described(&self) -> (Flash, AttentionWork) {
+        let [query, key, value] = &self.inputs;
+        let flash = SDPA.describe_call(query, key, false);
+        let work = AttentionWork::new([query, key, value], flash.keys, self.is_causal);
+        (flash, work)
+    }
+
+    pub(super) fn run_forward(&self) -> FlashOutputs {
+        let (flash, work) = self.described();
+        let query = &self.inputs[0];
+        let mut outputs = kernel_forward(SDPA, query, &flash);
+        work.count_forward(query.context());
+        let (out, log_sum_exp) = (outputs.take(0), outputs.take(1));
+        FlashOutputs { out, log_sum_exp, state: [outputs.take(6), outputs.take(7)] }
+    }
+
+    pub(super) fn run_backward(&self, grad: &Tensor, result: &Tensor) -> [Tensor; 3] {
+        let (flash, work) = self.described();
+        work.count_backward(grad.context());
+        kernel_backward(SDPA, grad, self.inputs.each_ref(), result, &flash)
+    }
+}
+
+fn kernel_forward(entry: Entry, query: &Tensor, flash: &Flash) -> Outputs {
+    let rows = Shape::new(&[flash.batch, flash.heads, flash.queries]);
+    let forward = if entry.kernel == Kernel::Package { package_forward } else { forward };
+    let steps = DeviceSteps::new(query.context(), |device| forward(flash, device));
+    steps.run(query.context(), entry.forward, |index| match index {
+        0 => like(query),
+        1 => contiguous(rows, DType::Float32),
+        6 => contiguous(Shape::new(&[2]), DType::Int64),
+        _ => contiguous(Shape::new(&[]), DType::Int64),
+    })
+}
+
+fn kernel_backward(entry: Entry, grad: &Tensor, inputs: [&Tensor; 3], result: &Tensor, flash: &Flash) -> [Tensor; 3] {
     let copies = Copies { grad: !entry.reads(grad), result: !entry.reads(result) };
     let backward = if entry.kernel == Kernel::Package { package_backward } else { backward };
-    let steps = DeviceSteps::new(context, |device| backward(flash, copies, device));
-    let mut outputs = steps.run(context, entry.backward, |index| like(inputs[index as usize]));
-    gradients![outputs.take(0), outputs.take(1), outputs.take(2)]
+    let steps = DeviceSteps::new(grad.context(), |device| backward(flash, copies, device));
+    let mut outputs = steps.run(grad.context(), entry.backward, |index| like(inputs[index as usize]));
+    [outputs.take(0), outputs.take(1), outputs.take(2)]
+}
+
+fn flash_backward(entry: Entry, grad: &Tensor, inputs: [&Tensor; 3], result: &Tensor, flash: &Flash) -> Gradients {
+    let [query, key, value] = kernel_backward(entry, grad, inputs, result, flash);
+    gradients![query, key, value]
 }

@@ -5,6 +5,7 @@ mod choice;
 mod efficient;
 mod flash;
 mod math;
+mod ring;
 mod work;
 
 use choice::choose_kernel;
@@ -53,6 +54,10 @@ pub fn scaled_dot_product_attention(query: &Tensor, key: &Tensor, value: &Tensor
         mask = mask.map(|mask| mask.expand(&[query.size(0), query.size(1), query.size(2), key.size(2)]));
     }
     let call = AttentionCall { mask: mask.as_ref(), ..call };
+    if let Some(ring) = query.context().ring() {
+        // Jobs that another kernel would run are refused before.
+        return ring::ring_attention(&query, &key, &value, ring);
+    }
     match kernel {
         AttentionKernel::Flash => flash::padded(&query, &key, &value, &call),
         AttentionKernel::MemEfficient => efficient::mem_efficient(&query, &key, &value, &call),

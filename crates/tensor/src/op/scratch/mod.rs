@@ -23,7 +23,7 @@ pub mod scan;
 pub mod softmax;
 pub mod sort;
 
-pub use run::{Described, DeviceSteps, contiguous, like, run_steps};
+pub use run::{Described, DeviceSteps, Outputs, contiguous, like, run_steps};
 
 pub use crate::Device;
 

@@ -54,9 +54,8 @@ impl Defaults {
 impl Config {
     /// The config of a model whose own class has these defaults.
     pub(crate) fn read(fields: &Fields, defaults: Defaults) -> Result<Self, FieldError> {
-        if fields.flag("is_decoder", false)? {
-            return Err(FieldError::unsimulated("is_decoder", "only the encoder is simulated"));
-        }
+        fields.refuse_on("is_decoder", "only the encoder is simulated")?;
+        fields.refuse_on("add_cross_attention", "a block's second attention, over an encoder, is not simulated")?;
         let vocab_size = fields.size("vocab_size", defaults.vocab_size)?;
         let hidden_dropout = fields.probability("hidden_dropout_prob", 0.1)?;
         let config = Self {
