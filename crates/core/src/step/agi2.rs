@@ -14,8 +14,7 @@ use crate::tensor::{Context, Tensor};
 use crate::trace::{Category, PhaseKind};
 
 use super::repetition::Repetition;
-use super::settled::{Piece, STEPS_RUN, Settled};
-use super::train::PASSES_RUN;
+use super::settled::Settled;
 
 /// The variables of the loop's function, which live from one batch to the next.
 #[derive(Default)]
@@ -76,15 +75,17 @@ pub(super) fn train_agi2(
     let mut settled = Settled::new(job, context);
     for (step, tokens) in (1..).zip(lengths) {
         let left = u64::from((shorter + job.steps).saturating_sub(step - 1));
-        if tokens == job.seq_len && settled.is_enough(Piece::Step, left) && step > STEPS_RUN {
+        // Steps of shorter rows show nothing of the whole ones.
+        let whole = step.saturating_sub(shorter);
+        if whole > 0 && settled.leaves_out_step((whole, left)) {
             break;
         }
-        run.steps = step;
+        run.steps = whole;
         settled.begin_step();
         context.begin_step(step);
         for pass in 1..=job.gradient_accumulation_steps {
             let left = job.gradient_accumulation_steps - pass;
-            let leaves_out = settled.is_enough(Piece::Pass, left) && pass >= PASSES_RUN;
+            let leaves_out = settled.leaves_out_after(pass, left, 1);
             model.set_gradient_sync(left == 0 || leaves_out);
             let begun = context.phases();
             variables.load_batch(job, tokens, context);

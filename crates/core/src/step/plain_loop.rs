@@ -9,8 +9,7 @@ use crate::tensor::{Context, Tensor};
 use crate::trace::PhaseKind;
 
 use super::repetition::Repetition;
-use super::settled::{Piece, Settled};
-use super::train::PASSES_RUN;
+use super::settled::Settled;
 
 /// Trains: `run_pass` goes from the batch to the end of backward, and gives `None` where it has no loss, which fails the job. What only
 /// repeats is left out of a long one.
@@ -30,7 +29,7 @@ pub(super) fn run_plain_loop(
         }
         for pass in 1..=job.gradient_accumulation_steps {
             let left = job.gradient_accumulation_steps - pass;
-            let leaves_out = settled.is_enough(Piece::Pass, left) && pass >= PASSES_RUN;
+            let leaves_out = settled.leaves_out_after(pass, left, 1);
             let begun = context.phases();
             context.phase(PhaseKind::Input);
             if run_pass(scaler.as_mut()).is_none() {

@@ -36,8 +36,13 @@ const WANDERING: usize = 16;
 /// within it (tests).
 pub const WANDERING_ALLOWANCE: u64 = 4 * MIB;
 
-/// Steps that are always run: the state appears in the first, from the second on they allocate the same.
-pub(super) const STEPS_RUN: u32 = 3;
+/// Steps that are run of any job: the state appears in the first, from the second on they allocate the same, and a third shows what the
+/// allocator makes of repetition.
+const STEPS_RUN: u32 = 3;
+/// Passes of a step that are run of any job: from the third on they allocate the same, and a fourth shows the same.
+const PASSES_RUN: u64 = 4;
+/// With so many events, seconds and hundreds of MiB, what only shows that once more is left out too: a step and a pass of each.
+const TOO_MANY_EVENTS: usize = 1 << 21;
 
 /// Whether so much is recorded that what only repeats is left out, wherever the allocator finds it.
 pub(super) fn has_enough(context: &Context) -> bool {
@@ -119,13 +124,27 @@ impl<'a> Settled<'a> {
 
     /// Begins `step`, with which so many are left to run; not where all of them do what those before did.
     pub(super) fn begin_next(&mut self, run: &mut Repetition, (step, left): (u32, u64)) -> bool {
-        if self.is_enough(Piece::Step, left) && step > STEPS_RUN {
+        if self.leaves_out_step((step, left)) {
             return false;
         }
         run.steps = step;
         self.begin_step();
         self.context.begin_step(step);
         true
+    }
+
+    /// Whether `step` and all that are left to run with it may be left out.
+    pub(super) fn leaves_out_step(&mut self, (step, left): (u32, u64)) -> bool {
+        self.is_enough(Piece::Step, left) && step > STEPS_RUN - u32::from(self.has_too_many())
+    }
+
+    /// Whether the passes of a step that are left after `pass`, the next to run, may be left out; so many stand open at a time.
+    pub(super) fn leaves_out_after(&mut self, pass: u64, left: u64, open: u64) -> bool {
+        self.is_enough(Piece::Pass, left) && pass + 1 >= PASSES_RUN + open - u64::from(self.has_too_many())
+    }
+
+    fn has_too_many(&self) -> bool {
+        self.context.events() >= TOO_MANY_EVENTS && !tests::runs_whole()
     }
 
     /// A step begins, whose passes are compared with one another.
@@ -226,6 +245,17 @@ mod tests {
         check(&json!({"precision": "bf16", "keep_outputs": true, "optimizer": "sgd", "clip_grad_norm": 1.0}));
         check(&json!({"zero_grad_set_to_none": false, "gradient_checkpointing": true, "seq_len": 100}));
         check(&json!({"kind": "trainer"}));
+    }
+
+    /// Rows that grow through 64 lengths come to a million events before the first whole one.
+    #[test]
+    fn whole_rows_are_run_however_much_the_shorter_ones_asked_for() {
+        let text = "sources = [\"a.txt\"]\nepochs = 100\nseq_len_start = 2\nseq_len_end = 256\nmodel_embd = 64\nmodel_head = 2\n\
+            model_layer = 16\nbatch_size = 2\ngradient_accumulation_steps = 8\n";
+        let job = JobSource::from_file("a.toml", text).resolve(&[]).unwrap().job;
+        let ((events, bytes), (_, whole)) = (run(&job, false), run(&job, true));
+        assert!(events > super::ENOUGH_EVENTS, "{events}");
+        assert_eq!(bytes[0], whole[0]);
     }
 
     /// A list of GPUs asks for as many replays of one simulation; each of its steps generates.

@@ -15,7 +15,7 @@ use super::inputs::{attention_mask, labels, main_input, renew_images};
 use super::offload::Offload;
 use super::repeat::{Pass, Passes};
 use super::repetition::Repetition;
-use super::settled::{Piece, Settled};
+use super::settled::Settled;
 use super::shared_tokens::{SharedRows, share_rows};
 
 /// Python variables that live from one step to the next.
@@ -34,10 +34,6 @@ struct Variables {
 
 /// What scales a loss, and what may have a backward pass of its own.
 type Steps<'a> = (Option<&'a mut GradScaler>, &'a mut dyn Optimizer);
-
-/// Passes of a step that are always run: from the third on they allocate the same, so that a fourth shows what the
-/// allocator makes of repetition.
-pub(super) const PASSES_RUN: u64 = 4;
 
 /// Trains; what only repeats is left out of a long job.
 pub(super) fn train_loop(
@@ -61,7 +57,7 @@ pub(super) fn train_loop(
         let mut begun = [context.phases(); 2];
         for pass in 1..=job.gradient_accumulation_steps {
             let left = job.gradient_accumulation_steps - pass;
-            let leaves_out = settled.is_enough(Piece::Pass, left) && pass >= PASSES_RUN - 1 + wrapper.in_flight();
+            let leaves_out = settled.leaves_out_after(pass, left, wrapper.in_flight());
             let is_last = pass == job.gradient_accumulation_steps || leaves_out;
             wrapper.set_gradient_sync(is_last);
             begun = [begun[1], context.phases()];
