@@ -12,12 +12,20 @@ use crate::parallel::Wrapper;
 use crate::tensor::{Context, Copied, Tensor, TraceSlice};
 use crate::trace::AllocationId;
 
-/// The passes of a training loop.
-pub(super) struct Passes<'a> {
+use super::settled::runs_whole;
+
+/// The passes of a training loop, of which those are kept that may be copied.
+pub(super) struct RecordedPasses<'a> {
     context: &'a Rc<Context>,
-    wrapper: &'a dyn Wrapper,
-    runs_all: bool,
+    /// None of one whose passes are all run.
+    copied: Option<&'a dyn Wrapper>,
     recorded: Vec<Rc<Recorded>>,
+}
+
+#[cfg(test)]
+thread_local! {
+    /// Passes copied in this thread.
+    pub(super) static COPIED: std::cell::Cell<u64> = const { std::cell::Cell::new(0) };
 }
 
 /// A pass that was run, and what it left.
@@ -87,24 +95,27 @@ struct Recording {
     output: Option<Output>,
 }
 
-impl<'a> Passes<'a> {
+impl<'a> RecordedPasses<'a> {
     /// No pass has run yet.
     pub(super) fn new(context: &'a Rc<Context>, wrapper: &'a dyn Wrapper, runs_all: bool) -> Self {
-        Self { context, wrapper, runs_all, recorded: Vec::new() }
+        let copied = Some(wrapper).filter(|wrapper| !runs_all && !runs_whole() && !wrapper.remembers_passes());
+        Self { context, copied, recorded: Vec::new() }
     }
 
     /// Begins a pass.
     pub(super) fn begin_pass(&self) -> Pass<'a> {
-        if self.runs_all || self.wrapper.remembers_passes() {
-            return Pass::unrecorded(self.context);
-        }
-        let had_gradients: Vec<bool> = self.wrapper.parameters().iter().map(Tensor::has_grad).collect();
+        let Some(wrapper) = self.copied else { return Pass::unrecorded(self.context) };
+        let had_gradients: Vec<bool> = wrapper.parameters().iter().map(Tensor::has_grad).collect();
         let had_scripted = self.context.has_scripted();
         let is_like =
             |recorded: &&Rc<Recorded>| recorded.had_scripted == had_scripted && recorded.had_gradients == had_gradients;
         let earlier = self.recorded.iter().find(is_like);
         let progress = match earlier {
-            Some(recorded) => Progress::Copied(Copying::new(recorded)),
+            Some(recorded) => {
+                #[cfg(test)]
+                COPIED.set(COPIED.get() + 1);
+                Progress::Copied(Copying::new(recorded))
+            }
             None => Progress::Recorded(Recording { had_gradients, had_scripted, ..Recording::default() }),
         };
         Pass { context: self.context, progress }
@@ -112,7 +123,7 @@ impl<'a> Passes<'a> {
 
     /// Ends a pass: what was copied leaves its gradients, what ran is kept to be copied.
     pub(super) fn end_pass(&mut self, pass: Pass) {
-        let parameters = self.wrapper.parameters();
+        let Some(parameters) = self.copied.map(Wrapper::parameters) else { return };
         match pass.progress {
             Progress::Unrecorded => {}
             Progress::Recorded(recording) => {
@@ -148,6 +159,11 @@ impl<'a> Pass<'a> {
                 copying.copy_next(self.context);
             }
         }
+    }
+
+    /// The slice from the model's forward call to the loss of what it returned.
+    pub(super) fn compute_loss(&mut self, compute_loss: impl FnOnce() -> Option<Tensor>) -> Option<Tensor> {
+        self.forward(|| ModelOutput::of_loss(compute_loss())).loss
     }
 
     /// The slice that is the model's forward call.

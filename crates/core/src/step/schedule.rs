@@ -10,7 +10,7 @@ use crate::tensor::Context;
 
 /// So many that are alike are run before others like them are left out: from the second on they allocate the same, and the
 /// third shows what the allocator makes of it.
-const LIKE: u64 = 3;
+pub(super) const LIKE: u64 = 3;
 
 /// The passes of a job: so many a step, and every so many one that generates (`u64::MAX` when none does).
 #[derive(Clone, Copy, Debug)]
@@ -63,8 +63,9 @@ impl Schedule {
         self.generated = false;
     }
 
-    /// After pass number `pass` of the job, the one at `at` in its step.
-    pub(super) fn after_pass(&mut self, pass: u64, at: u64, is_long: bool) -> Skip {
+    /// After pass number `pass` of the job, the one at `at` in its step. So many plain passes after one another, where enough is recorded,
+    /// stand for others.
+    pub(super) fn after_pass(&mut self, pass: u64, at: u64, alike: Option<u64>) -> Skip {
         let every = self.passes.generate_every;
         let generates = pass.is_multiple_of(every);
         self.generated |= generates;
@@ -75,9 +76,7 @@ impl Schedule {
         if ends_cycle && at + 1 >= every {
             self.cycles += 1;
         }
-        if !is_long || left == 0 {
-            return Skip::Nothing;
-        }
+        let Some(alike) = alike.filter(|_| left > 0) else { return Skip::Nothing };
         if ends_cycle {
             let whole = (left / every).saturating_sub(1);
             let known = self.cycles >= LIKE && whole > 0;
@@ -86,13 +85,14 @@ impl Schedule {
         // The last one before a generation is run.
         let until_generation = every - 2 - pass % every;
         match until_generation.min(left - 1) {
-            skipped @ 1.. if self.plain >= LIKE => Skip::Passes(skipped),
+            skipped @ 1.. if self.plain >= alike => Skip::Passes(skipped),
             _ => Skip::Nothing,
         }
     }
 
-    /// After step number `step`: how many steps like it are left out; `None` where all that are left repeat others.
-    pub(super) fn after_step(&mut self, step: u64, is_long: bool) -> Option<u64> {
+    /// After step number `step`: how many steps like it are left out; `None` where all that are left repeat others. So many steps
+    /// stand for others, where enough is recorded.
+    pub(super) fn after_step(&mut self, step: u64, alike: Option<u64>) -> Option<u64> {
         if self.generated {
             self.generating_steps += 1;
             self.plain_steps = 0;
@@ -100,7 +100,7 @@ impl Schedule {
             self.plain_steps += 1;
         }
         let every = self.passes.generate_every;
-        if !is_long || step < LIKE {
+        if alike.is_none_or(|alike| step < alike) {
             return Some(0);
         }
         if every == u64::MAX || self.generating_steps > LIKE {
@@ -130,14 +130,14 @@ mod tests {
                 let pass = (step - 1) * of_step + at;
                 ran.push(pass);
                 at += 1;
-                at += match schedule.after_pass(pass, at - 1, true) {
+                at += match schedule.after_pass(pass, at - 1, Some(LIKE)) {
                     Skip::Nothing => 0,
                     Skip::Passes(passes) => passes,
                     Skip::Cycles(cycles) => cycles * generate_every,
                 };
             }
             assert_eq!(at, of_step, "a step ends with its last pass");
-            match schedule.after_step(step, true) {
+            match schedule.after_step(step, Some(LIKE)) {
                 Some(skipped) => step += 1 + skipped,
                 None => break,
             }
@@ -184,8 +184,8 @@ mod tests {
     fn a_short_job_is_run_whole() {
         let mut schedule = Schedule::new(Passes { of_step: 1000, generate_every: 1 });
         for at in 0..1000 {
-            assert_eq!(schedule.after_pass(at, at, false), Skip::Nothing);
+            assert_eq!(schedule.after_pass(at, at, None), Skip::Nothing);
         }
-        assert_eq!(schedule.after_step(1, false), Some(0));
+        assert_eq!(schedule.after_step(1, None), Some(0));
     }
 }

@@ -9,11 +9,16 @@ use std::hash::{DefaultHasher, Hash, Hasher};
 use std::rc::Rc;
 
 use super::repetition::Repetition;
+use super::schedule::LIKE;
 use crate::alloc::{AllocatorConfig, Arrangement, Follower};
 use crate::job::JobSpec;
 use crate::tensor::Context;
 use crate::trace::Trace;
 use crate::units::MIB;
+
+#[cfg(test)]
+pub(super) use tests::run_whole;
+pub(super) use tests::runs_whole;
 
 /// From this many events on what only repeats is left out, wherever the allocator finds it.
 const ENOUGH_EVENTS: usize = 1 << 20;
@@ -143,8 +148,13 @@ impl<'a> Settled<'a> {
         self.is_enough(Piece::Pass, left) && pass + 1 >= PASSES_RUN + open - u64::from(self.has_too_many())
     }
 
+    /// At the end of a piece, where so many that follow may be left out: how many that are alike stand for them.
+    pub(super) fn alike(&mut self, piece: Piece, left_out: u64) -> Option<u64> {
+        self.is_enough(piece, left_out).then(|| LIKE - u64::from(self.has_too_many()))
+    }
+
     fn has_too_many(&self) -> bool {
-        self.context.events() >= TOO_MANY_EVENTS && !tests::runs_whole()
+        self.context.events() >= TOO_MANY_EVENTS && !runs_whole()
     }
 
     /// A step begins, whose passes are compared with one another.
@@ -153,14 +163,14 @@ impl<'a> Settled<'a> {
     }
 
     /// At the end of a piece: whether so many that follow may be left out.
-    pub(super) fn is_enough(&mut self, piece: Piece, left_out: u64) -> bool {
+    fn is_enough(&mut self, piece: Piece, left_out: u64) -> bool {
         if has_enough(self.context) {
             return true;
         }
         let events = self.context.events();
         let ends = &mut self.ends[piece as usize];
         ends.seen += 1;
-        if !self.repeats[piece as usize] || ends.seen <= RUN_WHOLE || events < WORTH_FOLLOWING || tests::runs_whole() {
+        if !self.repeats[piece as usize] || ends.seen <= RUN_WHOLE || events < WORTH_FOLLOWING || runs_whole() {
             return false;
         }
         let follower = self.follower.get_or_insert_with(|| Follower::new(self.config));
@@ -191,7 +201,7 @@ impl<'a> Settled<'a> {
 
 #[cfg(not(test))]
 mod tests {
-    pub(super) const fn runs_whole() -> bool {
+    pub(crate) const fn runs_whole() -> bool {
         false
     }
 }
@@ -211,8 +221,16 @@ mod tests {
         static WHOLE: Cell<bool> = const { Cell::new(false) };
     }
 
-    pub(super) fn runs_whole() -> bool {
+    pub(crate) fn runs_whole() -> bool {
         WHOLE.get()
+    }
+
+    /// What `simulate` makes of a job of which nothing is left out and no pass copied.
+    pub(crate) fn run_whole<T>(simulate: impl FnOnce() -> T) -> T {
+        WHOLE.set(true);
+        let simulated = simulate();
+        WHOLE.set(false);
+        simulated
     }
 
     /// Events, and the bytes that the job needs: allocated, reserved, and the least that it goes through on.

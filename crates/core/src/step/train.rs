@@ -13,7 +13,7 @@ use crate::trace::PhaseKind;
 
 use super::inputs::{attention_mask, labels, main_input, renew_images};
 use super::offload::Offload;
-use super::repeat::{Pass, Passes};
+use super::repeat::{Pass, RecordedPasses};
 use super::repetition::Repetition;
 use super::settled::Settled;
 use super::shared_tokens::{SharedRows, share_rows};
@@ -47,7 +47,7 @@ pub(super) fn train_loop(
     let mut scaler = job.precision.scales_loss().then(|| GradScaler::new(context));
     let mut variables = Variables::default();
     let steps_in_backward = job.optimizer_in_backward || job.optimizer.fuses_backward();
-    let mut passes = Passes::new(context, wrapper, job.simulated_offload().is_some() || steps_in_backward);
+    let mut passes = RecordedPasses::new(context, wrapper, job.simulated_offload().is_some() || steps_in_backward);
     let offload = Offload::of(job, context);
     let mut settled = Settled::new(job, context);
     for step in 1..=job.steps {

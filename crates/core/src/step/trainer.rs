@@ -12,6 +12,7 @@ use crate::tensor::{Context, Tensor};
 use crate::trace::PhaseKind;
 
 use super::offload::Offload;
+use super::repeat::{Pass, RecordedPasses};
 use super::repetition::Repetition;
 use super::schedule::{Passes, Schedule, Skip};
 use super::settled::{Piece, Settled};
@@ -71,7 +72,12 @@ pub(super) fn run_trainer(
     let parameters = wrapper.map_or(parameters, Wrapper::parameters);
     let optimizers = create_optimizers(job, parameters, wrapper);
     let _numbers = numbers_moved(job, context, (optimizers.len(), parameters.len()));
+    let runs_all = job.simulated_offload().is_some()
+        || job.optimizer_in_backward
+        || job.optimizer.fuses_backward()
+        || recipe.generate_every() != u64::MAX;
     let mut state = State {
+        recorded: wrapper.map(|wrapper| RecordedPasses::new(context, wrapper, runs_all)),
         optimizers,
         scaler: job.precision.scales_loss().then(|| GradScaler::new(context)),
         parameters,
@@ -96,7 +102,7 @@ pub(super) fn run_trainer(
         run.passes = run.passes.min(ran);
         variables.grad_norm = None;
         state.update_parameters(context, &mut variables);
-        let left_out = schedule.after_step(step, settled.is_enough(Piece::Step, u64::from(job.steps) - step));
+        let left_out = schedule.after_step(step, settled.alike(Piece::Step, u64::from(job.steps) - step));
         if let Some(steps @ 1..) = left_out {
             context.count_phases_again(begun..context.phases(), steps);
         }
@@ -138,8 +144,8 @@ fn run_passes(
         training_step((context, offload), recipe, (pass, is_last), (&mut *state, &mut *variables));
         ran += 1;
         at += 1;
-        let is_enough = settled.is_enough(Piece::Pass, passes.of_step.saturating_sub(at + 1));
-        let (phases, times) = match schedule.after_pass(pass, at - 1, is_enough) {
+        let alike = settled.alike(Piece::Pass, passes.of_step.saturating_sub(at + 1));
+        let (phases, times) = match schedule.after_pass(pass, at - 1, alike) {
             Skip::Nothing => continue,
             Skip::Passes(skipped) => {
                 at += skipped;
@@ -157,6 +163,7 @@ fn run_passes(
 
 /// What an optimizer step works on.
 struct State<'a> {
+    recorded: Option<RecordedPasses<'a>>,
     optimizers: Vec<Box<dyn Optimizer>>,
     /// accelerate's, where fp16 scales the loss.
     scaler: Option<GradScaler>,
@@ -212,9 +219,10 @@ fn training_step(
     let _offload = offload.enter_pass();
     recipe.prepare_inputs(pass);
     context.phase(PhaseKind::Forward);
+    let mut running = state.recorded.as_ref().map_or_else(|| Pass::unrecorded(context), RecordedPasses::begin_pass);
     let loss = {
         let _offload = offload.enter_forward();
-        recipe.compute_loss(pass)
+        running.compute_loss(|| recipe.compute_loss(pass))
     };
     context.phase(PhaseKind::Between);
     let Some(mut loss) = loss else { return };
@@ -222,7 +230,10 @@ fn training_step(
         loss = loss.div_scalar(UNTOLD);
     }
     context.phase(PhaseKind::Backward);
-    state.run_backward(context, &loss, is_last);
+    state.run_backward(&mut running, &loss, is_last);
+    if let Some(recorded) = &mut state.recorded {
+        recorded.end_pass(running);
+    }
     context.phase(PhaseKind::Between);
     let tr_loss_step = loss.detach();
     drop(loss);
@@ -234,14 +245,17 @@ fn training_step(
 
 impl State<'_> {
     /// `accelerator.backward(loss)`: DeepSpeed's engine steps at its end.
-    fn run_backward(&mut self, context: &Rc<Context>, loss: &Tensor, is_last: bool) {
+    fn run_backward(&mut self, running: &mut Pass, loss: &Tensor, is_last: bool) {
         let of_engine = self.wrapper.and_then(|wrapper| Some((wrapper, wrapper.engine_loss(loss, false)?)));
         let Some((wrapper, [_, scaled])) = of_engine else {
             let loss = loss.div_scalar(UNTOLD);
             match &mut self.scaler {
-                Some(scaler) => scaler.scale(&loss).backward(),
+                Some(scaler) => {
+                    let scaled = scaler.scale(&loss);
+                    running.run_part(|| scaled.backward());
+                }
                 None if self.optimizers.iter_mut().any(|optimizer| optimizer.fused_backward(&loss)) => {}
-                None => loss.backward(),
+                None => running.run_part(|| loss.backward()),
             }
             return;
         };
@@ -250,7 +264,7 @@ impl State<'_> {
         wrapper.end_backward();
         self.engine_steps = true;
         if is_last {
-            context.phase(PhaseKind::Optimizer);
+            running.context().phase(PhaseKind::Optimizer);
             self.optimizers.iter_mut().for_each(|optimizer| optimizer.step());
         }
     }
@@ -305,5 +319,48 @@ impl State<'_> {
         let gathered: Vec<Tensor> =
             (0..self.ranks.min(MOST_RANKS)).map(|_| own.unary("clone.default", own.dtype())).collect();
         full(own.context(), "cat.default", &[gathered.len() as u64], DType::Float32)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::estimate::SimulatedJob;
+    use crate::job::JobSource;
+    use crate::step::repeat;
+    use crate::step::settled::run_whole;
+
+    /// Lines beside those of a small model, and how many passes are copied of three steps of three.
+    const JOBS: [(&str, u64); 12] = [
+        ("framework = \"trainer\"", 7),
+        ("framework = \"trainer\"\nprecision = \"amp-bf16\"", 7),
+        ("framework = \"trainer\"\nprecision = \"fp16-amp\"\nuse_cache = true", 7),
+        ("framework = \"trainer\"\ngradient_checkpointing = true", 7),
+        ("framework = \"trainer\"\nlora = { r = 8 }", 7),
+        ("framework = \"trainer\"\nseq_len = 64\nkeep_outputs = true", 0),
+        ("framework = \"trainer\"\nworld_size = 2\nparallel = \"ddp\"", 0),
+        ("framework = \"trl\"", 7),
+        ("task = \"dpo\"\nprompt_len = 24\ncompletion_len = 40", 7),
+        ("task = \"kto\"\nprompt_len = 24\ncompletion_len = 40", 7),
+        ("task = \"orpo\"\nprompt_len = 24\ncompletion_len = 40", 7),
+        ("task = \"reward\"\nseq_len = 64", 7),
+    ];
+
+    #[test]
+    fn a_copied_pass_leaves_the_trace_and_the_work_of_one_that_runs() {
+        for (lines, copied) in JOBS {
+            let model = "{ model_type = \"qwen2\", hidden_size = 64, intermediate_size = 96, num_hidden_layers = 2, \
+                num_attention_heads = 4, num_key_value_heads = 2, vocab_size = 512 }";
+            let text = format!("{lines}\nmodel = {model}\nsteps = 3\ngradient_accumulation_steps = 3\n");
+            let job = JobSource::from_file("job.toml", &text)
+                .resolve(&[])
+                .unwrap_or_else(|error| panic!("{lines}: {error}"))
+                .job;
+            repeat::COPIED.set(0);
+            let simulated = SimulatedJob::new(&job).unwrap();
+            assert_eq!(repeat::COPIED.get(), copied, "{lines}");
+            let whole = run_whole(|| SimulatedJob::new(&job).unwrap());
+            assert!(simulated.trace() == whole.trace(), "{lines}");
+            assert!(simulated.work() == whole.work(), "{lines}");
+        }
     }
 }

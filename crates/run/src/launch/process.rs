@@ -74,7 +74,7 @@ impl Process {
     /// # Errors
     /// When no guardian can be started.
     pub fn start_guardian(start: Start<'_>) -> Result<Self, RunError> {
-        let refused = |error: std::io::Error| RunError::Start {
+        let refused = |error: io::Error| RunError::Start {
             command: start.argv.first().cloned().unwrap_or_default(),
             reason: error.to_string().to_lowercase(),
         };

@@ -19,7 +19,8 @@ pub struct Shape {
 
 impl PartialEq for Shape {
     fn eq(&self, other: &Self) -> bool {
-        let differing = self.dims.iter().zip(&other.dims).fold(0, |bits, (a, b)| bits | (a ^ b));
+        let ([a, b, c, d, e, f], [g, h, i, j, k, l]) = (self.dims, other.dims);
+        let differing = (a ^ g) | (b ^ h) | (c ^ i) | (d ^ j) | (e ^ k) | (f ^ l);
         differing == 0 && self.beyond_rank == other.beyond_rank
     }
 }
@@ -29,11 +30,11 @@ impl Shape {
     pub fn new(sizes: &[u64]) -> Self {
         let beyond_rank = NonZeroU8::MIN.saturating_add(sizes.len().min(MAX_DIMS) as u8);
         let mut shape = Self { dims: [1; MAX_DIMS], beyond_rank };
-        for (at, &size) in sizes.iter().enumerate() {
-            match shape.dims.get_mut(at) {
-                Some(dim) => *dim = size,
-                None => shape.dims[MAX_DIMS - 1] = shape.dims[MAX_DIMS - 1].saturating_mul(size),
-            }
+        for (dim, size) in shape.dims.iter_mut().zip(sizes) {
+            *dim = *size;
+        }
+        for size in sizes.iter().skip(MAX_DIMS) {
+            shape.dims[MAX_DIMS - 1] = shape.dims[MAX_DIMS - 1].saturating_mul(*size);
         }
         shape
     }
@@ -44,18 +45,20 @@ impl Shape {
 
     /// Number of elements, saturating.
     pub fn numel(&self) -> u64 {
-        self.dims.iter().fold(1, |n, &size| u64::saturating_mul(n, size))
+        let [a, b, c, d, e, f] = self.dims;
+        let product = u64::saturating_mul;
+        product(product(product(a, b), product(c, d)), product(e, f))
     }
 
     /// Row-major strides for these sizes.
     pub fn contiguous_strides(&self) -> Self {
-        let mut strides = *self;
-        let mut step = 1u64;
-        for (stride, size) in strides.dims.iter_mut().zip(&self.dims).rev() {
-            *stride = step;
-            step = step.saturating_mul((*size).max(1));
-        }
-        strides
+        let [_, b, c, d, e, f] = self.dims;
+        let times = |step: u64, size: u64| step.saturating_mul(size.max(1));
+        let of_e = times(1, f);
+        let of_d = times(of_e, e);
+        let of_c = times(of_d, d);
+        let of_b = times(of_c, c);
+        Self { dims: [times(of_b, b), of_b, of_c, of_d, of_e, 1], ..*self }
     }
 
     /// These sizes with the dimensions `a` and `b` exchanged.

@@ -309,6 +309,11 @@ pub(crate) struct RouterOutput {
 }
 
 impl ModelOutput {
+    /// Where nothing else lives on.
+    pub(crate) fn of_loss(loss: Option<Tensor>) -> Self {
+        Self { loss, logits: None, cache: None, router: None, more: Vec::new() }
+    }
+
     /// What `map` makes of each tensor in it, in an order that is always the same.
     pub(crate) fn map(&self, map: &mut dyn FnMut(&Tensor) -> Tensor) -> Self {
         Self {

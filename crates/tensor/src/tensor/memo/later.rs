@@ -6,6 +6,10 @@ use tonnage_alloc::trace::{Allocation, AllocationId, Category, Event, Growing, P
 
 /// Stands for an allocation that has no copy.
 const NOT_COPIED: AllocationId = AllocationId::MAX;
+/// Events of a long slice.
+const LONG: usize = 1 << 16;
+/// How often slices of long passes are mostly copied.
+const COPIES: usize = 8;
 
 /// What stands in a copy for the allocations of the slices that are copied.
 pub struct Copied {
@@ -63,6 +67,7 @@ impl Recorder {
     pub fn copy_later(&self, slice: &TraceSlice, copied: &mut Copied) {
         let mut trace = self.trace.borrow_mut();
         let later = self.current_phase() - slice.phases.start;
+        slice.make_room(&mut trace);
         slice.copy_allocations(&mut trace, later, copied);
         slice.copy_events(&mut trace, later, copied);
         for at in slice.phases.start + 1..=slice.phases.end {
@@ -113,6 +118,17 @@ impl Recorder {
 }
 
 impl TraceSlice {
+    /// A long slice has room for the copies that mostly follow: what grows by doubling is there twice while it moves, hundreds of MiB,
+    /// and what is not written takes no memory.
+    fn make_room(&self, trace: &mut Trace) {
+        let reserve = |free: usize, length: usize| if length > free { COPIES * length } else { 0 };
+        if self.events.len() >= LONG {
+            trace.events.reserve_exact(reserve(trace.events.capacity() - trace.events.len(), self.events.len()));
+            let free = trace.allocations.capacity() - trace.allocations.len();
+            trace.allocations.reserve_exact(reserve(free, self.allocations.len()));
+        }
+    }
+
     /// Announces the next repeat. There is room for the slice twice then, as what happens in one step mostly does in the next.
     fn begin_repeat(&self, trace: &mut Trace) {
         trace.events.reserve(2 * self.events.len());
