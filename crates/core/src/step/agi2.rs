@@ -8,7 +8,7 @@ use crate::dtype::DType;
 use crate::job::{JobSpec, Strategy};
 use crate::model::family::agi2::Agi2Model;
 use crate::op::{Reduction, full};
-use crate::optimizer::{self, GradScaler};
+use crate::optimizer::{self, GradScaler, Optimizer};
 use crate::parallel::DdpHooks;
 use crate::tensor::{Context, Tensor};
 use crate::trace::{Category, PhaseKind};
@@ -108,16 +108,20 @@ pub(super) fn train_agi2(
             optimizer::clip_grad_norm(parameters);
         }
         context.phase(PhaseKind::Optimizer);
-        match &mut scaler {
-            Some(scaler) => {
-                scaler.step(optimizer.as_mut());
-                scaler.update();
-            }
-            None => optimizer.step(),
-        }
+        step_parameters(scaler.as_mut(), optimizer.as_mut());
     }
     context.end();
     settled.close(run)
+}
+
+fn step_parameters(scaler: Option<&mut GradScaler>, optimizer: &mut dyn Optimizer) {
+    match scaler {
+        Some(scaler) => {
+            scaler.step(optimizer);
+            scaler.update();
+        }
+        None => optimizer.step(),
+    }
 }
 
 fn zero_grad(job: &JobSpec, context: &Rc<Context>, parameters: &[Tensor]) {

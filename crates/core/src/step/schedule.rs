@@ -5,12 +5,8 @@
 //! passes after one another stand for those up to the last before a generation or of the step; three cycles that lie within a
 //! step stand for the whole ones that follow; and three steps without generation stand for those up to the next with.
 
-use super::settled::has_enough;
+use super::settled::{LIKE, has_enough};
 use crate::tensor::Context;
-
-/// So many that are alike are run before others like them are left out: from the second on they allocate the same, and the
-/// third shows what the allocator makes of it.
-pub(super) const LIKE: u64 = 3;
 
 /// The passes of a job: so many a step, and every so many one that generates (`u64::MAX` when none does).
 #[derive(Clone, Copy, Debug)]

@@ -9,7 +9,6 @@ use std::hash::{DefaultHasher, Hash, Hasher};
 use std::rc::Rc;
 
 use super::repetition::Repetition;
-use super::schedule::LIKE;
 use crate::alloc::{AllocatorConfig, Arrangement, Follower};
 use crate::job::JobSpec;
 use crate::tensor::Context;
@@ -46,6 +45,9 @@ pub const WANDERING_ALLOWANCE: u64 = 4 * MIB;
 const STEPS_RUN: u32 = 3;
 /// Passes of a step that are run of any job: from the third on they allocate the same, and a fourth shows the same.
 const PASSES_RUN: u64 = 4;
+/// So many that are alike are run before others like them are left out: from the second on they allocate the same, and the
+/// third shows what the allocator makes of it.
+pub(super) const LIKE: u64 = 3;
 /// With so many events, seconds and hundreds of MiB, what only shows that once more is left out too: a step and a pass of each.
 const TOO_MANY_EVENTS: usize = 1 << 21;
 
