@@ -278,6 +278,20 @@ mod tests {
         assert_eq!(bytes[0], whole[0]);
     }
 
+    /// Two million events of a step and more: the third step and a pass of each are left out as well.
+    #[test]
+    fn what_is_left_out_of_very_long_jobs_changes_no_peak() {
+        let text = "model = { model_type = \"mamba\", hidden_size = 16, num_hidden_layers = 8, state_size = 4, vocab_size = 50 }\n\
+            seq_len = 2048\nsteps = 2\ngradient_accumulation_steps = 6\n";
+        for framework in ["loop", "trainer"] {
+            let text = format!("{text}framework = \"{framework}\"\n");
+            let job = JobSource::from_file("job.toml", &text).resolve(&[]).unwrap().job;
+            let ((events, bytes), (all_events, expected)) = (run(&job, false), run(&job, true));
+            assert!(events > super::TOO_MANY_EVENTS && events < all_events, "{events} of {all_events}");
+            assert_eq!(bytes, expected, "{framework}");
+        }
+    }
+
     /// A list of GPUs asks for as many replays of one simulation; each of its steps generates.
     #[test]
     fn generating_steps_are_left_out_sooner_where_many_replays_serve_one_question() {

@@ -447,6 +447,7 @@ mod tests {
             assert!(fewer >= 5, "{model}: only {fewer} times fewer events");
         }
     }
+
     #[test]
     fn what_was_simulated_in_vain_is_counted() {
         let model = models().remove(0);
