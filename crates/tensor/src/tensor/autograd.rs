@@ -203,7 +203,7 @@ impl<'a, I: AsRef<[&'a Tensor]>> NodeBuilder<'a, I> {
             is_here: self.is_here,
             stream: self.stream,
             sequence: self.sequence,
-            edges: edges_to(self.inputs.as_ref()),
+            edges: Cell::new(edges_to(self.inputs.as_ref())),
             output,
             rare: more_outputs.map_or_else(OnceCell::new, |more_outputs| {
                 OnceCell::from(Box::new(Rare { more_outputs, ..Rare::default() }))
@@ -211,6 +211,7 @@ impl<'a, I: AsRef<[&'a Tensor]>> NodeBuilder<'a, I> {
             deliver,
             dependencies: Cell::new(0),
             discovered: Cell::new(false),
+            held_by: Cell::new(0),
         }
     }
 
@@ -290,12 +291,13 @@ fn accumulator_of(tensor: &Tensor, leaf: &Leaf) -> Rc<Node> {
         is_here: true,
         stream: tensor.context().stream.get(),
         sequence: AT_ONCE,
-        edges: Edges::None,
+        edges: Cell::default(),
         output: output_of(tensor),
         rare: OnceCell::new(),
         deliver: NO_CHAIN,
         dependencies: Cell::new(0),
         discovered: Cell::new(false),
+        held_by: Cell::new(0),
     };
     let node: Rc<Node> = Rc::new(Node::new(head, AccumulateGrad(tensor.clone())));
     *accumulator = Some(Rc::downgrade(&node));

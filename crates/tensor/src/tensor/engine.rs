@@ -7,6 +7,7 @@ use std::rc::Rc;
 use super::autograd::{IN_PLACE_ADDITION, edge_of};
 use super::context::{Context, Thread};
 use super::handle::Tensor;
+use super::kept_leaves::KeptLeaves;
 use super::node::{AT_ONCE, Edge, Node, Output};
 use super::object::Detached;
 
@@ -17,6 +18,8 @@ struct ReadyQueue {
     next: Option<Rc<Node>>,
     /// Orders equals as `std::priority_queue` does, as long as they arrive one after the other.
     heap: BinaryHeap<Ready>,
+    /// The ends of the tape that have run.
+    leaves: KeptLeaves,
 }
 
 impl ReadyQueue {
@@ -125,17 +128,19 @@ impl Context {
     }
 }
 
-fn count_dependencies(root: &Node) {
-    let mut stack = vec![root];
+fn count_dependencies(root: &Rc<Node>) {
+    let mut stack = vec![Rc::clone(root)];
     while let Some(node) = stack.pop() {
-        for edge in node.edges.iter().flatten() {
-            let next = &*edge.node;
+        let edges = node.edges.take();
+        for edge in edges.iter().flatten() {
+            let next = &edge.node;
             next.dependencies.set(next.dependencies.get() + 1);
             if !next.discovered.replace(true) {
-                stack.push(next);
+                stack.push(Rc::clone(next));
             }
         }
-        node.discovered.set(!node.edges.is_empty());
+        node.discovered.set(!edges.is_empty());
+        node.edges.set(edges);
     }
 }
 
@@ -160,7 +165,8 @@ fn evaluate_node(context: &Rc<Context>, node: &Rc<Node>, ready: &mut ReadyQueue)
         context.running_node.replace(Some(Rc::new(Rc::clone(node))));
     }
     let mut gradients = node.backward.apply(arrived);
-    for (gradient, edge) in gradients.iter_mut().zip(node.edges.iter()) {
+    let edges = node.edges.take();
+    for (gradient, edge) in gradients.iter_mut().zip(edges.iter()) {
         match (gradient.as_ref(), edge) {
             (Some(tensor), Some(edge)) if edge.output().fits(tensor) => {}
             (_, None) => *gradient = None,
@@ -174,7 +180,8 @@ fn evaluate_node(context: &Rc<Context>, node: &Rc<Node>, ready: &mut ReadyQueue)
     arrived.fill_with(|| None);
     node.backward.release();
     let kept = context.kept_for_delivery.take();
-    for (at, edge) in node.edges.iter().enumerate() {
+    let holders = ready.leaves.holders(node, &edges);
+    for (at, edge) in edges.iter().enumerate() {
         let Some(edge) = edge else { continue };
         let name = node.deliver.get(at);
         let _node = name.map(|name| context.enter_node(Some(name)));
@@ -182,6 +189,7 @@ fn evaluate_node(context: &Rc<Context>, node: &Rc<Node>, ready: &mut ReadyQueue)
             deliver(edge, gradient, kept.is_none());
         }
         let next = &edge.node;
+        next.held_by.set(next.held_by.get() | holders);
         next.dependencies.set(next.dependencies.get().saturating_sub(1));
         if next.dependencies.get() == 0 {
             ready.push(Rc::clone(next));
@@ -189,6 +197,9 @@ fn evaluate_node(context: &Rc<Context>, node: &Rc<Node>, ready: &mut ReadyQueue)
                 evaluate_node(context, &leaf, ready);
             }
         }
+    }
+    if edges.lead_to_leaves_only() {
+        node.edges.set(edges);
     }
 }
 

@@ -10,6 +10,7 @@ mod context;
 mod counter;
 mod engine;
 mod handle;
+mod kept_leaves;
 mod layout;
 mod memo;
 mod meta;

@@ -6,6 +6,7 @@ use std::rc::Rc;
 
 use smallvec::SmallVec;
 
+use super::kept_leaves::Leaves;
 use super::object::Detached;
 use super::shape::Shape;
 use crate::dtype::DType;
@@ -38,6 +39,8 @@ pub(super) struct Rare {
     pub more_outputs: Box<[Output]>,
     /// Runs when the gradients of the outputs are there, before the node does.
     pub pre_hook: Cell<Option<Box<dyn Fn()>>>,
+    /// Of a node that somebody holds when it has run: what it keeps in the place of its edges.
+    pub leaves: Cell<Option<Leaves>>,
 }
 
 /// One entry of the tape. A loop over tokens leaves a million of them, so that every eight bytes count.
@@ -56,7 +59,8 @@ pub(super) struct NodeHead {
     pub stream: u8,
     /// Later nodes run first. Four billion are far more than a simulation records.
     pub sequence: u32,
-    pub edges: Edges,
+    /// Gone when the node has run, except to leaves: no other pass runs through nodes whose saved tensors are released.
+    pub edges: Cell<Edges>,
     /// Most nodes have one.
     pub output: Output,
     pub rare: OnceCell<Box<Rare>>,
@@ -65,6 +69,8 @@ pub(super) struct NodeHead {
     pub deliver: Delivered,
     pub dependencies: Cell<u32>,
     pub discovered: Cell<bool>,
+    /// Of the nodes that led to it, those that keep the leaves behind it.
+    pub held_by: Cell<u8>,
 }
 
 impl<B> Node<B> {
@@ -106,7 +112,7 @@ impl NodeHead {
 impl Drop for NodeHead {
     fn drop(&mut self) {
         let last = |edge: &Edge| Rc::strong_count(&edge.node) == 1;
-        self.edges.take().rev().for_each(|edge| if last(&edge) { take_apart(edge) } else { drop(edge) });
+        self.edges.get_mut().drain().rev().for_each(|edge| if last(&edge) { take_apart(edge) } else { drop(edge) });
     }
 }
 
@@ -116,7 +122,7 @@ fn take_apart(edge: Edge) {
     let mut next = Some(edge);
     while let Some(mut edge) = next {
         next = Rc::get_mut(&mut edge.node).and_then(|node| {
-            let mut edges = node.head.edges.take();
+            let mut edges = node.head.edges.get_mut().drain();
             let last = edges.next_back();
             edges.for_each(|edge| rest.push(edge));
             last
@@ -141,7 +147,9 @@ impl Edge {
 /// A node's edges in the order of the forward op's inputs.
 ///
 /// An array, not a vector: most nodes need no allocation for them.
+#[derive(Default)]
 pub(super) enum Edges {
+    #[default]
     None,
     One([Option<Edge>; 1]),
     Two([Option<Edge>; 2]),
@@ -149,7 +157,8 @@ pub(super) enum Edges {
 }
 
 impl Edges {
-    pub fn take(&mut self) -> impl DoubleEndedIterator<Item = Edge> {
+    /// Those that there are, taken out.
+    pub fn drain(&mut self) -> impl DoubleEndedIterator<Item = Edge> {
         let edges = match self {
             Self::None => &mut [],
             Self::One(edges) => &mut edges[..],
@@ -157,6 +166,12 @@ impl Edges {
             Self::Many(edges) => edges,
         };
         edges.iter_mut().filter_map(Option::take)
+    }
+}
+
+impl Edges {
+    pub fn lead_to_leaves_only(&self) -> bool {
+        self.iter().flatten().all(|edge| edge.node.sequence == AT_ONCE)
     }
 }
 
