@@ -93,6 +93,12 @@ pub type Cell = Result<GpuVerdict, NoVerdict>;
 /// What is known of a job on a GPU.
 type Answer = Result<GpuVerdict, EstimateError>;
 
+/// What is known of a job on several GPUs, in their order, and how many simulations that took.
+pub(super) struct Answered {
+    pub answers: Vec<Answer>,
+    pub simulations: u64,
+}
+
 /// `job` on each of `gpus`, in their order. Devices on which the program is the same share a simulation: what is of another
 /// size there is noted while it runs.
 pub fn verdicts_on(job: &JobSpec, gpus: &[Gpu]) -> Vec<Answer> {
@@ -104,17 +110,17 @@ pub fn verdicts_on(job: &JobSpec, gpus: &[Gpu]) -> Vec<Answer> {
 /// The same where so many replays serve one question: see [`SimulatedJob::with_other_devices`]. Where those for all kinds of GPU have more
 /// than [`MOST_EVENTS`] events together, a kind whose memory live requests alone far exceed needs none, and once so many were replayed the
 /// others get no verdict.
-pub(super) fn verdicts_of_replays(replays: u64, job: &JobSpec, gpus: &[Gpu]) -> Vec<Answer> {
+pub(super) fn verdicts_of_replays(replays: u64, job: &JobSpec, gpus: &[Gpu]) -> Answered {
     verdicts_within(MOST_EVENTS, replays, job, gpus)
 }
 
-fn verdicts_within(most_events: u64, replays: u64, job: &JobSpec, gpus: &[Gpu]) -> Vec<Answer> {
+fn verdicts_within(most_events: u64, replays: u64, job: &JobSpec, gpus: &[Gpu]) -> Answered {
     let jobs = job_by_device(job, gpus);
     let replaying = Replaying::new(most_events, jobs.len());
     let ask = |simulated: &SimulatedJob<'_>, gpu: &Gpu| verdict_within(&replaying, simulated, gpu);
     let mut answers: Vec<_> = gpus.iter().map(|_| None).collect();
     answer_within(&replaying, jobs, replays, gpus, (&mut answers, &ask));
-    answers.into_iter().flatten().collect()
+    Answered { answers: answers.into_iter().flatten().collect(), simulations: replaying.simulations() }
 }
 
 /// From so many events on a job is long on one kind of GPU: rows that are answered at once would need too much memory.
@@ -404,9 +410,9 @@ mod tests {
         let case = json!({"micro_batch": 8, "model": {"family": "gpt2", "n_layer": 24, "n_embd": 2048, "n_head": 32}});
         let job = from_case(&case).unwrap();
         let gpus: Vec<Gpu> = catalog().iter().map(|row| row.gpu()).collect();
-        let whole = verdicts_within(u64::MAX, 1, &job, &gpus);
+        let whole = verdicts_within(u64::MAX, 1, &job, &gpus).answers;
         let events = whole[0].as_ref().unwrap().events;
-        let bounded = verdicts_within(3 * events, 1, &job, &gpus);
+        let bounded = verdicts_within(3 * events, 1, &job, &gpus).answers;
         let (mut counted, mut replayed, mut silent) = (0, 0, 0);
         for (whole, bounded) in whole.iter().zip(&bounded) {
             let whole = whole.as_ref().unwrap();

@@ -12,11 +12,11 @@ use std::cell::OnceCell;
 use super::MOST_EVENTS;
 use super::batch::Batch;
 use super::fit::GpuVerdict;
-use super::verdict_table::{VerdictTable, passes_of};
+use super::verdict_table::VerdictTable;
 use crate::gpu::Device;
 use search::{Halt, Search};
 
-/// So many events are simulated for the searches, whatever the table took; those of other devices count as [`passes_of`] says.
+/// So many events are simulated for the searches, whatever the table took; those of other devices count as [`VerdictTable`] says.
 const SEARCHED: u64 = MOST_EVENTS / 16;
 
 /// The largest size that was estimated to fit.
@@ -116,9 +116,10 @@ impl<'t, 'a> Searches<'t, 'a> {
         let left = self.most_events.saturating_sub(self.known.spent());
         let together = self.devices_going_on();
         // As if all asked for one batch; then by how many they do ask for.
-        let (_, wanted) = self.ask(left / passes_of(together));
-        let apart = wanted.iter().map(|want| passes_of(want.devices.len())).sum::<u64>();
-        let (ended, wanted) = self.ask(left / apart.max(passes_of(together)));
+        let together = self.known.passes_of(together);
+        let (_, wanted) = self.ask(left / together);
+        let apart = wanted.iter().map(|want| self.known.passes_of(want.devices.len())).sum::<u64>();
+        let (ended, wanted) = self.ask(left / apart.max(together));
         for (index, found) in ended {
             self.found[index] = Some(found);
         }

@@ -14,11 +14,12 @@ pub(super) struct Replaying {
     left: Cell<u64>,
     /// Events of the longest simulation so far.
     longest: Cell<u64>,
+    simulations: Cell<u64>,
 }
 
 impl Replaying {
     pub const fn new(most: u64, kinds: usize) -> Self {
-        Self { most, kinds: kinds as u64, left: Cell::new(most), longest: Cell::new(0) }
+        Self { most, kinds: kinds as u64, left: Cell::new(most), longest: Cell::new(0), simulations: Cell::new(0) }
     }
 
     /// The same for a job that was simulated before, of which each simulation has so many events and took as long as so many replays.
@@ -63,7 +64,13 @@ impl Replaying {
 
     /// Takes off a simulation: kinds that run another program are simulated anew.
     pub fn note_simulation(&self) {
+        self.simulations.set(self.simulations.get() + 1);
         self.take_off(SIMULATION);
+    }
+
+    /// How many were noted.
+    pub const fn simulations(&self) -> u64 {
+        self.simulations.get()
     }
 
     fn take_off(&self, replays: u64) {

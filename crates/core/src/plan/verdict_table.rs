@@ -22,9 +22,9 @@ const SEARCHED: u64 = 4;
 /// A job that is more than any GPU has was simulated until that was seen, and counts as so many events.
 pub(super) const REFUSED: u64 = MOST_EVENTS / 64;
 
-/// How many simulations with a replay take as long as one whose trace so many devices replay.
-pub(super) const fn passes_of(devices: usize) -> u64 {
-    let passes = (SIMULATION + devices as u64) / (SIMULATION + 1);
+/// How many simulations with a replay take as long as so many whose traces so many devices replay together.
+const fn passes_of(simulations: u64, devices: usize) -> u64 {
+    let passes = (SIMULATION * simulations + devices as u64) / (SIMULATION + 1);
     if passes == 0 { 1 } else { passes }
 }
 
@@ -40,6 +40,8 @@ pub struct VerdictTable<'a> {
     known: Mutex<HashMap<(Batch, Device), Arc<Answers>>>,
     first_steps: OnceLock<Option<Box<Self>>>,
     spent: AtomicU64,
+    /// The most simulations that a batch took: kinds of GPUs that run other programs share none.
+    simulations: AtomicU64,
 }
 
 /// An answer for every GPU of a device, in their order; why there is no such job is the same for all.
@@ -58,8 +60,8 @@ impl<'a> VerdictTable<'a> {
                 devices.push(gpu.device());
             }
         }
-        let (known, first_steps, spent) = Default::default();
-        Self { job, gpus, source, devices, lists: 1 + SEARCHED, known, first_steps, spent }
+        let (known, first_steps, spent, simulations) = Default::default();
+        Self { job, gpus, source, devices, lists: 1 + SEARCHED, known, first_steps, spent, simulations }
     }
 
     /// For a table of so many variants: of very long generations each is replayed with less.
@@ -137,6 +139,7 @@ impl<'a> VerdictTable<'a> {
         is_long
     }
 
+    /// Notes what was answered of GPUs of these devices.
     pub(super) fn note_answers(&self, batch: Batch, unknown: Vec<Device>, (gpus, answers): (&[Gpu], Answers)) {
         let effort = |cell: &Cell| match cell {
             Ok(verdict) => verdict.effort,
@@ -144,7 +147,7 @@ impl<'a> VerdictTable<'a> {
             Err(_) => 0,
         };
         let events = answers.iter().flatten().map(effort).max().unwrap_or(0);
-        self.spent.fetch_add(events.saturating_mul(passes_of(unknown.len())), Ordering::Relaxed);
+        self.spent.fetch_add(events.saturating_mul(self.passes_of(unknown.len())), Ordering::Relaxed);
         let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
         for device in unknown {
             let own = |found: &Vec<_>| -> Vec<_> {
@@ -157,7 +160,15 @@ impl<'a> VerdictTable<'a> {
 
     fn estimate_batch(&self, batch: Batch, gpus: &[Gpu]) -> Answers {
         let job = self.job_with(batch)?;
-        Ok(self.verdicts_of(&job, gpus).into_iter().map(|answer| answer.map_err(NoVerdict::from)).collect())
+        let answered = verdicts_of_replays(self.replays(), &job, gpus);
+        self.simulations.fetch_max(answered.simulations, Ordering::Relaxed);
+        Ok(answered.answers.into_iter().map(|answer| answer.map_err(NoVerdict::from)).collect())
+    }
+
+    /// How many simulations with a replay take as long as the job on so many devices, of which as many share a simulation as did so far.
+    pub(super) fn passes_of(&self, devices: usize) -> u64 {
+        let simulations = self.simulations.load(Ordering::Relaxed).clamp(1, devices.max(1) as u64);
+        passes_of(simulations, devices)
     }
 
     fn job_with(&self, batch: Batch) -> Result<JobSpec, JobError> {
@@ -175,7 +186,7 @@ impl<'a> VerdictTable<'a> {
 
     /// A variant of the job on some of the GPUs, as one of the lists that are asked for.
     pub(super) fn verdicts_of(&self, job: &JobSpec, gpus: &[Gpu]) -> Vec<Result<GpuVerdict, EstimateError>> {
-        verdicts_of_replays(self.replays(), job, gpus)
+        verdicts_of_replays(self.replays(), job, gpus).answers
     }
 
     /// `batch` on the GPU at `index`.
@@ -197,7 +208,7 @@ impl<'a> VerdictTable<'a> {
         known.contains_key(&(batch, self.gpus[index].device()))
     }
 
-    /// Events that were simulated, those of its first steps among them, of other devices as [`passes_of`] says.
+    /// Events that were simulated, those of its first steps among them, of other devices as [`passes_of`](Self::passes_of) says.
     pub(super) fn spent(&self) -> u64 {
         let of_first_steps = self.first_steps.get().and_then(Option::as_deref).map_or(0, Self::spent);
         self.spent.load(Ordering::Relaxed).saturating_add(of_first_steps)
@@ -206,5 +217,27 @@ impl<'a> VerdictTable<'a> {
     /// How many distinct jobs were estimated.
     pub fn estimates(&self) -> usize {
         self.known.lock().unwrap_or_else(PoisonError::into_inner).len()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Where addresses decide what is sent to the host, every kind of GPU is simulated for itself.
+    #[test]
+    fn kinds_that_share_no_simulation_are_counted_apart() {
+        let gpus = ["h100", "a100-80", "l4", "t4"].map(|name| Gpu::parse(name).unwrap());
+        let spent = |offloading: &str| {
+            let source = JobSource::model("gpt2").set("model.n_layer", 2).set("activation_offloading", offloading);
+            let job = source.resolve(&[]).unwrap().job;
+            let known = VerdictTable::new(&job, &gpus, &source);
+            let batch = Batch::of(&job);
+            known.learn_all(batch, known.devices());
+            let effort = known.verdict_on(batch, 0).unwrap().effort;
+            (known.spent() / effort, known.passes_of(4))
+        };
+        assert_eq!(spent("none"), (2, 2));
+        assert_eq!(spent("streams"), (4, 4));
     }
 }
