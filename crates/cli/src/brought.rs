@@ -3,6 +3,7 @@
 
 use std::ffi::{OsStr, OsString};
 use tonnage_config::Rule;
+use tonnage_core::gpu::Gpu;
 use tonnage_core::job::keys;
 
 use tonnage_core::job::words::{self, Meaning};
@@ -37,6 +38,10 @@ pub fn translate_flags(typed: impl IntoIterator<Item = OsString>) -> Result<Vec<
             // Ours is no flag but the first word.
             None if name == keys::MODEL => words.extend(value.map(OsString::from)),
             Some(Meaning::Key(keys::MODEL)) => words.extend(value.map(OsString::from)),
+            // A number of GPUs is one of ranks; `4090` is a GPU.
+            Some(Meaning::Key(keys::WORLD_SIZE)) if names_a_gpu(value.as_deref(), rest.peek()) => {
+                words.push(flag_for(keys::GPU, value.as_deref()));
+            }
             Some(Meaning::Key(key)) => words.push(flag_for(key, value.as_deref())),
             Some(Meaning::Says(_) | Meaning::Sentence(_)) if is_off(value.as_deref(), rest.peek()) => {
                 rest.next_if(|_| value.is_none());
@@ -107,6 +112,11 @@ fn foreign_flag(word: &OsString, own: &[String]) -> Option<(String, Option<Strin
     (!is_ours(name)).then(|| (name.replace('_', "-"), value))
 }
 
+fn names_a_gpu(value: Option<&str>, next: Option<&OsString>) -> bool {
+    let name = value.or_else(|| next.and_then(|next| next.to_str()));
+    name.is_some_and(|name| Gpu::parse(name).is_ok())
+}
+
 fn join_flag(name: &str, value: Option<&str>) -> OsString {
     value.map_or_else(|| format!("--{name}"), |value| format!("--{name}={value}")).into()
 }
@@ -166,6 +176,8 @@ mod tests {
             ("--zero-stage 3", "--deepspeed-stage 3"),
             ("--zero3", "--parallel=deepspeed --deepspeed-stage=3"),
             ("--num-gpus 8", "--world-size 8"),
+            ("--num-gpus 4090", "--gpu 4090"),
+            ("--num-gpus=h100", "--gpu=h100"),
             ("--gradient_checkpointing", "--gradient-checkpointing"),
             ("--lora", "--set=use_lora=true"),
             ("--qlora", "--quantization=nf4 --set=use_lora=true"),

@@ -26,18 +26,22 @@ pub type GpuRow = CatalogGpu;
 
 /// The list of models.
 pub fn model_table(rows: &[ModelRow<'_>], look: &Look) -> String {
-    let columns = [("model", Align::Left), ("parameters", Align::Right), ("type", Align::Left), ("", Align::Left)];
-    let mut table = Table::new(&columns).flexible(0);
+    let columns = [("model", Align::Left), ("parameters", Align::Right), ("type", Align::Left)];
+    // Types give way before names, which people copy.
+    let mut table = Table::new(&columns).flexible(2).flexible(0);
     for row in rows {
-        let note = if row.simulated { "" } else { "not simulated yet" };
+        let mark = if row.simulated { "" } else { "* " };
         table.row(vec![
             row.name.into(),
             styled_cell(grouped_count(row.parameters), BOLD),
-            styled_cell(row.model_type, DIM),
-            styled_cell(note, DIM),
+            styled_cell(format!("{mark}{}", row.model_type), DIM),
         ]);
     }
-    table.render(look)
+    let legend = "* not simulated yet: `tonnage rehearse` runs your own script";
+    match rows.iter().all(|row| row.simulated) {
+        true => table.render(look),
+        false => format!("{}\n{}\n", table.render(look), wrap_text(legend, look.width, 2)),
+    }
 }
 
 /// The list of GPUs: dense tensor-core rates in fp16 and bf16 and the CUDA cores' in fp32, in TFLOP/s.
