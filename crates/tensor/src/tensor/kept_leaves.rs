@@ -1,13 +1,9 @@
 //! What is left of a graph that ran backward: the leaves that it keeps alive, with their gradients, as long as anybody holds a node of it.
 //! PyTorch's graph keeps all of its nodes until then. They hold no memory of the device any more, and a loop over tokens leaves a million.
 
-use std::cell::RefCell;
 use std::rc::Rc;
 
-use super::node::{AT_ONCE, Edges, Node};
-
-/// The ends of the tape behind a node that somebody holds.
-pub(super) type Leaves = Rc<RefCell<Vec<Rc<Node>>>>;
+use super::node::{AT_ONCE, Edges, Leaves, Node};
 
 /// Held nodes that are told apart by a bit each; the last stands for all that come later, which keep one another's leaves.
 const TOLD_APART: usize = u8::BITS as usize;

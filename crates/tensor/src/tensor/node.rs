@@ -1,12 +1,11 @@
 //! Nodes of the tape and the edges between them: where a gradient goes, and what waits there. Nothing here runs.
 
-use std::cell::{Cell, OnceCell};
+use std::cell::{Cell, OnceCell, RefCell};
 use std::ops::Deref;
 use std::rc::Rc;
 
 use smallvec::SmallVec;
 
-use super::kept_leaves::Leaves;
 use super::object::Detached;
 use super::shape::Shape;
 use crate::dtype::DType;
@@ -31,6 +30,9 @@ pub type Delivered = &'static &'static [&'static str];
 
 /// A node that stands for itself alone.
 pub(super) const NO_CHAIN: Delivered = &(&[] as &[&str]);
+
+/// The ends of the tape behind a node.
+pub(super) type Leaves = Rc<RefCell<Vec<Rc<Node>>>>;
 
 /// What few nodes have.
 #[derive(Default)]
