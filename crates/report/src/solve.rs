@@ -58,17 +58,17 @@ struct CellView<'a> {
     value: Option<u64>,
     total_bytes: Option<u64>,
     safe_bytes: Option<u64>,
-    next: Option<NextView<'a>>,
+    next: Option<NextView>,
     error: Option<&'a str>,
 }
 
 #[derive(Serialize)]
-struct NextView<'a> {
+struct NextView {
     value: u64,
     verdict: Option<&'static str>,
     total_bytes: Option<u64>,
     safe_bytes: Option<u64>,
-    error: Option<&'a str>,
+    error: Option<String>,
 }
 
 impl<'a> SolveView<'a> {
@@ -104,15 +104,15 @@ impl<'a> CellView<'a> {
     }
 }
 
-impl<'a> NextView<'a> {
-    fn new(value: u64, tried: &'a Tried) -> Self {
+impl NextView {
+    fn new(value: u64, tried: &Tried) -> Self {
         let verdict = tried.as_ref().ok();
         Self {
             value,
             verdict: verdict.map(|verdict| fit_name(verdict.fit)),
             total_bytes: verdict.map(|verdict| verdict.total_bytes),
             safe_bytes: verdict.map(|verdict| verdict.safe_bytes),
-            error: tried.as_ref().err().map(String::as_str),
+            error: tried.as_ref().err().map(ToString::to_string),
         }
     }
 }
@@ -134,7 +134,7 @@ pub fn solve_csv(answer: &SolveAnswer) -> String {
             let view = CellView::new(gpu, cell);
             let number = |number: Option<u64>| number.map_or_else(String::new, |number| number.to_string());
             let next = view.next.as_ref();
-            let error = view.error.or_else(|| next?.error).unwrap_or_default();
+            let error = view.error.or_else(|| next?.error.as_deref()).unwrap_or_default();
             text.push_str(&format!(
                 "{changes}{},{},{},{},{},{},{},{},{},{}\n",
                 quoted_cell(&answer.key),

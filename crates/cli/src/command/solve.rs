@@ -7,7 +7,7 @@ use std::path::Path;
 use tonnage_core::gpu::Gpu;
 use tonnage_core::job::{JobSource, JobSpec, Key, Kind, Origin, Override, Resolved};
 use tonnage_core::plan::fit::verdict_on;
-use tonnage_core::plan::solve::{Question, Searching, Solution, solve as largest};
+use tonnage_core::plan::solve::{Question, Searching, Solution, Unanswered, solve as largest};
 use tonnage_core::plan::table::Variant;
 use tonnage_report::{SolveAnswer, SolveRow, SolveView, solve_csv, text};
 
@@ -107,7 +107,7 @@ fn on_gpu(
     let own = own_value(key, changes, source)?.unwrap_or(*range.start());
     let check = |value| with(value).map(drop);
     let estimate = |value| with(value).and_then(|job| verdict_on(&job, gpu).map_err(|error| error.to_string()));
-    let verdict = |value| searching.try_value(|| estimate(value));
+    let verdict = |value| searching.try_value(|| estimate(value).map_err(Unanswered::Refused));
     Ok(largest(&Question { range: range.clone(), own, check: &check, verdict: &verdict }))
 }
 

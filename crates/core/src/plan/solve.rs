@@ -6,6 +6,8 @@
 use std::cell::Cell;
 use std::ops::RangeInclusive;
 
+use thiserror::Error;
+
 use super::MOST_EVENTS;
 use super::fit::GpuVerdict;
 use crate::estimate::Fit;
@@ -35,9 +37,7 @@ impl Searching {
     /// Its own; or that a larger value was not tried.
     pub fn try_value(&self, estimate: impl FnOnce() -> Tried) -> Tried {
         if self.left.get() == 0 {
-            return Err(
-                "larger values were not tried, and may fit: the search has simulated as much as it may; name one GPU (--gpus), or try one with --set".to_owned()
-            );
+            return Err(Unanswered::NotTried);
         }
         let tried = estimate();
         let effort = tried.as_ref().map_or(0, |verdict| verdict.effort);
@@ -46,8 +46,21 @@ impl Searching {
     }
 }
 
-/// What a value came to; why the job cannot have it.
-pub type Tried = Result<GpuVerdict, String>;
+/// Why nothing is known of a value.
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
+pub enum Unanswered {
+    /// The job cannot have it.
+    #[error("{0}")]
+    Refused(String),
+    /// The search ended before it.
+    #[error(
+        "larger values were not tried, and may fit: the search has simulated as much as it may; name one GPU (--gpus), or try one with --set"
+    )]
+    NotTried,
+}
+
+/// What a value came to.
+pub type Tried = Result<GpuVerdict, Unanswered>;
 
 /// What was found.
 #[derive(Clone, Debug, PartialEq)]
@@ -77,7 +90,7 @@ pub fn solve(question: &Question<'_>) -> Solution {
     let own = question.own.clamp(least, most);
     let Some(first) = question.fitting_above(own, most).or_else(|| question.fitting_below(own, least)) else {
         let why = (question.check)(own).err().unwrap_or_default();
-        return Solution { best: None, next: Some((own, Err(why))) };
+        return Solution { best: None, next: Some((own, Err(Unanswered::Refused(why)))) };
     };
     let tried = (question.verdict)(first);
     if let Some(low) = Fitting::of_trial(first, &tried) {
@@ -148,7 +161,8 @@ impl Question<'_> {
             else {
                 let beyond = low.value + 1;
                 let why = (self.check)(beyond).err().unwrap_or_default();
-                return Solution { best: Some((low.value, low.verdict)), next: Some((beyond, Err(why))) };
+                let next = Some((beyond, Err(Unanswered::Refused(why))));
+                return Solution { best: Some((low.value, low.verdict)), next };
             };
             let tried = (self.verdict)(value);
             match Fitting::of_trial(value, &tried) {
@@ -221,7 +235,7 @@ mod tests {
         let check = |value: u64| if valid(value) { Ok(()) } else { Err(format!("{value} does not divide")) };
         let verdict = |value: u64| {
             *asked.borrow_mut() += 1;
-            check(value).map(|()| verdict_at(needs(value)))
+            check(value).map(|()| verdict_at(needs(value))).map_err(Unanswered::Refused)
         };
         let solution = solve(&Question { range, own, check: &check, verdict: &verdict });
         (solution, asked.into_inner())
@@ -245,7 +259,7 @@ mod tests {
         assert_eq!((solution.best.unwrap().0, solution.next.unwrap().0), (48, 96));
         let (solution, _) = solved(8, 2..=1 << 20, |value| 96 % value == 0, |value| value);
         assert_eq!(solution.best.unwrap().0, 96);
-        assert_eq!(solution.next.unwrap(), (97, Err("97 does not divide".to_owned())));
+        assert_eq!(solution.next.unwrap(), (97, Err(Unanswered::Refused("97 does not divide".to_owned()))));
         let (solution, _) = solved(512, 1..=1 << 20, |value| value <= 1024, |value| value / 2);
         assert_eq!((solution.best.unwrap().0, solution.next.unwrap().0), (1024, 1025));
     }
@@ -277,6 +291,6 @@ mod tests {
         let solution = solve(&Question { range: 1..=1 << 20, own: 1, check: &|_| Ok(()), verdict: &verdict });
         let (best, next) = (solution.best.unwrap().0, solution.next.unwrap());
         assert_eq!((best, next.0), (4, 5));
-        assert!(next.1.unwrap_err().contains("not tried"));
+        assert_eq!(next.1, Err(Unanswered::NotTried));
     }
 }

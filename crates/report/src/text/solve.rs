@@ -3,7 +3,7 @@
 use tonnage_core::estimate::shown_bound;
 use tonnage_core::gpu::Gpu;
 use tonnage_core::plan::fit::GpuVerdict;
-use tonnage_core::plan::solve::Solution;
+use tonnage_core::plan::solve::{Solution, Unanswered};
 
 use super::fit::{fit_mark, gib_text};
 use super::paint::{BOLD, DIM, WARN, fit_style, paint_text, wrap_text};
@@ -70,7 +70,8 @@ fn next_cell(solution: &Solution, look: &Look) -> Cell {
             let next = format!("{value}: {} {}", enough_text(verdict), fit_mark(verdict.fit, look));
             styled_cell(next.trim_end().to_owned(), fit_style(verdict.fit))
         }
-        Some((value, Err(_))) => styled_cell(format!("{value}: refused"), WARN),
+        Some((value, Err(Unanswered::Refused(_)))) => styled_cell(format!("{value}: refused"), WARN),
+        Some((value, Err(Unanswered::NotTried))) => styled_cell(format!("{value}: not tried"), WARN),
         None => styled_cell("none is tried", DIM),
     }
 }
@@ -82,17 +83,17 @@ fn enough_text(verdict: &GpuVerdict) -> String {
 
 /// Why values or variants are refused, each reason once.
 fn refusal_lines(answer: &SolveAnswer, look: &Look) -> String {
-    let mut reasons: Vec<&String> = Vec::new();
+    let mut reasons: Vec<String> = Vec::new();
     for found in answer.rows.iter().flat_map(|row| &row.cells) {
         let reason = match found {
-            Err(reason) => Some(reason),
-            Ok(solution) => solution.next.as_ref().and_then(|(_, tried)| tried.as_ref().err()),
+            Err(reason) => Some(reason.clone()),
+            Ok(solution) => solution.next.as_ref().and_then(|(_, tried)| tried.as_ref().err()).map(ToString::to_string),
         };
         reasons.extend(reason.filter(|reason| !reasons.contains(reason)));
     }
     reasons
         .into_iter()
-        .map(|reason| format!("{} {}\n", paint_text(WARN, "!"), wrap_text(reason, look.width, 2)))
+        .map(|reason| format!("{} {}\n", paint_text(WARN, "!"), wrap_text(&reason, look.width, 2)))
         .collect()
 }
 
@@ -103,4 +104,23 @@ fn solve_legend(look: &Look) -> String {
     );
     let largest = "Reserved memory does not rise with every step: a value beyond the next may fit again.";
     [signs.as_str(), largest].map(|line| format!("{}\n", paint_text(DIM, &wrap_text(line, look.width, 2)))).concat()
+}
+
+#[cfg(test)]
+mod tests {
+    use tonnage_core::plan::solve::{Question, Tried, solve};
+
+    use super::*;
+
+    #[test]
+    fn what_was_not_tried_is_not_said_to_be_refused() {
+        let look = Look { width: 80, unicode: true };
+        let next = |why: Unanswered| {
+            let verdict = |_| -> Tried { Err(why.clone()) };
+            let solution = solve(&Question { range: 3..=8, own: 3, check: &|_| Ok(()), verdict: &verdict });
+            next_cell(&solution, &look).text
+        };
+        assert_eq!(next(Unanswered::NotTried), "3: not tried");
+        assert_eq!(next(Unanswered::Refused("heads do not divide".to_owned())), "3: refused");
+    }
 }
