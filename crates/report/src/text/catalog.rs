@@ -135,3 +135,19 @@ fn one_key(key: &Key, words: bool, look: &Look) -> String {
     }
     text
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn types_give_way_before_names() {
+        let name = "stabilityai/stable-diffusion-3-medium-diffusers";
+        let row =
+            |simulated| ModelRow { name, parameters: 2_030_000_000, model_type: "SD3Transformer2DModel", simulated };
+        let look = Look { width: 80, unicode: true };
+        let (known, unknown) = (model_table(&[row(true)], &look), model_table(&[row(false)], &look));
+        assert!(known.contains(name) && known.contains('…') && !known.contains("tonnage rehearse"), "{known}");
+        assert!(unknown.contains(name) && unknown.contains("tonnage rehearse"), "{unknown}");
+    }
+}

@@ -169,9 +169,7 @@ impl Edges {
         };
         edges.iter_mut().filter_map(Option::take)
     }
-}
 
-impl Edges {
     pub fn lead_to_leaves_only(&self) -> bool {
         self.iter().flatten().all(|edge| edge.node.sequence == AT_ONCE)
     }
