@@ -19,8 +19,9 @@ skip() {
 # The same for the whole lane.
 skip_lane() { skip "$@"; exit 77; }
 
-# Program, library and developers' commands as they are released.
-build_release() { step cargo build --release --workspace; }
+# Program, library and developers' commands as people download them.
+BUILT=$TARGET/download
+build_downloads() { step cargo build --profile download --workspace; }
 
 # python_environment NAME PACKAGES...: a virtual environment with exactly these; prints its Python.
 python_environment() {

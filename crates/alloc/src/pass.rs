@@ -4,7 +4,7 @@ use std::ops::Range;
 
 use crate::growing::{self, Place};
 use crate::peaks::{Peaks, Tally};
-use crate::trace::{Event, Phase, Repeat, Trace};
+use crate::trace::{AllocationId, Event, Phase, Repeat, Trace};
 use crate::{AllocatorConfig, BlockId, CachingAllocator};
 
 /// The allocator, the blocks it gave out, and the figures so far.
@@ -19,7 +19,18 @@ pub fn counted_peaks(trace: &Trace, config: &AllocatorConfig) -> Option<Peaks> {
     let mut pass = Pass::new(trace, config);
     let mut index = 0;
     while let Some(event) = trace.events.get(index) {
-        index = pass.advance_event(trace, index, *event)?;
+        index = match *event {
+            // Nearly all events are these two.
+            Event::Alloc(id) => {
+                pass.count_allocation(trace, index, id)?;
+                index + 1
+            }
+            Event::Free(id) => {
+                pass.count_free(id);
+                index + 1
+            }
+            event => pass.advance_event(trace, index, event)?,
+        };
     }
     Some(pass.finish())
 }
@@ -70,12 +81,8 @@ impl Pass {
     /// the address space is full.
     pub fn count_event(&mut self, trace: &Trace, index: usize, event: Event) -> Option<()> {
         match event {
-            Event::Alloc(id) => {
-                let asked = &trace.allocations[id as usize];
-                self.blocks[id as usize] = self.allocator.malloc_on(asked.stream, asked.bytes).ok()?;
-                self.tally.note_rise(self.allocator.stats().allocated, Place { event: index, back: 0 });
-            }
-            Event::Free(id) => self.allocator.free(std::mem::replace(&mut self.blocks[id as usize], BlockId::NONE)),
+            Event::Alloc(id) => self.count_allocation(trace, index, id)?,
+            Event::Free(id) => self.count_free(id),
             Event::Phase(phase) => self.begin_phase(trace.phases[phase as usize]),
             Event::EmptyCache => self.allocator.empty_cache(),
             Event::Repeat(at) => {
@@ -90,6 +97,19 @@ impl Pass {
             }
         }
         Some(())
+    }
+
+    #[inline(always)]
+    fn count_allocation(&mut self, trace: &Trace, index: usize, id: AllocationId) -> Option<()> {
+        let asked = &trace.allocations[id as usize];
+        self.blocks[id as usize] = self.allocator.malloc_on(asked.stream, asked.bytes).ok()?;
+        self.tally.note_rise(self.allocator.stats().allocated, Place { event: index, back: 0 });
+        Some(())
+    }
+
+    #[inline(always)]
+    fn count_free(&mut self, id: AllocationId) {
+        self.allocator.free(std::mem::replace(&mut self.blocks[id as usize], BlockId::NONE));
     }
 
     fn begin_phase(&mut self, phase: Phase) {

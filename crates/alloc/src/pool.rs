@@ -120,6 +120,9 @@ impl Pool {
     /// Before a block becomes larger or smaller: takes it out of a long bin, whose tree knows it as it is. Whether it did.
     #[inline(always)]
     pub fn lift_block(&mut self, arena: &mut Arena, index: u32) -> bool {
+        if self.main.long.is_none() && self.side.is_empty() {
+            return false;
+        }
         let Block { stream, bin, .. } = arena[index];
         let cached = self.of_mut(stream);
         let is_lifted = cached.is_long(bin as usize);

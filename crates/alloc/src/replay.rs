@@ -75,10 +75,20 @@ pub fn replay(
 /// # Errors
 /// At the first allocation that does not fit; `event` is the index in the trace's events.
 pub fn replay_trace(allocator: &mut CachingAllocator, trace: &Trace) -> Result<Replayed, ReplayOom> {
-    let mut run = Run::new(allocator);
+    let blocks = vec![BlockId::NONE; trace.allocations.len()];
+    let mut run = Run { allocator, blocks, peaks: Peaks::default() };
     let mut index = 0;
-    while index < trace.events.len() {
-        index = run.replay_next(trace, index)?;
+    while let Some(event) = trace.events.get(index) {
+        match *event {
+            // Nearly all events are these two.
+            Event::Alloc(id) => run.allocate(trace, index, id)?,
+            Event::Free(id) => run.free(id),
+            _ => {
+                index = run.replay_next(trace, index)?;
+                continue;
+            }
+        }
+        index += 1;
     }
     Ok(run.finish())
 }
@@ -129,11 +139,16 @@ impl Follower {
     }
 }
 
+/// What an allocation asks for, and on which stream.
+fn size_of(trace: &Trace, id: AllocationId) -> (u64, u8) {
+    trace.allocations.get(id as usize).map_or((0, 0), |allocation| (allocation.bytes, allocation.stream))
+}
+
 /// What an event asks for; `None` for one that only says how often others happen.
 fn request_of(trace: &Trace, event: Event) -> Option<Request> {
     Some(match event {
         Event::Alloc(id) => {
-            let (bytes, stream) = trace.allocations.get(id as usize).map_or((0, 0), |a| (a.bytes, a.stream));
+            let (bytes, stream) = size_of(trace, id);
             Request::Alloc { id, bytes, stream }
         }
         Event::Free(id) => Request::Free { id },
@@ -157,19 +172,36 @@ impl<'a> Run<'a> {
 
     fn answer_request(&mut self, event: usize, request: Request) -> Result<(), ReplayOom> {
         match request {
-            Request::Alloc { id, bytes, stream } => match self.allocator.malloc_on(stream, bytes) {
-                Ok(block) => *slot_at(&mut self.blocks, id, BlockId::NONE) = block,
-                Err(oom) => return Err(self.out_of_memory(event, oom)),
-            },
-            Request::Free { id } => {
-                if let Some(block) = self.blocks.get_mut(id as usize) {
-                    self.allocator.free(std::mem::replace(block, BlockId::NONE));
-                }
-            }
+            Request::Alloc { id, bytes, stream } => return self.allocate_on(event, (stream, bytes), id),
+            Request::Free { id } => self.free(id),
             Request::EmptyCache => self.allocator.empty_cache(),
             Request::Phase { index } => self.peaks.begin_phase(index, self.allocator),
         }
         Ok(())
+    }
+
+    #[inline(always)]
+    fn allocate(&mut self, trace: &Trace, event: usize, id: AllocationId) -> Result<(), ReplayOom> {
+        let (bytes, stream) = size_of(trace, id);
+        self.allocate_on(event, (stream, bytes), id)
+    }
+
+    #[inline(always)]
+    fn allocate_on(&mut self, event: usize, (stream, bytes): (u8, u64), id: u32) -> Result<(), ReplayOom> {
+        match self.allocator.malloc_on(stream, bytes) {
+            Ok(block) => {
+                *slot_at(&mut self.blocks, id, BlockId::NONE) = block;
+                Ok(())
+            }
+            Err(oom) => Err(self.out_of_memory(event, oom)),
+        }
+    }
+
+    #[inline(always)]
+    fn free(&mut self, id: u32) {
+        if let Some(block) = self.blocks.get_mut(id as usize) {
+            self.allocator.free(std::mem::replace(block, BlockId::NONE));
+        }
     }
 
     /// Runs the event at this index, a repeated stretch with it; the index of the next.
@@ -200,6 +232,7 @@ impl<'a> Run<'a> {
         }
     }
 
+    #[cold]
     fn out_of_memory(&mut self, event: usize, oom: Box<OutOfMemory>) -> ReplayOom {
         let replayed = Box::new(std::mem::take(&mut self.peaks).finish(self.allocator));
         ReplayOom { event, oom, replayed }

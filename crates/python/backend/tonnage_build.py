@@ -93,9 +93,9 @@ def compile_program():
         locked = [] if (ROOT / "PKG-INFO").exists() else ["--locked"]
         # With the module's package beside it, whose libraries have a feature more: maturin then finds them all compiled.
         packages = ["--package", "tonnage", "--package", "tonnage-python"]
-        subprocess.run(["cargo", "build", "--release", *locked, *packages, "--bin", "tonnage"], cwd=ROOT, check=True)
+        subprocess.run(["cargo", "build", "--profile", "download", *locked, *packages, "--bin", "tonnage"], cwd=ROOT, check=True)
         folder = Path(os.environ.get("CARGO_TARGET_DIR") or "target")
-        built = ROOT / folder / "release" / name
+        built = ROOT / folder / "download" / name
     program = SCRIPTS / Path(built).name
     shutil.copy2(built, program)
     # A build whose profile keeps symbols makes a wheel of twice the size.

@@ -94,19 +94,26 @@ pub(super) fn at_peak(trace: &Trace, peak: Place, allocated: u64) -> AtPeak {
     let sizes = Sizes::live_at(trace, peak);
     let mut live = live_after(trace, peak.event);
     let mut by_category = [0; Category::ALL.len()];
-    let mut by_module: HashMap<&str, u64> = HashMap::new();
+    let mut by_module_id = vec![0; trace.modules.len()];
     let mut by_model: Vec<(&'static str, u64)> = Vec::new();
     for id in &live {
         let allocation = &trace.allocations[*id as usize];
         let bytes = sizes.size_of(*id);
         by_category[allocation.category as usize] += bytes;
-        *by_module.entry(trace.module(allocation)).or_default() += bytes;
+        if let Some(sum) = by_module_id.get_mut(allocation.module as usize) {
+            *sum += bytes;
+        }
         if let Some(model) = trace.model(allocation) {
             match by_model.iter_mut().find(|(name, _)| *name == model) {
                 Some((_, sum)) => *sum += bytes,
                 None => by_model.push((model, bytes)),
             }
         }
+    }
+    // Several modules may have one name.
+    let mut by_module: HashMap<&str, u64> = HashMap::new();
+    for (module, bytes) in trace.modules.iter().zip(by_module_id).filter(|(_, bytes)| *bytes > 0) {
+        *by_module.entry(module).or_default() += bytes;
     }
     let mut by_module: Vec<_> = by_module.into_iter().map(|(module, bytes)| (module.to_owned(), bytes)).collect();
     by_module.small_sort_by(|(a, bytes_a), (b, bytes_b)| bytes_b.cmp(bytes_a).then_with(|| a.cmp(b)));

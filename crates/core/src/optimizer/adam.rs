@@ -43,12 +43,12 @@ impl Adam {
     /// Decayed gradients go before the denominators come (`del device_grads`). The denominators of a dtype stay until the next dtype's are
     /// there.
     fn step_foreach(&self) {
-        let active = self.states.active().map(|active| (active.parameter.clone(), active.state.exp_avg_sq.clone()));
-        let (parameters, squares): (Vec<Tensor>, Vec<Tensor>) = active.unzip();
+        let (parameters, squares): (Vec<&Tensor>, Vec<&Tensor>) =
+            self.states.stepped().map(|(parameter, state)| (parameter, &state.exp_avg_sq)).unzip();
         let mut denominators = Vec::new();
         for group in group_by_dtype(&squares) {
-            drop(self.decay.copies(group.iter().map(|&at| &parameters[at])));
-            denominators = foreach_sqrt(group.iter().map(|&at| &squares[at]));
+            drop(self.decay.copies(group.iter().map(|&at| parameters[at])));
+            denominators = foreach_sqrt(group.iter().map(|&at| squares[at]));
         }
         drop(denominators);
     }

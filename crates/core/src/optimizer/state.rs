@@ -50,6 +50,12 @@ impl<S> States<S> {
         Some(Active { parameter, gradient: parameter.grad()?, state: self.states.get(at)?.as_ref()? })
     }
 
+    /// The parameters that have a gradient and state, with the state.
+    pub(super) fn stepped(&self) -> impl Iterator<Item = (&Tensor, &S)> {
+        let both = self.parameters.iter().zip(&self.states).filter(|(parameter, _)| parameter.has_grad());
+        both.filter_map(|(parameter, state)| Some((parameter, state.as_ref()?)))
+    }
+
     /// The parameters that have a gradient and state, in order.
     pub(super) fn active(&self) -> impl Iterator<Item = Active<'_, S>> {
         (0..self.parameters.len()).filter_map(|at| self.active_at(at))

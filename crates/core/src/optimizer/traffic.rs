@@ -38,7 +38,7 @@ impl Counted {
 impl Optimizer for Counted {
     fn step(&mut self) {
         let Traffic { passes, state_bytes_per_element } = self.traffic();
-        for parameter in self.parameters.iter().filter(|parameter| parameter.grad().is_some()) {
+        for parameter in self.parameters.iter().filter(|parameter| parameter.has_grad()) {
             let state = parameter.numel().saturating_mul(state_bytes_per_element);
             let moved = parameter.bytes().saturating_mul(passes).saturating_add(state);
             parameter.context().count_bytes(moved);

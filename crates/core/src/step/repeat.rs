@@ -9,7 +9,7 @@ use std::rc::Rc;
 
 use crate::model::family::ModelOutput;
 use crate::parallel::Wrapper;
-use crate::tensor::{Context, Copied, Tensor, TraceSlice};
+use crate::tensor::{Context, Copied, Tensor, TensorMeta, TraceSlice};
 use crate::trace::AllocationId;
 
 use super::settled::runs_whole;
@@ -37,7 +37,14 @@ struct Recorded {
     slices: Vec<TraceSlice>,
     output: Output,
     /// The gradients that it made, each with the place of its parameter.
-    gradients: Vec<(usize, Kept)>,
+    gradients: Vec<Gradient>,
+}
+
+/// A gradient that has gone: the place of its parameter, what it looked like, and the allocation that held it.
+struct Gradient {
+    at: usize,
+    meta: TensorMeta,
+    allocation: AllocationId,
 }
 
 /// A model's output that has gone.
@@ -51,6 +58,20 @@ struct Output {
 struct Kept {
     shell: Tensor,
     allocation: Option<AllocationId>,
+}
+
+impl Gradient {
+    /// Of the parameters that had none before; `None` where one lies in no memory of its own.
+    fn of_each(parameters: &[Tensor], had_gradients: &[bool]) -> Option<Vec<Self>> {
+        let made = parameters.iter().zip(had_gradients).enumerate().filter(|(_, (_, had_gradient))| !**had_gradient);
+        let gradient = |(at, (parameter, _)): (usize, (&Tensor, &bool))| {
+            parameter.grad().map(|gradient| {
+                let allocation = gradient.allocation()?;
+                Some(Self { at, meta: gradient.meta(), allocation })
+            })
+        };
+        made.filter_map(gradient).collect()
+    }
 }
 
 impl Kept {
@@ -130,8 +151,9 @@ impl<'a> RecordedPasses<'a> {
                 self.recorded.extend(recording.finish(self.context, parameters).map(Rc::new));
             }
             Progress::Copied(Copying { recorded, copied, .. }) => {
-                for (at, gradient) in &recorded.gradients {
-                    parameters[*at].set_grad(Some(gradient.copy(&copied)));
+                for Gradient { at, meta, allocation } in &recorded.gradients {
+                    let gradient = Tensor::over(self.context, copied.id(*allocation), meta);
+                    parameters[*at].set_grad(Some(gradient));
                 }
             }
         }
@@ -226,19 +248,16 @@ impl Recording {
     fn finish(self, context: &Context, parameters: &[Tensor]) -> Option<Recorded> {
         let Self { had_gradients, had_scripted, slices, output } = self;
         let mut output = output?;
-        let made = parameters.iter().zip(&had_gradients).enumerate().filter(|(_, (_, had_gradient))| !**had_gradient);
-        let gradients: Vec<(usize, Kept)> =
-            made.filter_map(|(at, (parameter, _))| Some((at, Kept::of(&parameter.grad()?)))).collect();
+        let gradients = Gradient::of_each(parameters, &had_gradients)?;
         let left = context.left_by(&slices)?;
         // Backward freed what is not left: the output does not hold it that long.
         for kept in &mut output.kept {
             kept.allocation = kept.allocation.filter(|id| left.binary_search(id).is_ok());
         }
-        let kept = output.kept.iter().chain(gradients.iter().map(|(_, kept)| kept));
-        let mut held: Vec<AllocationId> = kept.filter_map(|kept| kept.allocation).collect();
+        let kept = output.kept.iter().filter_map(|kept| kept.allocation);
+        let mut held: Vec<AllocationId> = kept.chain(gradients.iter().map(|gradient| gradient.allocation)).collect();
         held.sort_unstable();
-        let are_held = gradients.iter().all(|(_, kept)| kept.allocation.is_some());
-        (held == left && are_held).then_some(Recorded { had_gradients, had_scripted, slices, output, gradients })
+        (held == left).then_some(Recorded { had_gradients, had_scripted, slices, output, gradients })
     }
 }
 

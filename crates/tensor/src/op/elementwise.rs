@@ -48,6 +48,9 @@ impl Tensor {
 
     /// `empty_like`'s layout: its own when dense, else its dimensions in the order of its strides.
     pub fn dense_layout(&self) -> Layout {
+        if self.is_contiguous() {
+            return Layout::contiguous(*self.sizes());
+        }
         Layout::elementwise(*self.sizes(), [self.layout()])
     }
 

@@ -1,5 +1,7 @@
 //! The `_foreach_*` operators (ForeachReduceOp.cu, ForeachUnaryOp.cu): one op over many tensors.
 
+use std::borrow::Borrow;
+
 use super::scratch::foreach::{Item, norms};
 use super::scratch::{contiguous, run_steps};
 use crate::dtype::DType;
@@ -24,12 +26,12 @@ pub fn foreach_sqrt<'a>(tensors: impl Iterator<Item = &'a Tensor>) -> Vec<Tensor
 ///
 /// The group found last comes first: PyTorch collects them in an `unordered_map` (ForeachUtils.h,
 /// `_group_tensors_by_first_tensors_device_and_dtype`), which libstdc++ walks from its newest bucket.
-pub fn group_by_dtype(tensors: &[Tensor]) -> Vec<Vec<usize>> {
+pub fn group_by_dtype(tensors: &[impl Borrow<Tensor>]) -> Vec<Vec<usize>> {
     let mut groups: Vec<(DType, Vec<usize>)> = Vec::new();
     for (at, tensor) in tensors.iter().enumerate() {
-        match groups.iter_mut().find(|(dtype, _)| *dtype == tensor.dtype()) {
+        match groups.iter_mut().find(|(dtype, _)| *dtype == tensor.borrow().dtype()) {
             Some((_, group)) => group.push(at),
-            None => groups.push((tensor.dtype(), vec![at])),
+            None => groups.push((tensor.borrow().dtype(), vec![at])),
         }
     }
     groups.into_iter().rev().map(|(_, group)| group).collect()

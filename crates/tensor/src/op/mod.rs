@@ -29,6 +29,7 @@ mod grouped;
 mod in_place;
 mod indexing;
 mod join;
+mod known_reductions;
 mod liger;
 mod liger_layers;
 mod linear;

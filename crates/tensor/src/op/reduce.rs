@@ -1,6 +1,7 @@
 //! Reductions (Reduce.cuh): results, and the scratch memory of those that span several blocks.
 
-use super::scratch::reduce::{ReduceKind, Reduction};
+use super::known_reductions::{self, AskedReduction};
+use super::scratch::reduce::ReduceKind;
 use super::scratch::{self, DeviceSteps, contiguous, run_steps};
 use crate::dtype::DType;
 use crate::tensor::{MAX_DIMS, NodeBuilder, Shape, Tensor, gradients, is_autocast};
@@ -239,17 +240,15 @@ impl Tensor {
     }
 
     fn reduction_steps(&self, kind: ReduceKind, reduced: &[bool; MAX_DIMS], dtype: DType) -> DeviceSteps {
-        let (sizes, strides) = (*self.sizes(), self.strides());
-        let reduction = Reduction {
-            sizes: &sizes,
-            strides: &strides,
-            reduced: &reduced[..sizes.len()],
+        let asked = AskedReduction {
+            sizes: *self.sizes(),
+            strides: self.strides(),
+            reduced: *reduced,
             kind,
-            storage_offset: 0,
             input: self.dtype(),
             output: dtype,
         };
-        DeviceSteps::new(self.context(), |device| scratch::reduce::reduce(&reduction, device))
+        DeviceSteps::new(self.context(), |device| known_reductions::steps_of(&asked, device))
     }
 }
 

@@ -195,7 +195,7 @@ impl<'a, I: AsRef<[&'a Tensor]>> NodeBuilder<'a, I> {
     }
 
     /// Compiled once for each number of inputs, not for each formula.
-    #[inline(never)]
+    #[inline]
     fn into_head(self, output: Output, more_outputs: Option<Box<[Output]>>, deliver: Delivered) -> NodeHead {
         NodeHead {
             name: Some(self.name),

@@ -363,7 +363,7 @@ impl Tensor {
 
     /// Whether nobody else holds this object; what shares its memory is another object.
     pub(super) fn is_unique(&self) -> bool {
-        Rc::strong_count(&self.object) == 1 + self.object.sharers.get()
+        Rc::strong_count(&self.object) == 1 + self.object.sharers.get() as usize
     }
 
     /// Whether autograd may add into this tensor in place: the only reference to the only tensor on its storage, not

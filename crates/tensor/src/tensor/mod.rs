@@ -40,6 +40,7 @@ pub use handle::Scratch;
 pub use handle::Tensor;
 pub use layout::Layout;
 pub use memo::{Copied, Doubles, Growth, Landing, Leap, Token, TraceSlice};
+pub use meta::TensorMeta;
 pub use node::{Delivered, Gradients};
 pub use offload::{EnteredOffload, OffloadActivations};
 pub use recorder::{LOWER_SIZES, MOST_EVENTS, TOO_LARGE};

@@ -49,7 +49,7 @@ pub(super) struct Object {
     pub dtype: DType,
     pub is_view: bool,
     /// How many objects share this one's memory.
-    pub sharers: Cell<usize>,
+    pub sharers: Cell<u32>,
 }
 
 pub(super) enum Memory {

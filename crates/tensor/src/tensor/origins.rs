@@ -1,19 +1,31 @@
 //! Where an origin stands in the trace's list, found by the addresses of its names: every allocation asks.
 
 use std::cell::Cell;
-use std::ptr;
 
 use tonnage_alloc::trace::Origin;
 
-/// So many answers are kept; a model's training step has about as many origins.
-const SLOTS: usize = 128;
+/// So many answers are kept, as a power of two; a model's training step has half as many origins.
+const SLOTS: usize = 1 << SLOT_BITS;
+const SLOT_BITS: u32 = 8;
 
 /// The answers to the last questions, each in a slot that the addresses of its names choose.
-pub(super) struct Origins([Cell<(Origin, u16)>; SLOTS]);
+pub(super) struct Origins([Slot; SLOTS]);
+
+/// An origin's names as they lie in memory, and its place in the list.
+struct Slot {
+    names: Cell<Names>,
+    index: Cell<u16>,
+}
+
+/// Address and length of the operator's name and of the node's. Equal names elsewhere in memory are found in the list.
+type Names = [usize; 4];
+
+/// No operator's name is nowhere.
+const NO_NAMES: Names = [0; 4];
 
 impl Default for Origins {
     fn default() -> Self {
-        Self([const { Cell::new((Origin { op: "", node: None }, u16::MAX)) }; SLOTS])
+        Self([const { Slot { names: Cell::new(NO_NAMES), index: Cell::new(0) } }; SLOTS])
     }
 }
 
@@ -21,33 +33,35 @@ impl Origins {
     /// The place of `origin` in the list, where it is put if it is not there.
     #[inline]
     pub fn index(&self, list: &mut Vec<Origin>, origin: Origin) -> u16 {
-        let slot = &self.0[origin_slot(origin)];
-        let (known, index) = slot.get();
-        if index != u16::MAX && is_same(known, origin) {
-            return index;
+        let names = names_of(origin);
+        let slot = &self.0[slot_of(names)];
+        if is_same(slot.names.get(), names) {
+            return slot.index.get();
         }
         let index = place_of(list, origin);
-        slot.set((origin, index));
+        slot.names.set(names);
+        slot.index.set(index);
         index
     }
 }
 
-/// Names lie side by side in the program, mostly 8 bytes and more apart.
-fn origin_slot(origin: Origin) -> usize {
-    let address = |name: &str| name.as_ptr().addr();
-    ((address(origin.op) >> 3) ^ (origin.node.map_or(0, address) >> 4)) % SLOTS
+/// Names lie side by side in the program, so that their addresses differ in few bits (Fibonacci hashing).
+fn slot_of([op, _, node, _]: Names) -> usize {
+    let mixed = (op as u64 ^ (node as u64).rotate_left(32)).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+    (mixed >> (u64::BITS - SLOT_BITS)) as usize
 }
 
-/// Whether the names are the same ones in memory; equal names elsewhere are found in the list.
-fn is_same(a: Origin, b: Origin) -> bool {
-    let is_same_node = match (a.node, b.node) {
-        (Some(a), Some(b)) => ptr::eq(a, b),
-        (None, None) => true,
-        _ => false,
-    };
-    ptr::eq(a.op, b.op) && is_same_node
+fn names_of(Origin { op, node }: Origin) -> Names {
+    let (node, node_length) = node.map_or((0, 0), |node| (node.as_ptr().addr(), node.len()));
+    [op.as_ptr().addr(), op.len(), node, node_length]
 }
 
+/// In one comparison, which is cheaper than four.
+fn is_same([a, b, c, d]: Names, [e, f, g, h]: Names) -> bool {
+    (a ^ e) | (b ^ f) | (c ^ g) | (d ^ h) == 0
+}
+
+#[cold]
 fn place_of(list: &mut Vec<Origin>, origin: Origin) -> u16 {
     let index = list.iter().position(|other| *other == origin).unwrap_or_else(|| {
         list.push(origin);

@@ -29,11 +29,15 @@ impl Builder {
     }
 
     fn copied<T>(&self, original: impl Fn(&Self) -> T, copy: impl Fn(&Self) -> T) -> (T, T) {
-        let original = original(&Self { is_replaced: true, ..self.at("original_module") });
+        let original = original(&self.at("original_module").set(|settings| settings.is_replaced = true));
         let first = self.next_slot();
         // It is copied when peft has prepared the model.
         let dtype = if self.is_prepared { DType::Float32 } else { self.dtype };
-        let copy = copy(&Self { lora: None, is_prepared: false, dtype, ..self.at("modules_to_save").at("default") });
+        let copy = copy(&self.at("modules_to_save").at("default").set(|settings| {
+            settings.lora = None;
+            settings.is_prepared = false;
+            settings.dtype = dtype;
+        }));
         let mut built = self.built.borrow_mut();
         let weights = built.parameters.get(first..).unwrap_or_default().to_vec();
         built.copies.extend(weights);

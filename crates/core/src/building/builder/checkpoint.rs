@@ -19,12 +19,12 @@ impl Builder {
 
     /// The same model, which is made in fp32 before its parameters are cast, those of adapters too.
     pub(crate) fn made_in_fp32(self, made_in_fp32: bool) -> Self {
-        Self { made_in_fp32, ..self }
+        self.set(|settings| settings.made_in_fp32 = made_in_fp32)
     }
 
     /// The same model, of whose parameters this rank keeps a part as they are made.
     pub(crate) fn in_parts(self, parts: Option<Parts>) -> Self {
-        Self { parts, ..self }
+        self.set(|settings| settings.parts = parts)
     }
 
     /// PyTorch's default dtype while the model is made.
@@ -34,7 +34,7 @@ impl Builder {
 
     /// The same model, whose weights come to the device in the order of their names, once [`Self::load_by_name`] says so.
     pub(crate) fn loading_by_name(self, loads_by_name: bool) -> Self {
-        Self { loads_by_name, ..self }
+        self.set(|settings| settings.loads_by_name = loads_by_name)
     }
 
     /// The tensor, which the checkpoint calls `name` of this module.

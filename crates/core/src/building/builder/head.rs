@@ -20,13 +20,13 @@ pub(super) enum HeadPlace {
 impl Builder {
     /// The same model without its language-model head.
     pub(crate) fn without_head(&self) -> Self {
-        Self { head: HeadPlace::LeftOut, ..self.clone() }
+        self.clone().set(|settings| settings.head = HeadPlace::LeftOut)
     }
 
     /// The builder of the language-model head: where the head is left out, its weights have no memory and nobody lists them.
     pub(crate) fn of_head(&self) -> Self {
         let head = if self.head == HeadPlace::LeftOut { HeadPlace::Here } else { self.head };
-        Self { head, ..self.clone() }
+        self.clone().set(|settings| settings.head = head)
     }
 
     pub(super) fn is_left_out(&self) -> bool {

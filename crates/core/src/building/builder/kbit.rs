@@ -42,23 +42,23 @@ const HEADS: [&str; 4] = ["lm_head", "embed_tokens", "wte", "wpe"];
 impl Builder {
     /// The same model with its linear layers quantized, or not.
     pub(crate) fn quantized(self, quantization: Option<Quantization>) -> Self {
-        Self { quantization, ..self }
+        self.set(|settings| settings.quantization = quantization)
     }
 
     /// How linear layers are stored, where they are quantized.
-    pub(in crate::building) const fn quantization(&self) -> Option<Quantization> {
+    pub(in crate::building) fn quantization(&self) -> Option<Quantization> {
         self.quantization
     }
 
     /// The place of a layer that checkpoints of GPTQ leave whole.
     pub(crate) fn whole_in_gptq(self) -> Self {
         let quantization = self.quantization.filter(|quantization| !matches!(quantization, Quantization::Gptq { .. }));
-        Self { quantization, ..self }
+        self.set(|settings| settings.quantization = quantization)
     }
 
     /// The same model, whose stacks of experts are quantized as its linear layers are, or not.
     pub(crate) fn quantizing_experts(self, quantizes_experts: bool) -> Self {
-        Self { quantizes_experts, ..self }
+        self.set(|settings| settings.quantizes_experts = quantizes_experts)
     }
 
     /// How stacks of experts are stored, where they are quantized.
@@ -111,7 +111,7 @@ impl Builder {
 
     /// The same model, whose embeddings and head end in `dtype`.
     pub(crate) fn heads_in(self, dtype: Option<DType>) -> Self {
-        Self { heads_dtype: dtype, ..self }
+        self.set(|settings| settings.heads_dtype = dtype)
     }
 
     /// A weight as it is loaded. What is cast later has the memory of the model's dtype until then.
@@ -143,12 +143,12 @@ impl Builder {
 
     /// The same model, which peft's `prepare_model_for_kbit_training` prepares.
     pub(crate) fn prepared(self, is_prepared: bool) -> Self {
-        Self { is_prepared, ..self }
+        self.set(|settings| settings.is_prepared = is_prepared)
     }
 
     /// The same model, whose adapters end in `dtype`.
     pub(crate) fn adapters_in(self, dtype: Option<DType>) -> Self {
-        Self { adapter_dtype: dtype, ..self }
+        self.set(|settings| settings.adapter_dtype = dtype)
     }
 
     /// Puts what was loaded in the order of the checkpoint: one weight after the other, as each is quantized before the next comes.

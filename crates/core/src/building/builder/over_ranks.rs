@@ -18,7 +18,7 @@ pub(crate) struct Parts {
 impl Builder {
     /// The same model, of whose layers so many ranks have a part each; the sizes of its config are a part's already.
     pub(crate) fn over_ranks(self, ranks_of_layers: Option<u64>) -> Self {
-        Self { ranks_of_layers, ..self }
+        self.set(|settings| settings.ranks_of_layers = ranks_of_layers)
     }
 
     /// What ranks send each other round this module.
@@ -29,7 +29,7 @@ impl Builder {
 
     /// The same place, an embedding that a head is tied to if `is_tied`: ranks have the head's rows of it.
     pub(crate) fn tied_to_head(&self, is_tied: bool) -> Self {
-        Self { is_tied, ..self.clone() }
+        self.clone().set(|settings| settings.is_tied = is_tied)
     }
 
     /// The sizes of this rank's part of a parameter: of a head's weight the config says all rows.

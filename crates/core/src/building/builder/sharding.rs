@@ -52,12 +52,12 @@ pub(crate) enum PlacedKind {
 impl Builder {
     /// The same model, of which a rank holds a shard.
     pub(crate) fn sharded(self, sharding: Option<Sharding>) -> Self {
-        Self { sharding, ..self }
+        self.set(|settings| settings.sharding = sharding)
     }
 
     /// The same model, whose adapters the wrapper leaves alone (`ignored_modules`).
     pub(crate) fn replicating_adapters(self, replicates_adapters: bool) -> Self {
-        Self { replicates_adapters, ..self }
+        self.set(|settings| settings.replicates_adapters = replicates_adapters)
     }
 
     /// A weight without memory, loaded in full beside it where the shards are cut from that.

@@ -13,7 +13,7 @@ pub(crate) struct Ends {
 impl Builder {
     /// The builder of a stage with these ends of the model.
     pub(crate) fn of_stage(&self, ends: Ends) -> Self {
-        Self { ends, ..self.clone() }
+        self.clone().set(|settings| settings.ends = ends)
     }
 
     /// The builder of what stands before the layers: its weights have no memory and nobody lists them where another stage has them.
@@ -27,12 +27,12 @@ impl Builder {
     }
 
     /// Whether what follows the layers is here.
-    pub(crate) const fn has_back(&self) -> bool {
+    pub(crate) fn has_back(&self) -> bool {
         self.ends.back
     }
 
     fn kept_if(&self, is_here: bool) -> Self {
         let head = if is_here { self.head } else { HeadPlace::Here };
-        Self { head, ..self.clone() }
+        self.clone().set(|settings| settings.head = head)
     }
 }

@@ -1,5 +1,7 @@
 //! Slices that happen again later in the job, phases and all.
 
+use std::ops::Range;
+
 use super::{Moment, TraceSlice};
 use crate::tensor::recorder::Recorder;
 use tonnage_alloc::trace::{Allocation, AllocationId, Category, Event, Growing, Phase, Repeat, Trace};
@@ -24,8 +26,8 @@ impl Copied {
         Self { first, ids: vec![NOT_COPIED; until.saturating_sub(first) as usize] }
     }
 
-    fn slot(&mut self, id: AllocationId) -> &mut AllocationId {
-        &mut self.ids[(id - self.first) as usize]
+    fn slots(&mut self, ids: Range<AllocationId>) -> &mut [AllocationId] {
+        &mut self.ids[(ids.start - self.first) as usize..(ids.end - self.first) as usize]
     }
 
     /// What stands for an allocation that was copied.
@@ -47,16 +49,20 @@ impl Recorder {
         let trace = self.trace.borrow();
         let (first, until) = span_of(slices);
         let mut is_left = vec![false; until.saturating_sub(first) as usize];
+        for slice in slices {
+            let [start, end] = [slice.allocations.start, slice.allocations.end].map(|id| id as usize);
+            let made = &mut is_left[start - first as usize..end - first as usize];
+            made.iter_mut()
+                .zip(&trace.allocations[start..end])
+                .for_each(|(is_left, one)| *is_left = !is_workspace(one));
+        }
         for event in slices.iter().flat_map(|slice| &trace.events[slice.events.clone()]) {
             match *event {
-                Event::Alloc(id) => {
-                    is_left[(id - first) as usize] = !is_workspace(&trace.allocations[id as usize]);
-                }
                 Event::Free(id) => {
                     let is_left = is_left.get_mut(id.wrapping_sub(first) as usize).filter(|is_left| **is_left)?;
                     *is_left = false;
                 }
-                Event::Phase(_) | Event::Growing(_) => {}
+                Event::Alloc(_) | Event::Phase(_) | Event::Growing(_) => {}
                 Event::EmptyCache | Event::Repeat(_) => return None,
             }
         }
@@ -68,8 +74,8 @@ impl Recorder {
         let mut trace = self.trace.borrow_mut();
         let later = self.current_phase() - slice.phases.start;
         slice.make_room(&mut trace);
-        slice.copy_allocations(&mut trace, later, copied);
-        slice.copy_events(&mut trace, later, copied);
+        let copies_all = slice.copy_allocations(&mut trace, later, copied);
+        slice.copy_events(&mut trace, later, copied, copies_all);
         for at in slice.phases.start + 1..=slice.phases.end {
             let Phase { kind, .. } = trace.phases[at as usize];
             trace.phases.push(Phase { kind, step: self.current_step() });
@@ -137,18 +143,23 @@ impl TraceSlice {
         trace.events.push(Event::Repeat(repeat as u32));
     }
 
-    fn copy_allocations(&self, trace: &mut Trace, later: u32, copied: &mut Copied) {
-        for id in self.allocations.clone() {
-            let allocation = trace.allocations[id as usize];
-            // Workspaces are there by now.
-            if !is_workspace(&allocation) {
-                *copied.slot(id) = trace.allocations.len() as AllocationId;
-                trace.allocations.push(Allocation { phase: allocation.phase + later, ..allocation });
-            }
+    /// Whether all of them are copied: workspaces are there by then.
+    fn copy_allocations(&self, trace: &mut Trace, later: u32, copied: &mut Copied) -> bool {
+        let mut id = self.allocations.start;
+        while id < self.allocations.end {
+            let rest = &trace.allocations[id as usize..self.allocations.end as usize];
+            let workspace = rest.iter().position(is_workspace);
+            let until = workspace.map_or(self.allocations.end, |at| id + at as AllocationId);
+            let begin = trace.allocations.len();
+            trace.allocations.extend_from_within(id as usize..until as usize);
+            trace.allocations[begin..].iter_mut().for_each(|allocation| allocation.phase += later);
+            copied.slots(id..until).iter_mut().zip(begin as AllocationId..).for_each(|(slot, copy)| *slot = copy);
+            id = until + AllocationId::from(workspace.is_some());
         }
+        copied.slots(self.allocations.clone()).iter().all(|id| *id != NOT_COPIED)
     }
 
-    fn copy_events(&self, trace: &mut Trace, later: u32, copied: &Copied) {
+    fn copy_events(&self, trace: &mut Trace, later: u32, copied: &Copied, copies_all: bool) {
         let begin = trace.events.len();
         trace.events.extend_from_within(self.events.clone());
         for event in &mut trace.events[begin..] {
@@ -158,13 +169,15 @@ impl TraceSlice {
                 Event::EmptyCache | Event::Repeat(_) | Event::Growing(_) => {}
             }
         }
-        let is_copied = |event: &Event| *event != Event::Alloc(NOT_COPIED);
-        if !trace.events[begin..].iter().all(is_copied) {
+        if !copies_all {
+            let is_copied = |event: &Event| *event != Event::Alloc(NOT_COPIED);
             // Workspaces are allocated before anything grows, so that growing stretches are copied whole.
             let events = trace.events.split_off(begin);
             trace.events.extend(events.into_iter().filter(is_copied));
         }
-        copy_growing(trace, begin, copied);
+        if !trace.growing.is_empty() {
+            copy_growing(trace, begin, copied);
+        }
     }
 }
 
