@@ -413,6 +413,18 @@ const TRACES: &[(&str, &str, &[&str], &str)] = &[
     ("tensor.plan", RANKS, &["parallel=tensor", "optimizer=adamw_forloop"], "tensor.plan=transformers"),
     ("pipeline.schedule", RANKS, &["parallel=pipeline", "gradient_accumulation_steps=4"], "pipeline.schedule=gpipe"),
     ("pipeline.stages_per_rank", RANKS, INTERLEAVED, "pipeline.stages_per_rank=3"),
+    ("pipeline.data_parallel_size", RANKS, REPLICATED, "pipeline.data_parallel_size=1"),
+    ("pipeline.data_parallel", RANKS, REPLICATED, "pipeline.data_parallel=fsdp2"),
+];
+
+/// Two ranks for each stage.
+const REPLICATED: &[&str] = &[
+    "world_size=4",
+    "parallel=pipeline",
+    "pipeline.schedule=gpipe",
+    "gradient_accumulation_steps=4",
+    "pipeline.data_parallel_size=2",
+    "model.num_hidden_layers=4",
 ];
 
 /// Two stages on each rank.

@@ -1,10 +1,10 @@
 //! What must hold of jobs on several ranks, whatever the figures.
 
 use serde_json::{Value, json};
-use tonnage_core::estimate::{Caveat, Estimate, Verdict, estimate};
+use tonnage_core::estimate::{Caveat, Deployment, Estimate, SimulatedJob, Verdict, estimate};
 use tonnage_core::job::{
-    Counted, DeepSpeed, JobSpec, LoraSpec, OptimizerKind, Parallel, Precision, Schedule, Strategy, TensorPlan,
-    from_case,
+    Attention, Counted, DeepSpeed, JobSpec, LoraSpec, OptimizerKind, Parallel, Precision, Schedule, Strategy,
+    TensorPlan, from_case,
 };
 use tonnage_core::step::{parameter_count, simulate};
 use tonnage_core::trace::Category;
@@ -45,7 +45,7 @@ fn a_single_rank_is_no_spread_at_all() {
     let same = [
         Strategy::Zero1 { ddp: None, parameters_as_bucket_view: false },
         Strategy::TensorParallel { size: 1, plan: TensorPlan::Megatron },
-        Strategy::PipelineParallel { stages: 1, schedule: Schedule::OneForwardOneBackward },
+        Strategy::PipelineParallel { stages: 1, schedule: Schedule::OneForwardOneBackward, replicas: None },
     ];
     for strategy in same {
         let spread = answer(&spread(1, 0, strategy));
@@ -85,20 +85,24 @@ fn the_first_gpu_of_data_parallel_needs_the_most() {
 fn later_stages_hold_fewer_micro_batches_than_earlier_ones() {
     let job = |rank, schedule| JobSpec {
         gradient_accumulation_steps: 8,
-        ..spread(4, rank, Strategy::PipelineParallel { stages: 4, schedule })
+        ..spread(4, rank, Strategy::PipelineParallel { stages: 4, schedule, replicas: None })
     };
     let steady = |rank| peak(&job(rank, Schedule::OneForwardOneBackward));
     assert!(steady(1) > steady(2), "middle stages have the same layers");
     assert!(peak(&job(0, Schedule::GPipe)) > steady(0));
 }
 
-/// Where PyTorch's schedules are not run, as with adapters: beside them the last of 4 stages with 8 micro-batches was 39 % low in reserved
+/// Where PyTorch's schedules are not run, as with eager attention: beside them the last of 4 stages with 8 micro-batches was 39 % low in reserved
 /// memory, as it keeps all logits.
 #[test]
 fn the_last_stage_allows_for_the_logits_of_all_micro_batches() {
     let codes = |rank| {
-        let job = spread(4, rank, Strategy::PipelineParallel { stages: 4, schedule: Schedule::OneForwardOneBackward });
-        let job = JobSpec { gradient_accumulation_steps: 8, lora: Some(adapters()), ..job };
+        let job = spread(
+            4,
+            rank,
+            Strategy::PipelineParallel { stages: 4, schedule: Schedule::OneForwardOneBackward, replicas: None },
+        );
+        let job = JobSpec { gradient_accumulation_steps: 8, attention: Attention::Eager, ..job };
         let of_outputs = |caveat: &Caveat| caveat.code == "pipeline_outputs";
         answer(&job).caveats.into_iter().find(of_outputs).map(|caveat| caveat.widens_bytes)
     };
@@ -115,7 +119,7 @@ fn adapters() -> LoraSpec {
 #[test]
 fn stages_share_the_layers_between_them() {
     let of_rank = |rank, schedule, stages| {
-        let job = spread(2, rank, Strategy::PipelineParallel { stages, schedule });
+        let job = spread(2, rank, Strategy::PipelineParallel { stages, schedule, replicas: None });
         simulate(&JobSpec { gradient_accumulation_steps: 4, ..job }).unwrap().parameter_count
     };
     let whole = parameter_count(&case(&json!({})).model).unwrap();
@@ -128,7 +132,7 @@ fn stages_share_the_layers_between_them() {
 #[test]
 fn interleaved_stages_are_refused_where_pytorch_refuses_them_or_nobody_measured_them() {
     let refused = |change: &dyn Fn(JobSpec) -> JobSpec, stages| {
-        let job = spread(2, 0, Strategy::PipelineParallel { stages, schedule: Schedule::Interleaved });
+        let job = spread(2, 0, Strategy::PipelineParallel { stages, schedule: Schedule::Interleaved, replicas: None });
         estimate(&change(JobSpec { gradient_accumulation_steps: 4, ..job })).err().map(|error| error.to_string())
     };
     assert_eq!(refused(&|job| job, 4), None);
@@ -137,12 +141,80 @@ fn interleaved_stages_are_refused_where_pytorch_refuses_them_or_nobody_measured_
     said(refused(&|job| job, 2), "several stages on each rank");
     said(refused(&|job| job, 6), "does not make 6 pipeline stages");
     said(refused(&|job| JobSpec { gradient_accumulation_steps: 5, ..job }, 4), "in 2 rounds");
-    said(refused(&|job| JobSpec { lora: Some(adapters()), ..job }, 4), "adapters were not measured");
-    let gpipe = spread(2, 0, Strategy::PipelineParallel { stages: 4, schedule: Schedule::GPipe });
+    assert_eq!(refused(&|job| JobSpec { lora: Some(adapters()), ..job }, 4), None);
+    said(refused(&|job| JobSpec { attention: Attention::Eager, ..job }, 4), "SDPA was measured");
+    let gpipe = spread(2, 0, Strategy::PipelineParallel { stages: 4, schedule: Schedule::GPipe, replicas: None });
     assert!(estimate(&gpipe).unwrap_err().to_string().contains("one stage on each rank"));
-    let endless = spread(2, 0, Strategy::PipelineParallel { stages: 2, schedule: Schedule::GPipe });
+    let endless = spread(2, 0, Strategy::PipelineParallel { stages: 2, schedule: Schedule::GPipe, replicas: None });
     let endless = JobSpec { gradient_accumulation_steps: 1 << 40, ..endless };
     assert!(estimate(&endless).unwrap_err().to_string().contains("open at once"));
+}
+
+/// A mesh of two stages by two ranks that each have one.
+fn mesh(rank: u64, data_parallel: &str, changes: &Value) -> JobSpec {
+    let mut all = json!({
+        "strategy": "pp", "world": 4, "rank": rank, "schedule": "gpipe", "grad_accum": 4, "replicas": 2, "data_parallel": data_parallel,
+    });
+    all.as_object_mut().unwrap().extend(changes.as_object().unwrap().clone());
+    case(&all)
+}
+
+#[test]
+fn ranks_that_have_the_same_stage_hold_the_same() {
+    for wrapper in ["ddp", "fsdp2"] {
+        let peaks = [0, 1, 2, 3].map(|rank| peak(&mesh(rank, wrapper, &json!({}))));
+        assert_eq!((peaks[0], peaks[2]), (peaks[1], peaks[3]), "{wrapper}");
+        assert_ne!(peaks[0], peaks[2], "the stages differ");
+        let job = mesh(0, wrapper, &json!({}));
+        let simulated = SimulatedJob::new(&job).unwrap();
+        let deployment = Deployment::new(&simulated, answer(&job)).unwrap();
+        let counts: Vec<u64> = deployment.gpus.iter().map(|gpu| gpu.count).collect();
+        assert_eq!(counts, [2, 2], "{wrapper}");
+    }
+    let alone = |changes| peak(&case(&changes));
+    let pipeline = json!({"strategy": "pp", "world": 2, "rank": 0, "schedule": "gpipe", "grad_accum": 4});
+    assert!(peak(&mesh(0, "ddp", &json!({}))) > alone(pipeline), "buckets come to it");
+    assert!(peak(&mesh(0, "fsdp2", &json!({}))) < peak(&mesh(0, "ddp", &json!({}))), "shards are less");
+}
+
+#[test]
+fn a_mesh_is_refused_where_it_was_not_measured_or_is_none() {
+    let refused = |wrapper: &str, changes: Value, change: &dyn Fn(JobSpec) -> JobSpec| {
+        estimate(&change(mesh(0, wrapper, &changes))).unwrap_err().to_string()
+    };
+    let same = |job| job;
+    let eager = |job| JobSpec { attention: Attention::Eager, ..job };
+    for (said, error) in [
+        ("3 ranks are no stages of 2 ranks each", refused("ddp", json!({"world": 3}), &same)),
+        (
+            "as many micro-batches as there are stages",
+            refused("ddp", json!({"schedule": "1f1b", "grad_accum": 1}), &same),
+        ),
+        ("static graphs", refused("ddp", json!({"static_graph": true}), &same)),
+        ("SDPA was measured", refused("ddp", json!({}), &eager)),
+        ("three dimensions", refused("fsdp2", json!({"replicate": 2}), &same)),
+        ("one by one", refused("fsdp2", json!({"shard_root_only": true}), &same)),
+        ("on the host", refused("fsdp2", json!({"cpu_offload": {"pin_memory": true}}), &same)),
+        ("sharded on the meta device", refused("fsdp2", json!({"init": "full"}), &same)),
+        ("over shards in fp32", refused("fsdp2", json!({"precision": "bf16_mp"}), &same)),
+    ] {
+        assert!(error.contains(said), "{error}");
+    }
+}
+
+/// PyTorch's checkpoint compares what a layer saves when it runs with what it saves when it runs again.
+#[test]
+fn tables_that_fsdp2_casts_are_not_recomputed() {
+    let model = json!({
+        "family": "olmo", "vocab_size": 4000, "hidden_size": 256, "intermediate_size": 512, "num_hidden_layers": 4,
+        "num_attention_heads": 8, "num_key_value_heads": 8, "tie_word_embeddings": false, "pad_token_id": 1, "eos_token_id": 2,
+    });
+    let job = |recomputes: bool| {
+        let changes = json!({"precision": "mp_bf16", "gradient_checkpointing": recomputes, "model": model});
+        estimate(&mesh(0, "fsdp2", &changes)).map_err(|error| error.to_string())
+    };
+    assert!(job(false).is_ok());
+    assert!(job(true).unwrap_err().contains("PyTorch's checkpoint fails"));
 }
 
 fn shares_tokens(ranks: u64, rank: u64) -> JobSpec {
@@ -228,7 +300,7 @@ fn a_static_graph_must_reduce_its_first_pass() {
 fn a_share_of_a_model_with_the_publishers_count_widens_nothing_by_it() {
     let strategies = [
         Strategy::TensorParallel { size: 4, plan: TensorPlan::Megatron },
-        Strategy::PipelineParallel { stages: 4, schedule: Schedule::OneForwardOneBackward },
+        Strategy::PipelineParallel { stages: 4, schedule: Schedule::OneForwardOneBackward, replicas: None },
     ];
     for (strategy, lora) in strategies.into_iter().flat_map(|strategy| [(strategy, false), (strategy, true)]) {
         let mut job = spread(4, 0, strategy);

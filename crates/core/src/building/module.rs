@@ -6,6 +6,7 @@ use std::rc::Rc;
 
 use super::split::Split;
 use crate::dtype::DType;
+use crate::job::keys;
 use crate::tensor::{Context, Scope, Tensor};
 
 /// Which of the modules that share a place in the trace: peft's stand in that of the layer they adapt.
@@ -46,6 +47,11 @@ pub(crate) trait ForwardHooks {
 
     /// After, with the layer's output.
     fn post_forward(self: Rc<Self>, output: &Tensor);
+
+    /// What tensors that float are cast to which the layer is called with, beside the hidden states too.
+    fn input_dtype(&self) -> Option<DType> {
+        None
+    }
 
     /// The dtype of its weight as others see it before it runs.
     fn weight_dtype(&self, weight: &Tensor) -> DType {
@@ -164,6 +170,22 @@ impl Module {
     /// The dtype of the weight of one of the modules here, which does not run yet.
     pub(crate) fn weight_dtype(&self, part: Part, weight: &Tensor) -> DType {
         self.hooks.of((self.id, part)).map_or(weight.dtype(), |hooks| hooks.weight_dtype(weight))
+    }
+
+    /// Tables that a layer is called with beside the hidden states, where hooks cast them. They do not when the layer runs again in
+    /// backward, as one that `recomputes` does: checkpointing fails then ("Recomputed values ... have different metadata").
+    pub(crate) fn cast_tables(&self, tables: [&Tensor; 2], recomputes: bool) -> Option<[Tensor; 2]> {
+        let dtype = self.hooks.of((self.id, Part::Itself))?.input_dtype()?;
+        if tables.iter().all(|table| table.dtype() == dtype || !table.dtype().is_floating_point()) {
+            return None;
+        }
+        if recomputes {
+            let problem = "`fsdp2.param_dtype`: FSDP2 casts this model's tables of positions, which are fp32, when a layer runs and not when it \
+                           is recomputed: PyTorch's checkpoint fails";
+            self.context.fail(&[keys::FSDP2_PARAM_DTYPE, keys::GRADIENT_CHECKPOINTING], || problem.to_owned());
+        }
+        let _module = self.context.enter_module(self.id);
+        Some(tables.map(|table| table.to(dtype)))
     }
 
     /// `module(hidden_states)`: `forward` between the hooks that are registered on the module.

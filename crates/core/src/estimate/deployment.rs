@@ -198,10 +198,12 @@ impl Deployment {
     /// One or several stages on each GPU, each with other layers and another number of passes in flight.
     fn of_pipeline(job: &JobSpec, first: Estimate) -> Result<Self, EstimateError> {
         let name = if job.parallel.stages_of_rank().count() > 1 { "rank" } else { "stage" };
-        let mut stages = Self::alone(name, 1, first);
-        for rank in 1..job.parallel.world_size {
-            let stage = JobSpec { parallel: Parallel { rank, ..job.parallel }, ..job.clone() };
-            stages = stages.beside(Self::alone(name, 1, super::estimate(&stage)?));
+        let of_each = job.parallel.replicas().max(1);
+        let mut stages = Self::alone(name, of_each, first);
+        for place in 1..job.parallel.place_in_pipeline().0 {
+            let parallel = Parallel { rank: place * of_each, ..job.parallel };
+            let stage = JobSpec { parallel, ..job.clone() };
+            stages = stages.beside(Self::alone(name, of_each, super::estimate(&stage)?));
         }
         Ok(stages)
     }

@@ -224,6 +224,8 @@ names! {
     TENSOR_PLAN = "tensor.plan",
     PIPELINE_SCHEDULE = "pipeline.schedule",
     PIPELINE_STAGES_PER_RANK = "pipeline.stages_per_rank",
+    PIPELINE_DATA_PARALLEL = "pipeline.data_parallel",
+    PIPELINE_DATA_PARALLEL_SIZE = "pipeline.data_parallel_size",
     // keys/run.rs
     MAX_STEPS = "max_steps",
     NUM_TRAIN_EPOCHS = "num_train_epochs",

@@ -75,7 +75,8 @@ pub use low_rank::LowRankSpec;
 pub use model_source::has_field;
 pub use optimizer_kind::OptimizerKind;
 pub use parallel::{
-    BackwardPrefetch, Ddp, DeepSpeed, FlatInit, Fsdp1, Fsdp2, Parallel, Schedule, ShardInit, Strategy, TensorPlan,
+    BackwardPrefetch, Ddp, DeepSpeed, FlatInit, Fsdp1, Fsdp2, Parallel, Schedule, ShardInit, StageReplicas,
+    StageWrapper, Strategy, TensorPlan,
 };
 pub use presets::Preset;
 pub use quantization::{ComputeDtype, QuantizationSpec, QuantizedWeights};

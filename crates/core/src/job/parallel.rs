@@ -21,7 +21,8 @@ impl Parallel {
     /// Ranks that train on rows of their own; those that share a layer or the layers share the rows too.
     pub const fn replicas(&self) -> u64 {
         match self.strategy {
-            Strategy::TensorParallel { .. } | Strategy::PipelineParallel { .. } => 1,
+            Strategy::TensorParallel { .. } => 1,
+            Strategy::PipelineParallel { replicas, .. } => StageReplicas::count_ranks(replicas),
             _ => match self.ring() {
                 Some(ring) => self.world_size / ring.ranks,
                 None => self.world_size,
@@ -49,17 +50,39 @@ impl Parallel {
         }
     }
 
+    /// Ranks that the stages of one pipeline lie over, and the place of this one among them: ranks that have the same stage are next to
+    /// each other.
+    pub const fn place_in_pipeline(&self) -> (u64, u64) {
+        let replicas = match self.strategy {
+            Strategy::PipelineParallel { replicas, .. } => StageReplicas::count_ranks(replicas),
+            _ => 1,
+        };
+        (self.world_size / replicas, self.rank / replicas)
+    }
+
+    /// What each stage of a pipeline is wrapped in, where several ranks have it.
+    pub const fn stage_replicas(&self) -> Option<StageReplicas> {
+        match self.strategy {
+            Strategy::PipelineParallel { replicas, .. } => replicas,
+            _ => None,
+        }
+    }
+
     /// The stages of a pipeline that this rank has, in the order of their layers.
     pub fn stages_of_rank(&self) -> impl Iterator<Item = u64> {
         let stages = match self.strategy {
             Strategy::PipelineParallel { stages, .. } => stages,
             _ => 0,
         };
-        (self.rank..stages).step_by(usize::try_from(self.world_size.max(1)).unwrap_or(usize::MAX))
+        let (ranks, rank) = self.place_in_pipeline();
+        (rank..stages).step_by(usize::try_from(ranks.max(1)).unwrap_or(usize::MAX))
     }
 
-    /// Ranks that FSDP shards a model over, all but with HSDP, and the place of this one among them.
+    /// Ranks that FSDP shards a model over, all but with HSDP and of a pipeline's stages, and the place of this one among them.
     pub const fn sharding_group(&self) -> (u64, u64) {
+        if let Some(StageReplicas { ranks, .. }) = self.stage_replicas() {
+            return (ranks, self.rank % ranks);
+        }
         let replicate_size = match self.strategy {
             Strategy::Fsdp1(Fsdp1 { replicate_size, .. }) | Strategy::Fsdp2(Fsdp2 { replicate_size, .. }) => {
                 replicate_size
@@ -132,7 +155,44 @@ pub enum Strategy {
         stages: u64,
         /// In what order a stage runs forward and backward passes.
         schedule: Schedule,
+        /// The ranks that have the same stages as this one, if there are more than it.
+        replicas: Option<StageReplicas>,
     },
+}
+
+/// Ranks that have the same stages of a pipeline and train on rows of their own: the second dimension of a mesh whose first is the pipeline.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct StageReplicas {
+    /// How many, 2 or more.
+    pub ranks: u64,
+    /// What is round each stage.
+    pub wrapper: StageWrapper,
+}
+
+impl StageReplicas {
+    /// The dtype that sharded stages compute in, where a policy says it.
+    pub(crate) const fn param_dtype(&self) -> Option<DType> {
+        match self.wrapper {
+            StageWrapper::Fsdp2(policy) => policy.param_dtype,
+            StageWrapper::Ddp(_) => None,
+        }
+    }
+
+    const fn count_ranks(replicas: Option<Self>) -> u64 {
+        match replicas {
+            Some(Self { ranks, .. }) if ranks > 1 => ranks,
+            _ => 1,
+        }
+    }
+}
+
+/// What spreads a stage of a pipeline over ranks.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum StageWrapper {
+    /// `DistributedDataParallel`.
+    Ddp(Ddp),
+    /// `fully_shard` on every layer and on the stage.
+    Fsdp2(Fsdp2),
 }
 
 /// Whose tensor parallelism.

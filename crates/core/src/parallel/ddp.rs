@@ -78,6 +78,12 @@ impl DdpHooks {
         self.require_backward_grad_sync.set(sync);
     }
 
+    /// The gradients of the backward pass that comes are reduced, whatever was said in forward
+    /// (`reducer.prepare_for_backward`, which schedules of pipelines call).
+    pub(crate) fn reduce_next_backward(&self) {
+        self.reducer.prepare_for_backward();
+    }
+
     fn prepare_for_backward(&self) {
         let synchronizes = self.context.is_grad_enabled() && self.require_backward_grad_sync.get();
         if synchronizes {

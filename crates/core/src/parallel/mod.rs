@@ -14,13 +14,14 @@ mod fsdp2;
 mod pipeline;
 mod reducer;
 mod share;
+mod stage;
 mod tensor;
 mod zero1;
 
 use std::rc::Rc;
 
 use crate::building::{BuildError, Builder, Parts, Placed, Sharding};
-use crate::job::{DeepSpeed, Framework, JobSpec, Parallel, Precision, Strategy};
+use crate::job::{DeepSpeed, Framework, JobSpec, Parallel, Precision, StageReplicas, StageWrapper, Strategy};
 use crate::model::family::{ForwardCall, Model, ModelOutput};
 use crate::model::nn::KvCache;
 use crate::optimizer::{self, Optimizer};
@@ -30,6 +31,7 @@ use crate::trace::PhaseKind;
 pub(crate) use ddp::DdpHooks;
 pub(crate) use fsdp1::gathered_layer;
 pub(crate) use share::{share_of_rank, stage_of_pipeline};
+pub(crate) use stage::{LoadedStage, WrappedStage, wrap_stages};
 
 use data_parallel::DataParallel;
 use ddp::DistributedDataParallel;
@@ -198,9 +200,11 @@ pub(crate) fn sharding_of(job: &JobSpec) -> Option<Sharding> {
         Strategy::Fsdp1(fsdp1) => {
             Some(Sharding { param_dtype: fsdp1.param_dtype, buffer_dtype: fsdp1.buffer_dtype, init: fsdp1.init.into() })
         }
-        Strategy::Fsdp2(policy) => {
-            Some(Sharding { param_dtype: policy.param_dtype, buffer_dtype: None, init: policy.init })
-        }
+        Strategy::Fsdp2(policy)
+        | Strategy::PipelineParallel {
+            replicas: Some(StageReplicas { wrapper: StageWrapper::Fsdp2(policy), .. }),
+            ..
+        } => Some(Sharding { param_dtype: policy.param_dtype, buffer_dtype: None, init: policy.init }),
         _ => None,
     }
 }
@@ -215,7 +219,9 @@ pub(crate) fn wrap_model(job: &JobSpec, context: &Rc<Context>, loaded: Loaded) -
             Box::new(DividedLayers::new(job, loaded))
         }
         Strategy::None | Strategy::AllReduce | Strategy::TensorParallel { .. } => Box::new(Plain::new(loaded)),
-        Strategy::PipelineParallel { stages, schedule } => Box::new(PipelineStage::new(job, loaded, stages, schedule)),
+        Strategy::PipelineParallel { stages, schedule, .. } => {
+            Box::new(PipelineStage::new(job, loaded, stages, schedule))
+        }
         Strategy::DataParallel => Box::new(DataParallel::new(context, loaded, job.parallel)),
         Strategy::Ddp(ddp) => Box::new(DistributedDataParallel::new(context, loaded, ddp)),
         Strategy::Zero1 { ddp, .. } => {

@@ -20,12 +20,13 @@ pub(super) struct PipelineStage {
 impl PipelineStage {
     pub(super) fn new(job: &JobSpec, loaded: Loaded, stages: u64, schedule: Schedule) -> Self {
         let passes = job.gradient_accumulation_steps;
+        let (_, stage) = job.parallel.place_in_pipeline();
         let in_flight = match schedule {
             Schedule::GPipe => passes,
             // A stage warms up with one forward pass for each stage behind it. Interleaved stages are never approximated.
-            Schedule::OneForwardOneBackward | Schedule::Interleaved => passes.min(stages - job.parallel.rank),
+            Schedule::OneForwardOneBackward | Schedule::Interleaved => passes.min(stages - stage),
         };
-        let is_last = job.parallel.rank + 1 == stages;
+        let is_last = stage + 1 == stages;
         Self { model: loaded.model, parameters: loaded.parameters, is_last, in_flight }
     }
 }

@@ -23,7 +23,9 @@ pub(crate) fn share_of_rank(job: &JobSpec) -> Result<ModelSpec, JobError> {
     }
     match job.parallel.strategy {
         Strategy::TensorParallel { size, plan } => split_width(&mut model, size, plan)?,
-        Strategy::PipelineParallel { stages, .. } => split_depth(&mut model, stages, job.parallel.rank)?,
+        Strategy::PipelineParallel { stages, .. } => {
+            split_depth(&mut model, stages, job.parallel.place_in_pipeline().1)?;
+        }
         _ => {}
     }
     Ok(model)

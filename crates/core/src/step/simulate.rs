@@ -160,10 +160,9 @@ fn language_model(job: &JobSpec, context: &Rc<Context>, family: Family) -> Resul
     if check::runs_pytorch_schedule(job) {
         let build = |spec: &ModelSpec, at: &Builder| family.build_language_model(spec, at, &options);
         let pipeline = pipeline::build_stages(job, &builder, build)?;
-        builder.materialize_buffers();
-        let parameters = builder.trainable();
-        let repetition = pipeline::train_pipeline(job, context, pipeline, &parameters);
-        return simulated(job, context, &builder, (count_elements(&parameters), Some(repetition)));
+        let trainable_count = count_elements(&builder.trainable());
+        let repetition = pipeline::train_pipeline(job, context, pipeline);
+        return simulated(job, context, &builder, (trainable_count, Some(repetition)));
     }
     let spec = parallel::share_of_rank(job)?;
     if loading::is_by_device_map(job) {

@@ -4,6 +4,7 @@
 
 use std::cell::{Cell, OnceCell, RefCell};
 use std::marker::PhantomData;
+use std::mem::needs_drop;
 use std::rc::{Rc, Weak};
 
 use smallvec::SmallVec;
@@ -33,8 +34,12 @@ impl<F: Fn(&mut [Option<Detached>]) -> Gradients> Backward for Formula<F> {
         self.0.borrow().as_ref().map_or_else(Gradients::new, |formula| formula(gradients))
     }
 
+    /// One that saved nothing stays, as PyTorch's does, and runs for every pass that comes to it: those of micro-batches under one
+    /// autocast meet at the same casts of weights.
     fn release(&self) {
-        *self.0.borrow_mut() = None;
+        if needs_drop::<F>() {
+            *self.0.borrow_mut() = None;
+        }
     }
 }
 

@@ -77,6 +77,7 @@ impl Tensor {
     /// `torch.autograd.backward(self, gradient)`: the caller's references to both stay.
     pub fn backward_from(&self, gradient: &Tensor) {
         self.run_tape(gradient);
+        self.run_put_off(|| ());
     }
 
     /// `torch.autograd.backward(self, gradient)` by a node that runs: an engine within the engine.
@@ -101,7 +102,6 @@ impl Tensor {
     }
 
     fn run_backward(&self, ends_before_callbacks: bool) {
-        let context = Rc::clone(self.context());
         if edge_of(self).is_none() {
             return;
         }
@@ -109,15 +109,23 @@ impl Tensor {
         if let Some(seed) = &seed {
             self.run_tape(seed);
         }
+        self.run_put_off(|| {
+            if ends_before_callbacks {
+                seed = None;
+            }
+        });
+        drop(seed);
+    }
+
+    /// What hooks put off to the end of the pass, after `first`.
+    fn run_put_off(&self, first: impl FnOnce()) {
+        let context = self.context();
         let _no_grad = context.set_grad_enabled(false);
         let _thread = context.enter_thread(Thread::Autograd);
         let _autocast = context.disable_autocast();
         let _module = context.enter_module(0);
-        if ends_before_callbacks {
-            seed = None;
-        }
+        first();
         context.run_callbacks();
-        drop(seed);
     }
 }
 

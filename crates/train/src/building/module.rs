@@ -51,6 +51,12 @@ impl Module {
         input.clone()
     }
 
+    /// Tables of positions that something casts before the layer gets them.
+    #[expect(clippy::unused_self, reason = "the simulation has hooks that cast them")]
+    pub(crate) const fn cast_tables(&self, _tables: [&Tensor; 2], _recomputes: bool) -> Option<[Tensor; 2]> {
+        None
+    }
+
     /// What its weight makes of its input.
     #[expect(clippy::unused_self, reason = "the simulation has ranks that share the weight")]
     pub(crate) fn with_ranks(&self, input: &Tensor, compute: impl FnOnce(&Tensor) -> Tensor) -> Tensor {

@@ -10,8 +10,13 @@ use crate::trace::{AllocationId, Category};
 impl Builder {
     /// Gives the buffers of a materialized model their memory.
     pub(crate) fn materialize_buffers(&self) {
+        self.materialize(&self.built.borrow().buffers);
+    }
+
+    /// Gives these buffers of a materialized model their memory.
+    pub(crate) fn materialize(&self, buffers: &[Tensor]) {
         let _category = self.context.enter_category(Category::Buffer);
-        for buffer in self.built.borrow().buffers.iter().filter(|_| self.materialized) {
+        for buffer in buffers.iter().filter(|_| self.materialized) {
             let dtype = self.loaded_dtype(buffer);
             buffer.alloc_storage("zeros.default", buffer.numel().saturating_mul(dtype.size()));
         }

@@ -93,7 +93,7 @@ const FROZEN_BYTES: u64 = 4;
 pub(super) fn gpu_sharers(job: &JobSpec) -> u64 {
     match job.parallel.strategy {
         Strategy::TensorParallel { size, .. } => size.max(1),
-        Strategy::PipelineParallel { .. } => job.parallel.world_size.max(1),
+        Strategy::PipelineParallel { .. } => job.parallel.place_in_pipeline().0.max(1),
         _ => 1,
     }
 }

@@ -36,11 +36,11 @@ fn approximate_stage(job: &JobSpec) -> String {
 /// PyTorch's schedules (torch/distributed/pipelining, PyTorch 2.11) keep what the last stage returns of every micro-batch until the step
 /// is over, and join it then; Megatron's and DeepSpeed's do not.
 pub(super) fn kept_outputs(job: &JobSpec) -> Option<Caveat> {
-    let Strategy::PipelineParallel { stages, schedule } = job.parallel.strategy else { return None };
+    let Strategy::PipelineParallel { stages, schedule, .. } = job.parallel.strategy else { return None };
     if runs_pytorch_schedule(job) {
         return Some(kept_sends(job, schedule));
     }
-    if stages < 2 || job.parallel.rank + 1 != stages {
+    if stages < 2 || job.parallel.place_in_pipeline().1 + 1 != stages {
         return None;
     }
     let vocabulary = job.model.config.size("vocab_size", 0).unwrap_or(0);

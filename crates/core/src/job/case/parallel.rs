@@ -11,7 +11,7 @@ use crate::dtype::DType;
 use crate::host::HostKind;
 use crate::job::{
     BackwardPrefetch, Ddp, FlatInit, Framework, Fsdp1, Fsdp2, JobError, JobSpec, OptimizerKind, Parallel, Schedule,
-    ShardInit, Strategy, Task, TensorPlan,
+    ShardInit, StageReplicas, StageWrapper, Strategy, Task, TensorPlan,
 };
 
 /// A case of kind `parallel`.
@@ -32,6 +32,9 @@ pub(super) struct Case {
     strategy: CaseStrategy,
     schedule: Schedule,
     stages_per_rank: u64,
+    /// What is round each stage of a pipeline, over so many ranks.
+    data_parallel: Option<CaseWrapper>,
+    replicas: u64,
     precision: CasePrecision,
     reduce_dtype: ReduceDType,
     gradient_checkpointing: bool,
@@ -81,6 +84,14 @@ enum CaseInit {
     Full,
 }
 
+/// What a stage is in.
+#[derive(Clone, Copy, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "lowercase")]
+enum CaseWrapper {
+    Ddp,
+    Fsdp2,
+}
+
 #[derive(Clone, Copy, Deserialize)]
 #[serde(rename_all = "lowercase")]
 enum ReduceDType {
@@ -104,6 +115,8 @@ impl Default for Case {
             strategy: CaseStrategy::Ddp,
             schedule: Schedule::OneForwardOneBackward,
             stages_per_rank: 1,
+            data_parallel: None,
+            replicas: 1,
             precision: CasePrecision::Fp32,
             reduce_dtype: ReduceDType::Float32,
             gradient_checkpointing: false,
@@ -139,7 +152,17 @@ impl Case {
         match self.strategy {
             CaseStrategy::Single => Strategy::None,
             CaseStrategy::Pp => {
-                Strategy::PipelineParallel { stages: self.world * self.stages_per_rank, schedule: self.schedule }
+                let stages = self.world / self.replicas * self.stages_per_rank;
+                let wrapper = match self.data_parallel {
+                    None => None,
+                    Some(CaseWrapper::Ddp) => Some(StageWrapper::Ddp(ddp)),
+                    Some(CaseWrapper::Fsdp2) => Some(StageWrapper::Fsdp2(self.fsdp2())),
+                };
+                let replicas = match wrapper {
+                    Some(wrapper) => Some(StageReplicas { ranks: self.replicas, wrapper }),
+                    None => None,
+                };
+                Strategy::PipelineParallel { stages, schedule: self.schedule, replicas }
             }
             CaseStrategy::Tp => Strategy::TensorParallel { size: self.world, plan: TensorPlan::Transformers },
             CaseStrategy::Dp => Strategy::DataParallel,
@@ -216,7 +239,7 @@ pub(super) fn job_of_case(case: Case) -> Result<JobSpec, JobError> {
         materialized: !matches!(
             (case.strategy, case.init),
             (CaseStrategy::Fsdp2 | CaseStrategy::Cp, CaseInit::Meta) | (CaseStrategy::Fsdp1, CaseInit::Host)
-        ),
+        ) && case.data_parallel != Some(CaseWrapper::Fsdp2),
         precision: case.precision.precision(),
         gradient_checkpointing: checkpoint_policy(case.gradient_checkpointing),
         optimizer: case.optimizer,

@@ -24,6 +24,7 @@ mod reasons;
 mod router_loss;
 pub(super) mod seq2seq;
 mod shards;
+mod stage_replicas;
 mod task;
 mod tensor_plan;
 pub(super) mod trainer;

@@ -6,6 +6,7 @@ use crate::job::{
 };
 
 use super::reasons::{Reason, refuse_first};
+use super::stage_replicas;
 
 /// Micro-batches of a step, all of which are run.
 const MOST_MICRO_BATCHES: u64 = 256;
@@ -20,22 +21,28 @@ pub(crate) fn runs_pytorch_schedule(job: &JobSpec) -> bool {
 
 /// What keeps a pipeline from being run micro-batch by micro-batch, with the key that says it.
 pub(crate) fn why_approximate(job: &JobSpec) -> Option<String> {
-    let Strategy::PipelineParallel { stages, schedule } = job.parallel.strategy else { return None };
-    // Schedule1F1B raises otherwise.
-    if schedule == Schedule::OneForwardOneBackward && job.gradient_accumulation_steps < stages {
+    let Strategy::PipelineParallel { stages, .. } = job.parallel.strategy else { return None };
+    if has_few_micro_batches(job) {
         let key = keys::GRADIENT_ACCUMULATION_STEPS;
         return Some(format!("`{key}`: 1F1B takes as many micro-batches as there are stages, {stages}"));
     }
-    let mut reasons = all_reasons(job).into_iter().flatten();
+    let mut reasons = all_reasons(job);
     let (key, _, why, way_out) = reasons.find(|(_, is_in_the_way, ..)| *is_in_the_way)?;
     let way_out = if way_out == ONE_EACH { String::new() } else { format!(" ({way_out})") };
     Some(format!("`{key}`: {why}{way_out}"))
 }
 
-/// Refuses schedules that PyTorch refuses, and interleaved ones where they are not simulated.
+/// Whether `Schedule1F1B` raises for it.
+pub(super) fn has_few_micro_batches(job: &JobSpec) -> bool {
+    let Strategy::PipelineParallel { stages, schedule, .. } = job.parallel.strategy else { return false };
+    schedule == Schedule::OneForwardOneBackward && job.gradient_accumulation_steps < stages
+}
+
+/// Refuses schedules that PyTorch refuses, and interleaved ones and wrapped stages where they are not simulated.
 pub(super) fn fits_pipeline(job: &JobSpec) -> Result<(), JobError> {
-    let Strategy::PipelineParallel { stages, schedule } = job.parallel.strategy else { return Ok(()) };
-    let ranks = job.parallel.world_size.max(1);
+    let Strategy::PipelineParallel { stages, schedule, .. } = job.parallel.strategy else { return Ok(()) };
+    stage_replicas::fits_replicas(job)?;
+    let ranks = job.parallel.place_in_pipeline().0.max(1);
     if schedule == Schedule::GPipe && job.gradient_accumulation_steps > MOST_OPEN {
         return Err(JobError::new("pipeline.schedule = \"gpipe\" holds all micro-batches of a step open at once")
             .about(&[keys::PIPELINE_SCHEDULE, keys::GRADIENT_ACCUMULATION_STEPS])
@@ -58,11 +65,7 @@ pub(super) fn fits_pipeline(job: &JobSpec) -> Result<(), JobError> {
             .about(&[keys::GRADIENT_ACCUMULATION_STEPS, keys::PIPELINE_SCHEDULE])
             .hint(format!("set gradient_accumulation_steps = {}", passes - passes % rounds)));
     }
-    refuse_first(
-        "pipeline.schedule = \"interleaved_1f1b\"",
-        keys::PIPELINE_SCHEDULE,
-        all_reasons(job).into_iter().flatten(),
-    )
+    refuse_first("pipeline.schedule = \"interleaved_1f1b\"", keys::PIPELINE_SCHEDULE, all_reasons(job))
 }
 
 fn one_stage_each() -> JobError {
@@ -72,10 +75,10 @@ fn one_stage_each() -> JobError {
 }
 
 const LOOP: &str = "set framework = \"loop\"";
-const ONE_EACH: &str = "set pipeline.schedule = \"1f1b\", whose range is wide there";
+pub(super) const ONE_EACH: &str = "set pipeline.schedule = \"1f1b\", whose range is wide there";
 
-fn all_reasons(job: &JobSpec) -> [[Reason; 7]; 2] {
-    [training_reasons(job), weight_reasons(job)]
+pub(super) fn all_reasons(job: &JobSpec) -> impl Iterator<Item = Reason> {
+    training_reasons(job).into_iter().chain(weight_reasons(job))
 }
 
 /// What the loop and the model must be.
@@ -109,12 +112,11 @@ fn training_reasons(job: &JobSpec) -> [Reason; 7] {
 }
 
 /// What reads weights or activations otherwise, or was not measured.
-fn weight_reasons(job: &JobSpec) -> [Reason; 7] {
+fn weight_reasons(job: &JobSpec) -> [Reason; 6] {
     let caches = job.use_cache && !job.turns_cache_off();
     let logits = &job.logits;
     let is_whole = logits.loss == LossKernel::Full && logits.logits_to_keep.is_none() && !logits.keep_outputs;
     [
-        (keys::LORA_R, job.lora.is_some(), "adapters were not measured", ONE_EACH),
         (keys::QUANTIZATION, job.quantization.is_some(), "quantized stages were not measured", ONE_EACH),
         (
             keys::USE_LIGER_KERNEL,

@@ -21,6 +21,10 @@ pub(super) const SCHEDULES: Kind = Kind::Choice(&[
     ("gpipe", "all forward passes, then all backward passes"),
     ("interleaved_1f1b", "1f1b with several stages on each rank"),
 ]);
+const STAGE_WRAPPERS: Kind = Kind::Choice(&[
+    ("ddp", "DistributedDataParallel round each stage"),
+    ("fsdp2", "fully_shard on every layer and on the stage"),
+]);
 const TENSOR_PLANS: Kind = Kind::Choice(&[
     (names::TRANSFORMERS, "tp_plan of transformers: embedding and logits whole on every rank"),
     ("megatron", "Megatron's: vocabulary and logits divided too (not measured)"),
@@ -44,7 +48,7 @@ const FLAT_INITS: Kind = Kind::Choice(&[
     ("device", "on the GPU, in full"),
 ]);
 
-pub(super) const KEYS: [Key; 43] = [
+pub(super) const KEYS: [Key; 45] = [
     Key {
         name: names::WORLD_SIZE,
         kind: Kind::Size { min: 1, max: 1 << 20 },
@@ -350,5 +354,19 @@ pub(super) const KEYS: [Key; 43] = [
         default: Default::Rule("2 with pipeline.schedule = \"interleaved_1f1b\", else 1"),
         doc: "stages that each rank has, as many ranks apart",
         example: "4",
+    },
+    Key {
+        name: names::PIPELINE_DATA_PARALLEL_SIZE,
+        kind: Kind::Size { min: 1, max: 1 << 20 },
+        default: Default::Fixed("1", "a pipeline alone"),
+        doc: "ranks that have the same stage and train on rows of their own; world_size is the pipeline's ranks times this",
+        example: "2",
+    },
+    Key {
+        name: names::PIPELINE_DATA_PARALLEL,
+        kind: STAGE_WRAPPERS,
+        default: Default::Fixed("\"ddp\"", "what holds whole stages"),
+        doc: "what is round each stage where pipeline.data_parallel_size is more than 1; its options are those of the table ddp or fsdp2",
+        example: "\"fsdp2\"",
     },
 ];

@@ -7,7 +7,8 @@ use super::chooser::Chooser;
 use crate::dtype::DType;
 use crate::host::HostKind;
 use crate::job::{
-    Ddp, DeepSpeed, Framework, Fsdp1, Fsdp2, JobError, Parallel, Schedule, Strategy, TaskName, TensorPlan,
+    Ddp, DeepSpeed, Framework, Fsdp1, Fsdp2, JobError, Parallel, Schedule, StageReplicas, StageWrapper, Strategy,
+    TaskName, TensorPlan,
 };
 
 /// Rows of a rank's pass: said, or for HRM, whose step is one pass, what `global_batch_size` leaves to each rank
@@ -35,9 +36,11 @@ pub(super) fn resolve_accumulation(choose: &mut Chooser<'_>, micro_batch_size: u
         return Ok(choose.take_size(keys::GRADIENT_ACCUMULATION_STEPS));
     };
     choose.take_value(keys::GLOBAL_BATCH_SIZE, Value::Null, "");
-    let world_size = choose.said_size(keys::WORLD_SIZE).unwrap_or(1);
-    let rows = micro_batch_size.saturating_mul(world_size).max(1);
-    let of_all = format!("`micro_batch_size` {micro_batch_size} x `world_size` {world_size} = {rows} rows");
+    // The ranks of one pipeline train on the same rows.
+    let of_ranks = if is_pipeline(choose) { keys::PIPELINE_DATA_PARALLEL_SIZE } else { keys::WORLD_SIZE };
+    let ranks = choose.said_size(of_ranks).unwrap_or(1);
+    let rows = micro_batch_size.saturating_mul(ranks).max(1);
+    let of_all = format!("`micro_batch_size` {micro_batch_size} x `{of_ranks}` {ranks} = {rows} rows");
     if choose.is_said(keys::GRADIENT_ACCUMULATION_STEPS) {
         let steps = choose.take_size(keys::GRADIENT_ACCUMULATION_STEPS);
         return if rows.saturating_mul(steps) == global {
@@ -69,7 +72,8 @@ pub(super) fn resolve_parallel(
     (framework, trainer_looks): (Framework, bool),
     hidden_size: Option<u64>,
 ) -> Result<Parallel, JobError> {
-    let tables = ["ddp", "zero1", "fsdp1", "fsdp2", "deepspeed", "tensor", "pipeline"];
+    // A pipeline's stages may be in `ddp` or `fsdp2`, whose tables are beside its own.
+    let tables = ["pipeline", "ddp", "zero1", "fsdp1", "fsdp2", "deepspeed", "tensor"];
     let table = tables.into_iter().find(|table| choose.settings.has_table(table));
     if !choose.is_said(keys::WORLD_SIZE) && !choose.is_said(keys::PARALLEL) && table.is_none() {
         return Ok(Parallel::default());
@@ -87,7 +91,7 @@ pub(super) fn resolve_parallel(
         "fsdp2" => Strategy::Fsdp2(resolve_fsdp2(choose)?),
         "deepspeed" => Strategy::DeepSpeed(resolve_deepspeed(choose, hidden_size)),
         "tensor" => Strategy::TensorParallel { size: world_size, plan: resolve_tensor_plan(choose, framework)? },
-        "pipeline" => resolve_pipeline(choose, world_size)?,
+        "pipeline" => resolve_pipeline(choose, world_size, trainer_looks)?,
         _ if world_size > 1 => {
             let problem = format!("`world_size` is {world_size}, but parallel = \"none\" spreads nothing");
             return Err(JobError::new(problem)
@@ -99,14 +103,38 @@ pub(super) fn resolve_parallel(
     Ok(Parallel { world_size, strategy, ..Parallel::default() })
 }
 
-fn resolve_pipeline(choose: &mut Chooser<'_>, world_size: u64) -> Result<Strategy, JobError> {
+fn resolve_pipeline(choose: &mut Chooser<'_>, world_size: u64, trainer_looks: bool) -> Result<Strategy, JobError> {
     let schedule = choose.take_word(keys::PIPELINE_SCHEDULE)?;
     let (default, why) = match schedule {
         Schedule::Interleaved => (2, "the fewest that the schedule interleaves"),
         Schedule::GPipe | Schedule::OneForwardOneBackward => (1, "what the schedule takes"),
     };
     let of_rank = choose.size_or(keys::PIPELINE_STAGES_PER_RANK, default, why);
-    Ok(Strategy::PipelineParallel { stages: world_size.saturating_mul(of_rank), schedule })
+    let replicas = resolve_replicas(choose, trainer_looks)?;
+    // That they divide is checked with the job.
+    let ranks = world_size / replicas.map_or(1, |replicas| replicas.ranks);
+    Ok(Strategy::PipelineParallel { stages: ranks.saturating_mul(of_rank), schedule, replicas })
+}
+
+/// The ranks that have the same stage, where they are more than one.
+fn resolve_replicas(choose: &mut Chooser<'_>, trainer_looks: bool) -> Result<Option<StageReplicas>, JobError> {
+    let ranks = choose.take_size(keys::PIPELINE_DATA_PARALLEL_SIZE);
+    if ranks == 1 {
+        return Ok(None);
+    }
+    let wrapper: String = choose.take_word(keys::PIPELINE_DATA_PARALLEL)?;
+    let wrapper = match wrapper.as_str() {
+        "fsdp2" => StageWrapper::Fsdp2(resolve_fsdp2(choose)?),
+        _ => StageWrapper::Ddp(resolve_ddp(choose, trainer_looks)),
+    };
+    Ok(Some(StageReplicas { ranks, wrapper }))
+}
+
+fn is_pipeline(choose: &Chooser<'_>) -> bool {
+    match choose.settings.get(keys::PARALLEL) {
+        Some(setting) => setting.value.as_str() == Some("pipeline"),
+        None => choose.settings.has_table("pipeline"),
+    }
 }
 
 /// Whether the job's parameters are FSDP's shards, before the turn of its keys comes.

@@ -77,8 +77,12 @@ pub(crate) fn call_layer<L: DecoderLayer>(
     }
     options.mode.note_hidden_states(hidden_states);
     let layer = Rc::clone(layer);
+    let recomputes = options.checkpoints_layers();
     call_region(hidden_states, options, move |hidden_states| {
-        layer.module().call(hidden_states, |hidden_states| layer.forward(hidden_states, &call))
+        let tables = layer.module().cast_tables([&call.cos, &call.sin], recomputes);
+        let cast = tables.map(|[cos, sin]| LayerCall { cos, sin, ..call.clone() });
+        let call = cast.as_ref().unwrap_or(&call);
+        layer.module().call(hidden_states, |hidden_states| layer.forward(hidden_states, call))
     })
 }
 

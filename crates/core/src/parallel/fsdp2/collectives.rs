@@ -8,18 +8,19 @@ use crate::trace::Category;
 use super::group::ParamGroup;
 use super::param::FsdpParam;
 
-/// `all_gather_copy_in_stream`. Side streams are numbered in the order that they first allocate.
-const ALL_GATHER_COPY_IN_STREAM: u8 = 1;
+/// Side streams of a sharded model that allocate.
+pub(super) const SIDE_STREAMS: u8 = 3;
 
-/// `reduce_scatter_stream`: on one rank nothing is gathered before.
-const fn reduce_scatter_stream(world_size: u64) -> u8 {
-    if world_size == 1 { 1 } else { 2 }
+/// `reduce_scatter_stream`, behind `all_gather_copy_in_stream`: side streams are numbered in the order that they first allocate, and on one
+/// rank nothing is gathered before.
+fn reduce_scatter_stream(group: &ParamGroup) -> u8 {
+    group.comm.first_side_stream + u8::from(group.mesh.world_size != 1)
 }
 
-/// The gathered shards of a group. Shards that are cast are first put together in the dtype that is gathered.
-pub(super) fn foreach_all_gather(group: &ParamGroup) -> Tensor {
+/// The gathered shards of a group, on this stream. Shards that are cast are first put together in the dtype that is gathered.
+pub(super) fn foreach_all_gather(group: &ParamGroup, stream: u8) -> Tensor {
     let context = &group.comm.context;
-    let _stream = context.enter_stream(ALL_GATHER_COPY_IN_STREAM);
+    let _stream = context.enter_stream(stream);
     let _category = context.enter_category(Category::Communication);
     let flat = |numel, dtype| Tensor::empty(context, "FSDP::all_gather", Shape::new(&[numel]), dtype);
     let from_host = group.params.iter().filter(|param| param.cpu_offload.is_some());
@@ -51,8 +52,8 @@ pub(super) fn foreach_all_gather_copy_out(group: &ParamGroup) {
     let _table = Tensor::scratch(context, "_to_copy.default", table);
 }
 
-const fn all_reduce_stream(world_size: u64) -> u8 {
-    reduce_scatter_stream(world_size) + 1
+fn all_reduce_stream(group: &ParamGroup) -> u8 {
+    reduce_scatter_stream(group) + 1
 }
 
 /// Reduces the gradients, if there are any; they are views of one tensor after that. Returns the reduce-scatter input and, with
@@ -78,11 +79,11 @@ pub(super) fn foreach_reduce(
     };
     chunk_cat(group, params, &unsharded_grads, reduce_dtype);
     drop(unsharded_grads);
-    let _stream = context.enter_stream(reduce_scatter_stream(world_size));
+    let _stream = context.enter_stream(reduce_scatter_stream(group));
     let _category = context.enter_category(Category::Gradient);
     let mut reduce_output = flat(numel / world_size);
     let all_reduce_input = group.mesh.replicates.then(|| reduce_output.clone());
-    let _stream = group.mesh.replicates.then(|| context.enter_stream(all_reduce_stream(world_size)));
+    let _stream = group.mesh.replicates.then(|| context.enter_stream(all_reduce_stream(group)));
     reduce_output = reduce_output.to(precision.orig_dtype);
     params.iter().for_each(|param| param.accumulate_sharded_grad(&reduce_output));
     Some((reduce_scatter_input, all_reduce_input))

@@ -26,12 +26,15 @@ pub(super) struct CommContext {
     /// The last reduce-scatter input, alive until the next group reduces.
     pub reduce_scatter_state: RefCell<Option<Tensor>>,
     pub post_forward_order: RefCell<Vec<Rc<ParamGroup>>>,
+    /// The first of its side streams: models that are sharded apart have streams of their own.
+    pub first_side_stream: u8,
 }
 
 impl CommContext {
-    pub(super) fn new(context: &Rc<Context>) -> Self {
+    pub(super) fn new(context: &Rc<Context>, first_side_stream: u8) -> Self {
         Self {
             context: Rc::clone(context),
+            first_side_stream,
             all_gather_state: RefCell::default(),
             reduce_scatter_state: RefCell::default(),
             post_forward_order: RefCell::default(),
@@ -47,12 +50,16 @@ pub(super) enum AllGatherResult {
     Output(#[expect(dead_code, reason = "whoever holds the result holds its memory")] Tensor),
 }
 
+/// What a schedule's own code runs on.
+const DEFAULT_STREAM: u8 = 0;
+
 pub(super) struct ParamGroup {
     pub params: Vec<FsdpParam>,
     pub comm: Rc<CommContext>,
     pub mesh: Mesh,
     pub training_state: Cell<TrainingState>,
     pub reduce_grads: Cell<bool>,
+    pub reshard_after_backward: Cell<bool>,
     reshard_after_forward: bool,
     is_unsharded: Cell<bool>,
     /// `_all_reduce_state`: what HSDP all-reduces lives until backward is over.
@@ -69,6 +76,7 @@ impl ParamGroup {
             mesh,
             training_state: Cell::new(TrainingState::Idle),
             reduce_grads: Cell::new(true),
+            reshard_after_backward: Cell::new(true),
             reshard_after_forward,
             is_unsharded: Cell::new(false),
             all_reduce_state: RefCell::default(),
@@ -77,18 +85,32 @@ impl ParamGroup {
         }
     }
 
+    /// Whether there is nothing to gather: PyTorch has no group then, as round a pipeline's stage that has layers alone.
+    pub(super) const fn is_empty(&self) -> bool {
+        self.params.is_empty()
+    }
+
     pub(super) const fn is_unsharded(&self) -> bool {
         self.is_unsharded.get()
     }
 
     /// Gathers the shards, unless that was done.
     pub(super) fn unshard(&self) {
-        if self.all_gather_result.borrow().is_some() || self.is_unsharded() {
+        self.unshard_on(self.comm.first_side_stream);
+    }
+
+    /// The same outside of any pass, on the stream of the caller (`get_all_gather_streams`).
+    pub(super) fn unshard_early(&self) {
+        self.unshard_on(DEFAULT_STREAM);
+    }
+
+    fn unshard_on(&self, stream: u8) {
+        if self.all_gather_result.borrow().is_some() || self.is_unsharded() || self.is_empty() {
             return;
         }
         let result = match self.mesh.world_size {
             1 => AllGatherResult::Alone,
-            _ => AllGatherResult::Output(foreach_all_gather(self)),
+            _ => AllGatherResult::Output(foreach_all_gather(self, stream)),
         };
         self.all_gather_result.replace(Some(result));
     }
@@ -129,6 +151,12 @@ impl ParamGroup {
         }
     }
 
+    fn reshard_after_backward(&self) {
+        if self.reshard_after_backward.get() {
+            self.reshard();
+        }
+    }
+
     pub(super) fn pre_forward(&self) {
         self.training_state.set(TrainingState::Forward);
         self.unshard();
@@ -136,6 +164,9 @@ impl ParamGroup {
     }
 
     pub(super) fn post_forward(self: &Rc<Self>) {
+        if self.is_empty() {
+            return;
+        }
         self.reshard();
         let mut order = self.comm.post_forward_order.borrow_mut();
         self.post_forward_indices.borrow_mut().push(order.len());
@@ -162,14 +193,14 @@ impl ParamGroup {
         self.training_state.set(TrainingState::PostBackward);
         self.params.iter().for_each(FsdpParam::accumulate_unsharded_grad_if_needed);
         if !self.reduce_grads.get() {
-            self.reshard();
+            self.reshard_after_backward();
             self.params.iter().for_each(FsdpParam::to_accumulated_grad_if_needed);
             return;
         }
         let with_grad = |param| FsdpParam::take_unsharded_grad(param).map(|grad| (param, grad));
         let (params, unsharded_grads): (Vec<&FsdpParam>, Vec<Tensor>) =
             self.params.iter().filter_map(with_grad).unzip();
-        self.reshard();
+        self.reshard_after_backward();
         if params.is_empty() {
             return;
         }

@@ -35,8 +35,24 @@ struct Shards<'a> {
     root_only: bool,
 }
 
-/// Shards a model: its layers in order, then what is left of it.
-pub(super) fn shard_units(policy: &Fsdp2, context: &Rc<Context>, mesh: Mesh, placed: Vec<Placed>) -> Vec<Unit> {
+/// The first two fake tensors of a process on a CUDA device, by which a DTensor's shape is found, make sure that it is initialised
+/// (torch/_subclasses/fake_tensor.py, `init_gpu_context`).
+fn ask_devices_of_fake_tensors(context: &Rc<Context>) {
+    for _ in 0..2 {
+        drop(Tensor::scratch(context, "empty.memory_format", 4));
+    }
+}
+
+/// Shards a model, the process's first or another: its layers in order, then what is left of it.
+pub(super) fn shard_units(
+    policy: &Fsdp2,
+    (context, is_first): (&Rc<Context>, bool),
+    mesh: Mesh,
+    placed: Vec<Placed>,
+) -> Vec<Unit> {
+    if is_first && policy.init == ShardInit::Meta {
+        ask_devices_of_fake_tensors(context);
+    }
     let shards = Shards { context, policy, mesh, root_only: policy.shard_root_only };
     match policy.init {
         ShardInit::Full => shards.shard_loaded(placed),
@@ -82,7 +98,6 @@ impl Shards<'_> {
     fn materialize_units(&self, placed: Vec<Placed>) -> Vec<Unit> {
         let mut units: Vec<(Option<u32>, Vec<Local>)> =
             self.unit_modules(&placed).into_iter().map(|module| (module, Vec::new())).collect();
-        self.ask_devices_of_fake_tensors();
         let mut current = None;
         for placed in placed {
             let module = self.unit_of(&placed);
@@ -104,14 +119,6 @@ impl Shards<'_> {
             Unit { module, params: params.collect() }
         };
         units.into_iter().map(unit).collect()
-    }
-
-    /// The first two fake tensors on a CUDA device, by which a DTensor's shape is found, make sure that it is initialised
-    /// (torch/_subclasses/fake_tensor.py, `init_gpu_context`).
-    fn ask_devices_of_fake_tensors(&self) {
-        for _ in 0..2 {
-            drop(Tensor::scratch(self.context, "empty.memory_format", 4));
-        }
     }
 
     fn materialize_buffer(&self, buffer: &Tensor) {

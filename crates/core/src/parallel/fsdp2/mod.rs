@@ -2,17 +2,18 @@
 //! keeps a shard of each parameter, gathers a layer's parameters when the layer runs and scatters its gradients.
 //!
 //! `init` makes the shards, `param` is one parameter, `group` a layer's parameters, `collectives` what is gathered and
-//! reduced, `state` the hooks that call it all.
+//! reduced, `state` the hooks that call it all, `stage` a stage of a pipeline.
 
 mod collectives;
 mod group;
 mod init;
 mod param;
+mod stage;
 mod state;
 
 use std::rc::Rc;
 
-use crate::building::ModuleHooks;
+use crate::building::{ModuleHooks, Placed};
 use crate::dtype::DType;
 use crate::job::{Fsdp2, JobSpec, keys};
 use crate::model::family::{ForwardCall, Model, ModelOutput};
@@ -23,6 +24,7 @@ use crate::tensor::{Context, Tensor};
 use super::{Loaded, Wrapper};
 use group::{CommContext, ParamGroup};
 use init::Unit;
+pub(super) use stage::ShardedStage;
 use state::{State, Tree};
 
 /// What holds for all groups.
@@ -74,9 +76,27 @@ impl Drop for FullyShardedModel {
 pub(super) fn wrap_fsdp2(policy: &Fsdp2, job: &JobSpec, context: &Rc<Context>, loaded: Loaded) -> Box<dyn Wrapper> {
     let Loaded { model, parameters, placed, builder, .. } = loaded;
     let hooks = builder.module_hooks();
+    let (tree, parameters) = shard_model(policy, job, (context, &hooks), (placed, &parameters), FIRST_SIDE_STREAM);
+    let (world_size, _) = job.parallel.sharding_group();
+    Box::new(FullyShardedModel { hooks, model, parameters, tree, world_size })
+}
+
+/// The streams behind the default one.
+const FIRST_SIDE_STREAM: u8 = 1;
+
+/// Shards a model's tensors and puts hooks round its layers, with side streams from the given one on; its trained parameters are what the
+/// optimizer steps, in the given order.
+fn shard_model(
+    policy: &Fsdp2,
+    job: &JobSpec,
+    (context, hooks): (&Rc<Context>, &ModuleHooks),
+    (placed, parameters): (Vec<Placed>, &[Tensor]),
+    first_side_stream: u8,
+) -> (Rc<Tree>, Vec<Tensor>) {
     let (world_size, rank) = job.parallel.sharding_group();
     let mesh = Mesh { world_size, rank, replicates: policy.replicate_size > 1 };
-    let units = init::shard_units(policy, context, mesh, placed);
+    let is_first = first_side_stream == FIRST_SIDE_STREAM;
+    let units = init::shard_units(policy, (context, is_first), mesh, placed);
     units.iter().for_each(|unit| check_trained_dtypes(context, unit));
     let sharded: Vec<(Tensor, Tensor)> = units.iter().flat_map(Unit::parameters).collect();
     let in_order = parameters.iter().filter_map(|parameter| {
@@ -84,13 +104,13 @@ pub(super) fn wrap_fsdp2(policy: &Fsdp2, job: &JobSpec, context: &Rc<Context>, l
         Some(sharded.clone())
     });
     let parameters = in_order.collect();
-    let comm = Rc::new(CommContext::new(context));
+    let comm = Rc::new(CommContext::new(context, first_side_stream));
     let group = |unit: Unit| {
         let reshards = policy.reshard_after_forward && unit.module.is_some();
         (unit.module, Rc::new(ParamGroup::new(unit.params, Rc::clone(&comm), mesh, reshards)))
     };
-    let tree = Tree::new(context, &hooks, units.into_iter().map(group), policy.param_dtype);
-    Box::new(FullyShardedModel { hooks, model, parameters, tree, world_size })
+    let tree = Tree::new(context, hooks, units.into_iter().map(group), policy.param_dtype);
+    (tree, parameters)
 }
 
 /// `_init_mp_dtypes`: what a group trains has one dtype.

@@ -13,6 +13,7 @@ use super::group::{ParamGroup, TrainingState};
 pub(super) struct Tree {
     context: Rc<Context>,
     states: Vec<Rc<State>>,
+    is_last_backward: Cell<bool>,
     post_backward_final_callback_queued: Cell<bool>,
 }
 
@@ -42,7 +43,12 @@ impl Tree {
             };
             let mut states: Vec<Rc<State>> = groups.map(state).collect();
             states.rotate_right(1);
-            Self { context: Rc::clone(context), states, post_backward_final_callback_queued: Cell::new(false) }
+            Self {
+                context: Rc::clone(context),
+                states,
+                is_last_backward: Cell::new(true),
+                post_backward_final_callback_queued: Cell::new(false),
+            }
         });
         for state in &tree.states {
             if let Some(module) = state.module {
@@ -59,6 +65,23 @@ impl Tree {
 
     pub(super) fn groups(&self) -> impl Iterator<Item = &Rc<ParamGroup>> {
         self.states.iter().map(|state| &state.group)
+    }
+
+    /// What schedules of pipelines say before each backward pass, and before they reduce (`set_is_last_backward`,
+    /// `set_reshard_after_backward` and `set_requires_gradient_sync`).
+    pub(super) fn set_last_backward(&self, is_last: bool) {
+        self.is_last_backward.set(is_last);
+        for group in self.groups() {
+            group.reshard_after_backward.set(is_last);
+            group.reduce_grads.set(is_last);
+        }
+    }
+
+    /// `perform_reduce_grad` of a pipeline's stage: what the hooks of a backward pass would do.
+    pub(super) fn reduce_gradients(&self) {
+        self.set_last_backward(true);
+        self.groups().for_each(|group| group.post_backward());
+        self.root_post_backward_final_callback();
     }
 
     /// `_register_root_post_backward_final_callback`
@@ -78,9 +101,11 @@ impl Tree {
             }
             state.training_state.set(TrainingState::Idle);
             group.training_state.set(TrainingState::Idle);
-            group.finalize_backward();
+            if self.is_last_backward.get() {
+                group.finalize_backward();
+            }
         }
-        if let Some(root) = self.root() {
+        if let Some(root) = self.root().filter(|_| self.is_last_backward.get()) {
             root.group.comm.post_forward_order.borrow_mut().clear();
             drop(root.group.comm.reduce_scatter_state.take());
         }
@@ -125,7 +150,7 @@ impl State {
         self.group.comm.context.enter_module(self.module.unwrap_or(0))
     }
 
-    /// `cast_forward_inputs`; tables and masks have the dtype of the hidden states.
+    /// `cast_forward_inputs` of what comes first; tables beside it are cast as `input_dtype` says, masks are no numbers.
     fn cast_inputs(&self, hidden_states: &Tensor) -> Tensor {
         match self.param_dtype.filter(|_| hidden_states.dtype().is_floating_point()) {
             Some(dtype) => hidden_states.to(dtype),
@@ -148,8 +173,15 @@ impl ForwardHooks for State {
         self.training_state.set(TrainingState::Forward);
         let hidden_states = self.cast_inputs(hidden_states);
         self.group.pre_forward();
+        if self.group.is_empty() {
+            return hidden_states;
+        }
         let group = Rc::clone(&self.group);
         hidden_states.with_backward_hook("RegisterPostBackwardFunctionBackward", move || group.post_backward())
+    }
+
+    fn input_dtype(&self) -> Option<DType> {
+        self.param_dtype.filter(|_| self.training_state.get() != TrainingState::PreBackward)
     }
 
     fn post_forward(self: Rc<Self>, output: &Tensor) {

@@ -155,7 +155,7 @@ impl StepTime {
     /// a `v`-th of the `p - 1` (Narayanan et al. 2021, section 2.2).
     fn add_pipeline(&mut self, job: &JobSpec) {
         let Strategy::PipelineParallel { stages, .. } = job.parallel.strategy else { return };
-        let ranks = job.parallel.world_size.max(1);
+        let ranks = job.parallel.place_in_pipeline().0.max(1);
         let passes = (job.gradient_accumulation_steps.max(1) * (stages / ranks).max(1)) as f64;
         let busy = self.parts.iter().fold(Range::default(), |sum, part| sum.plus(part.seconds));
         self.add_part("pipeline bubble", busy.scaled((ranks - 1) as f64 / passes));

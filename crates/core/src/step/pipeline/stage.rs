@@ -4,8 +4,9 @@ use std::collections::BTreeMap;
 use std::rc::Rc;
 
 use crate::dtype::DType;
-use crate::model::family::{ForwardCall, Model};
-use crate::op::{Reduction, full};
+use crate::model::family::ForwardCall;
+use crate::op::{Reduction, UNTOLD, full};
+use crate::parallel::WrappedStage;
 use crate::tensor::{Context, Tensor};
 use crate::trace::PhaseKind;
 
@@ -13,6 +14,7 @@ use crate::trace::PhaseKind;
 pub(super) struct Rows {
     pub ids: Option<Tensor>,
     pub micro_batch_size: u64,
+    pub micro_batches: usize,
 }
 
 impl Rows {
@@ -31,7 +33,7 @@ pub(super) struct Handed {
 }
 
 pub(super) struct Stage {
-    model: Box<dyn Model>,
+    stage: Box<dyn WrappedStage>,
     is_first: bool,
     is_last: bool,
     /// Where each micro-batch arrives, and the gradient of what it was made into; made before the first of them and kept.
@@ -45,10 +47,15 @@ pub(super) struct Stage {
 }
 
 impl Stage {
-    pub(super) fn new(model: Box<dyn Model>, [is_first, is_last]: [bool; 2]) -> Self {
+    pub(super) fn new(stage: Box<dyn WrappedStage>, [is_first, is_last]: [bool; 2]) -> Self {
         let (inputs, output_gradients, outputs) = (Vec::new(), Vec::new(), BTreeMap::new());
         let (losses, output_chunks) = (Vec::new(), Vec::new());
-        Self { model, is_first, is_last, inputs, output_gradients, outputs, losses, output_chunks }
+        Self { stage, is_first, is_last, inputs, output_gradients, outputs, losses, output_chunks }
+    }
+
+    /// What is trained of it.
+    pub(super) fn parameters(&self) -> &[Tensor] {
+        self.stage.parameters()
     }
 
     /// Makes the buffers that micro-batches arrive in (`_prepare_forward_infra`).
@@ -73,10 +80,11 @@ impl Stage {
     /// `forward_one_chunk` and the loss; what a schedule of one stage calls `output`.
     pub(super) fn run_forward(&mut self, context: &Rc<Context>, micro_batch: usize, rows: &Rows) -> Option<Tensor> {
         context.phase(PhaseKind::Forward);
+        self.stage.wait_for_gather();
         let received = self.inputs.get(micro_batch);
         let own = rows.of(micro_batch);
         let call = ForwardCall::new(received.or(own.as_ref())?);
-        let output = self.model.run_stage(&call, received)?;
+        let output = self.stage.forward(&call, received)?;
         if self.is_last {
             context.phase(PhaseKind::Loss);
             self.losses.push(loss_of(&output, own.as_ref()?));
@@ -86,10 +94,11 @@ impl Stage {
         Some(output)
     }
 
-    /// `backward_one_chunk`: the gradient for the stage before.
-    pub(super) fn run_backward(&mut self, context: &Rc<Context>, micro_batch: usize) -> Option<Tensor> {
+    /// `backward_one_chunk`, the step's last of this stage or another: the gradient for the stage before.
+    pub(super) fn run_backward(&mut self, context: &Rc<Context>, micro_batch: usize, is_last: bool) -> Option<Tensor> {
         context.phase(PhaseKind::Backward);
         let output = self.outputs.remove(&micro_batch)?;
+        self.stage.begin_backward(is_last);
         match self.output_gradients.get(micro_batch) {
             Some(gradient) => output.backward_from(gradient),
             None => self.losses.get(micro_batch)?.backward(),
@@ -100,9 +109,30 @@ impl Stage {
         gradient
     }
 
-    /// The schedule has its losses at a step's end (`_update_losses`).
-    pub(super) fn forget_losses(&mut self) {
+    /// `perform_reduce_grad`: gradients are reduced, then divided by the micro-batches that they are the sum of (`scale_grads`).
+    pub(super) fn reduce_gradients(&self, micro_batches: usize) {
+        self.stage.reduce_gradients();
+        if micro_batches > 1 {
+            let gradients = self.parameters().iter().filter_map(Tensor::grad);
+            gradients.for_each(|gradient| drop(gradient.mul_scalar_in_place(UNTOLD)));
+        }
+    }
+
+    /// Begins to gather the stage if it is sharded, before passes that come.
+    pub(super) fn gather(&self) {
+        self.stage.gather();
+    }
+
+    /// Lets go of the stage's gathered weights.
+    pub(super) fn reshard(&self) {
+        self.stage.reshard();
+    }
+
+    /// The schedule has its losses at a step's end (`_update_losses`), the last of which it may have in a variable too.
+    pub(super) fn take_losses(&mut self) -> Option<Tensor> {
+        let last = self.losses.pop();
         self.losses.clear();
+        last
     }
 
     /// What the last stage returns: the logits of all micro-batches in one tensor.
