@@ -35,7 +35,7 @@ pub(super) fn fits_replicas(job: &JobSpec) -> Result<(), JobError> {
     let on_their_own =
         |reason: Reason| if reason.3 == ONE_EACH { (reason.0, reason.1, reason.2, ALONE) } else { reason };
     let reasons = all_reasons(job).map(on_their_own).chain(of_wrapper);
-    refuse_first("pipeline.data_parallel_size", keys::PIPELINE_DATA_PARALLEL_SIZE, reasons)
+    refuse_first(keys::PIPELINE_DATA_PARALLEL_SIZE, keys::PIPELINE_DATA_PARALLEL_SIZE, reasons)
 }
 
 const ALONE: &str = "set pipeline.data_parallel_size = 1 and world_size to the pipeline's ranks: what a rank needs without the wrapper, whose range \
