@@ -186,6 +186,8 @@ fn a_mesh_is_refused_where_it_was_not_measured_or_is_none() {
     let eager = |job| JobSpec { attention: Attention::Eager, ..job };
     for (said, error) in [
         ("3 ranks are no stages of 2 ranks each", refused("ddp", json!({"world": 3}), &same)),
+        ("one rank has no pipeline", refused("ddp", json!({"world": 2}), &same)),
+        ("one stage on each rank", refused("ddp", json!({"stages_per_rank": 2}), &same)),
         (
             "as many micro-batches as there are stages",
             refused("ddp", json!({"schedule": "1f1b", "grad_accum": 1}), &same),

@@ -20,7 +20,7 @@ mod zero1;
 
 use std::rc::Rc;
 
-use crate::building::{BuildError, Builder, Parts, Placed, Sharding};
+use crate::building::{BuildError, Builder, ModuleHooks, Parts, Placed, Sharding};
 use crate::job::{DeepSpeed, Framework, JobSpec, Parallel, Precision, StageReplicas, StageWrapper, Strategy};
 use crate::model::family::{ForwardCall, Model, ModelOutput};
 use crate::model::nn::KvCache;
@@ -31,7 +31,7 @@ use crate::trace::PhaseKind;
 pub(crate) use ddp::DdpHooks;
 pub(crate) use fsdp1::gathered_layer;
 pub(crate) use share::{share_of_rank, stage_of_pipeline};
-pub(crate) use stage::{LoadedStage, WrappedStage, wrap_stages};
+pub(crate) use stage::wrap_stages;
 
 use data_parallel::DataParallel;
 use ddp::DistributedDataParallel;
@@ -154,6 +154,43 @@ pub(crate) trait Wrapper {
     fn optimizers(&self, job: &JobSpec) -> Vec<Box<dyn Optimizer>> {
         vec![self.optimizer(job)]
     }
+}
+
+/// A stage on the device of the rank that is simulated.
+pub(crate) struct LoadedStage {
+    pub model: Box<dyn Model>,
+    /// All its parameters, in the order `stage.parameters()` lists them.
+    pub parameters: Vec<Tensor>,
+    /// In the order of `stage.buffers()`.
+    pub buffers: Vec<Tensor>,
+    /// All its tensors, where it is sharded.
+    pub placed: Vec<Placed>,
+    /// Those of all modules of the rank.
+    pub hooks: Rc<ModuleHooks>,
+}
+
+/// A stage with its wrapper, as a schedule calls it.
+pub(crate) trait WrappedStage {
+    /// `forward_maybe_with_nosync`: what it makes of `received`, or of the ids of the call.
+    fn forward(&self, call: &ForwardCall, received: Option<&Tensor>) -> Option<Tensor>;
+
+    /// What `backward_maybe_with_nosync` does before the backward pass of a micro-batch, the last one of a step or another.
+    fn begin_backward(&self, _is_last: bool) {}
+
+    /// `perform_reduce_grad`, after the last backward pass of a step.
+    fn reduce_gradients(&self) {}
+
+    /// Begins to gather a sharded stage ahead of its passes (`UNSHARD`).
+    fn gather(&self) {}
+
+    /// What a pass waits for if that was begun.
+    fn wait_for_gather(&self) {}
+
+    /// Lets go of what was gathered (`RESHARD`).
+    fn reshard(&self) {}
+
+    /// What is clipped, scaled and stepped.
+    fn parameters(&self) -> &[Tensor];
 }
 
 /// Whether the rank's device is where the process keeps its model: not the further GPUs of `DataParallel`.

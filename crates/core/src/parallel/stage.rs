@@ -3,7 +3,6 @@
 
 use std::rc::Rc;
 
-use crate::building::{ModuleHooks, Placed};
 use crate::job::{Ddp, JobSpec, StageWrapper};
 use crate::model::family::{ForwardCall, Model};
 use crate::tensor::{Context, Tensor};
@@ -11,43 +10,7 @@ use crate::trace::PhaseKind;
 
 use super::ddp::DdpHooks;
 use super::fsdp2::ShardedStage;
-
-/// A stage on the device of the rank that is simulated.
-pub(crate) struct LoadedStage {
-    pub model: Box<dyn Model>,
-    /// All its parameters, in the order `stage.parameters()` lists them.
-    pub parameters: Vec<Tensor>,
-    /// In the order of `stage.buffers()`.
-    pub buffers: Vec<Tensor>,
-    /// All its tensors, where it is sharded.
-    pub placed: Vec<Placed>,
-    /// Those of all modules of the rank.
-    pub hooks: Rc<ModuleHooks>,
-}
-
-/// A stage with its wrapper, as a schedule calls it.
-pub(crate) trait WrappedStage {
-    /// `forward_maybe_with_nosync`: what it makes of `received`, or of the ids of the call.
-    fn forward(&self, call: &ForwardCall, received: Option<&Tensor>) -> Option<Tensor>;
-
-    /// What `backward_maybe_with_nosync` does before the backward pass of a micro-batch, the last one of a step or another.
-    fn begin_backward(&self, _is_last: bool) {}
-
-    /// `perform_reduce_grad`, after the last backward pass of a step.
-    fn reduce_gradients(&self) {}
-
-    /// Begins to gather a sharded stage ahead of its passes (`UNSHARD`).
-    fn gather(&self) {}
-
-    /// What a pass waits for if that was begun.
-    fn wait_for_gather(&self) {}
-
-    /// Lets go of what was gathered (`RESHARD`).
-    fn reshard(&self) {}
-
-    /// What is clipped, scaled and stepped.
-    fn parameters(&self) -> &[Tensor];
-}
+use super::{LoadedStage, WrappedStage};
 
 /// Puts what the job has round its stages round each of those of a rank.
 pub(crate) fn wrap_stages(

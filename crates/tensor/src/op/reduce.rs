@@ -128,7 +128,9 @@ impl Tensor {
             reduced[at] = at < offset || (sizes[at - offset] == 1 && self.sizes()[at] != 1);
         }
         let out = if reduced.contains(&true) {
-            self.reduce("sum.dim_IntList", ReduceKind::Sum, &reduced)
+            // Autocast has sums in fp32.
+            let dtype = if is_autocast(self) && self.dtype().is_half() { DType::Float32 } else { self.dtype() };
+            self.reduce_as("sum.dim_IntList", ReduceKind::Sum, &reduced, dtype)
         } else {
             self.clone()
         };
@@ -137,13 +139,18 @@ impl Tensor {
 
     /// A reduction over the marked dimensions, keeping them with size 1, outside autograd.
     pub fn reduce(&self, op: &'static str, kind: ReduceKind, reduced: &[bool; MAX_DIMS]) -> Tensor {
+        self.reduce_as(op, kind, reduced, self.dtype())
+    }
+
+    /// The same into another dtype.
+    fn reduce_as(&self, op: &'static str, kind: ReduceKind, reduced: &[bool; MAX_DIMS], dtype: DType) -> Tensor {
         let mut sizes = *self.sizes();
         for (at, size) in sizes.iter_mut().enumerate() {
             if reduced[at] {
                 *size = 1;
             }
         }
-        self.reduce_into(op, kind, reduced, sizes, self.dtype())
+        self.reduce_into(op, kind, reduced, sizes, dtype)
     }
 
     /// A reduction of everything to one value.

@@ -43,6 +43,10 @@ pub struct Context {
     pub(super) latest_node: RefCell<Option<Box<dyn Any>>>,
     /// The node that runs, where hooks may ask for it, and what they do when it has run (`node.register_hook`).
     pub(super) keeps_running_node: Cell<bool>,
+    /// Whether backward passes run under the autocast that is on when they are asked for.
+    pub(super) autocasts_backward: Cell<bool>,
+    /// Whether the autocast that is on is that of another thread: one that is entered is the outermost of this one.
+    pub(super) autocast_is_lent: Cell<bool>,
     /// What a node's result is made of, until that has been delivered.
     pub(super) kept_for_delivery: Cell<Option<Box<dyn Any>>>,
     pub(super) running_node: RefCell<Option<Rc<dyn Any>>>,
@@ -96,6 +100,8 @@ impl Context {
             watches_nodes: Cell::new(false),
             latest_node: RefCell::default(),
             keeps_running_node: Cell::new(false),
+            autocasts_backward: Cell::new(false),
+            autocast_is_lent: Cell::new(false),
             kept_for_delivery: Cell::new(None),
             running_node: RefCell::default(),
             node_hooks: RefCell::default(),

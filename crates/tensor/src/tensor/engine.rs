@@ -91,7 +91,7 @@ impl Tensor {
         let Some(root) = edge_of(self) else { return };
         let _no_grad = context.set_grad_enabled(false);
         let _thread = context.enter_thread(Thread::Autograd);
-        let _autocast = context.disable_autocast();
+        let _autocast = context.enter_backward_autocast();
         let _module = context.enter_module(0);
         count_dependencies(&root.node);
         deliver(&root, gradient.detached(), true);
@@ -122,7 +122,7 @@ impl Tensor {
         let context = self.context();
         let _no_grad = context.set_grad_enabled(false);
         let _thread = context.enter_thread(Thread::Autograd);
-        let _autocast = context.disable_autocast();
+        let _autocast = context.enter_backward_autocast();
         let _module = context.enter_module(0);
         first();
         context.run_callbacks();
@@ -237,7 +237,10 @@ fn add_up(old: Tensor, gradient: &Tensor, in_place: bool) -> Tensor {
 
 /// What `validate_outputs` does to a gradient: reduce what was broadcast, cast what was promoted.
 #[cold]
-fn conform_gradient(gradient: Tensor, expected: &Output) -> Tensor {
-    let gradient = if *gradient.sizes() == expected.sizes { gradient } else { gradient.sum_to(&expected.sizes) };
+fn conform_gradient(mut gradient: Tensor, expected: &Output) -> Tensor {
+    if *gradient.sizes() != expected.sizes {
+        // What was summed goes before the cast.
+        gradient = gradient.sum_to(&expected.sizes);
+    }
     if gradient.dtype() == expected.dtype { gradient } else { gradient.to(expected.dtype) }
 }

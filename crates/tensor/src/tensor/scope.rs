@@ -60,4 +60,9 @@ impl Context {
     pub(super) fn replace_autocast(&self, dtype: Option<DType>) -> Scope<'_, Option<DType>> {
         enter(&self.autocast, dtype)
     }
+
+    /// Says of the autocast that is on whether it is another thread's, until the scope ends.
+    pub(super) fn lend_autocast(&self, is_lent: bool) -> Scope<'_, bool> {
+        enter(&self.autocast_is_lent, is_lent)
+    }
 }

@@ -40,8 +40,13 @@ pub(super) fn has_few_micro_batches(job: &JobSpec) -> bool {
 
 /// Refuses schedules that PyTorch refuses, and interleaved ones and wrapped stages where they are not simulated.
 pub(super) fn fits_pipeline(job: &JobSpec) -> Result<(), JobError> {
+    stage_replicas::divides_ranks(job)?;
+    fits_schedule(job)?;
+    stage_replicas::fits_replicas(job)
+}
+
+fn fits_schedule(job: &JobSpec) -> Result<(), JobError> {
     let Strategy::PipelineParallel { stages, schedule, .. } = job.parallel.strategy else { return Ok(()) };
-    stage_replicas::fits_replicas(job)?;
     let ranks = job.parallel.place_in_pipeline().0.max(1);
     if schedule == Schedule::GPipe && job.gradient_accumulation_steps > MOST_OPEN {
         return Err(JobError::new("pipeline.schedule = \"gpipe\" holds all micro-batches of a step open at once")

@@ -8,9 +8,9 @@ use super::pipeline::{ONE_EACH, all_reasons, has_few_micro_batches};
 use super::reasons::{Reason, refuse_first};
 use super::shards::fits_shards;
 
-/// Refuses ranks that are no mesh, and what is not simulated so: no other answer stands in for it.
-pub(super) fn fits_replicas(job: &JobSpec) -> Result<(), JobError> {
-    let Some(StageReplicas { ranks, wrapper }) = job.parallel.stage_replicas() else { return Ok(()) };
+/// Refuses ranks that are no mesh of two or more stages.
+pub(super) fn divides_ranks(job: &JobSpec) -> Result<(), JobError> {
+    let Some(StageReplicas { ranks, .. }) = job.parallel.stage_replicas() else { return Ok(()) };
     let world_size = job.parallel.world_size;
     if ranks == 0 || !world_size.is_multiple_of(ranks) {
         let problem = format!("`world_size`: {world_size} ranks are no stages of {ranks} ranks each");
@@ -18,6 +18,18 @@ pub(super) fn fits_replicas(job: &JobSpec) -> Result<(), JobError> {
             .about(&[keys::PIPELINE_DATA_PARALLEL_SIZE, keys::WORLD_SIZE])
             .hint("world_size is the pipeline's ranks times pipeline.data_parallel_size"));
     }
+    if world_size < 2 * ranks {
+        let problem = format!("{ranks} ranks that have the same stage are all {world_size}: one rank has no pipeline");
+        return Err(JobError::new(problem)
+            .about(&[keys::PIPELINE_DATA_PARALLEL_SIZE, keys::WORLD_SIZE])
+            .hint("set parallel = \"ddp\" or \"fsdp2\" without a pipeline, or world_size to a multiple of pipeline.data_parallel_size"));
+    }
+    Ok(())
+}
+
+/// Refuses what is not simulated of ranks that have the same stage: no other answer stands in for it.
+pub(super) fn fits_replicas(job: &JobSpec) -> Result<(), JobError> {
+    let Some(StageReplicas { wrapper, .. }) = job.parallel.stage_replicas() else { return Ok(()) };
     let Strategy::PipelineParallel { stages, .. } = job.parallel.strategy else { return Ok(()) };
     if has_few_micro_batches(job) {
         let problem = format!("1F1B takes as many micro-batches as there are stages, {stages}");
@@ -35,7 +47,7 @@ pub(super) fn fits_replicas(job: &JobSpec) -> Result<(), JobError> {
     let on_their_own =
         |reason: Reason| if reason.3 == ONE_EACH { (reason.0, reason.1, reason.2, ALONE) } else { reason };
     let reasons = all_reasons(job).map(on_their_own).chain(of_wrapper);
-    refuse_first("pipeline.data_parallel_size", keys::PIPELINE_DATA_PARALLEL_SIZE, reasons)
+    refuse_first(keys::PIPELINE_DATA_PARALLEL_SIZE, keys::PIPELINE_DATA_PARALLEL_SIZE, reasons)
 }
 
 const ALONE: &str = "set pipeline.data_parallel_size = 1 and world_size to the pipeline's ranks: what a rank needs without the wrapper, whose range \

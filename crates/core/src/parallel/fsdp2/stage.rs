@@ -8,7 +8,7 @@ use crate::job::{Fsdp2, JobSpec};
 use crate::model::family::{ForwardCall, Model};
 use crate::tensor::{Context, Tensor};
 
-use super::super::stage::{LoadedStage, WrappedStage};
+use super::super::{LoadedStage, WrappedStage};
 use super::collectives::SIDE_STREAMS;
 use super::group::ParamGroup;
 use super::state::{State, Tree};

@@ -65,6 +65,7 @@ pub(super) struct Pipeline {
 pub(super) fn train_pipeline(job: &JobSpec, context: &Rc<Context>, mut pipeline: Pipeline) -> Repetition {
     let parameters = pipeline.parameters();
     let parameters = parameters.as_slice();
+    context.autocast_backward();
     let mut run = Repetition::begin(job.gradient_accumulation_steps);
     let mut optimizer = optimizer::build(job, parameters);
     let (ranks, place) = job.parallel.place_in_pipeline();

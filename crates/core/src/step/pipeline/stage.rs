@@ -97,6 +97,7 @@ impl Stage {
     /// `backward_one_chunk`, the step's last of this stage or another: the gradient for the stage before.
     pub(super) fn run_backward(&mut self, context: &Rc<Context>, micro_batch: usize, is_last: bool) -> Option<Tensor> {
         context.phase(PhaseKind::Backward);
+        self.stage.wait_for_gather();
         let output = self.outputs.remove(&micro_batch)?;
         self.stage.begin_backward(is_last);
         match self.output_gradients.get(micro_batch) {
