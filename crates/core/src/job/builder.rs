@@ -5,7 +5,8 @@ use serde::Serialize;
 use super::key_names as keys;
 use super::{
     Attention, CheckpointPolicy, ClipSpec, Ema, Fields, Framework, JobError, JobSource, JobSpec, Kernels, LogitsPath,
-    LossKernel, LowRankSpec, ModelSpec, OptimizerKind, Parallel, Precision, PreconditionerSpec, RunSpec, Task, TransformersVersion,
+    LossKernel, LowRankSpec, ModelSpec, OptimizerKind, Parallel, Precision, PreconditionerSpec, RunSpec, Task,
+    TransformersVersion,
 };
 use crate::alloc::AllocatorConfig;
 use crate::gpu::Gpu;

@@ -1,7 +1,7 @@
 //! What optimizers that precondition gradients by both sides of a matrix are told: SOAP's arguments, in `optim_args`.
 
 use super::error::JobErrorKind;
-use super::{JobError, OptimizerKind, keys};
+use super::{JobError, JobSpec, OptimizerKind, keys};
 
 /// Arguments of `pytorch_optimizer.SOAP` that decide what it keeps and when.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -35,6 +35,17 @@ impl PreconditionerSpec {
             *place = read.ok_or_else(|| refused(argument))?;
         }
         Ok(self)
+    }
+}
+
+impl JobSpec {
+    /// Whether a step that is not among the first three takes more than they do: SOAP's that turns the eigenvectors.
+    pub(crate) fn turns_late(&self) -> bool {
+        let frequency = self.preconditioner.frequency;
+        self.task.trains()
+            && self.optimizer == OptimizerKind::Soap
+            && frequency > 2
+            && u64::from(self.steps) > frequency
     }
 }
 

@@ -235,7 +235,8 @@ fn state_per_parameter() {
     for (optimizer, bytes) in golden {
         let parameters = vec![(vec![1000, 1000], "bf16".to_owned(), true)];
         let (optim_args, events) = (String::new(), Vec::new());
-        let case = Case { optimizer, parameters, optim_args, clip: false, scaler: false, decay: false, steps: 2, events };
+        let case =
+            Case { optimizer, parameters, optim_args, clip: false, scaler: false, decay: false, steps: 2, events };
         let (trace, _) = run_case(&case);
         let state = trace.allocations.iter().filter(|allocation| allocation.category == Category::OptimizerState);
         assert_eq!(state.map(|allocation| allocation.bytes).sum::<u64>(), bytes, "{optimizer:?}");

@@ -106,7 +106,11 @@ fn build_decaying(job: &JobSpec, parameters: &[Tensor], decays: bool) -> Box<dyn
     let has_modules = matches!(job.parallel.strategy, Strategy::None | Strategy::Ddp(_));
     let by_trainer = has_modules && matches!(job.framework, Framework::Trainer | Framework::Trl);
     let decay = if decays { Decay::Added } else { Decay::Off };
-    build_kind(job.optimizer, Told { low_rank: &job.low_rank, preconditioner: job.preconditioner, by_trainer, decay }, parameters)
+    build_kind(
+        job.optimizer,
+        Told { low_rank: &job.low_rank, preconditioner: job.preconditioner, by_trainer, decay },
+        parameters,
+    )
 }
 
 fn build_kind(kind: OptimizerKind, told: Told<'_>, parameters: &[Tensor]) -> Box<dyn Optimizer> {

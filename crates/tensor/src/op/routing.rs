@@ -96,7 +96,8 @@ impl Tensor {
     pub fn sort_places(&self) -> (Tensor, Tensor) {
         let steps = DeviceSteps::new(self.context(), |device| sort(self.numel(), self.dtype(), device));
         let dtypes = [self.dtype(), DType::Int64];
-        let mut made = steps.run(self.context(), "sort.default", |at| contiguous(*self.sizes(), dtypes[usize::from(at)]));
+        let mut made =
+            steps.run(self.context(), "sort.default", |at| contiguous(*self.sizes(), dtypes[usize::from(at)]));
         (made.take(0), made.take(1))
     }
 

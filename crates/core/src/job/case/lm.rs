@@ -4,7 +4,7 @@ use serde::Deserialize;
 use serde_json::{Map, Value};
 
 use super::images::CaseImages;
-use super::{CaseLora, CasePrecision, checkpoint_policy, clip_spec, default_model, told_of_case, plain_job};
+use super::{CaseLora, CasePrecision, checkpoint_policy, clip_spec, default_model, plain_job, told_of_case};
 use crate::job::{
     Attention, Ema, JobError, JobSpec, LogitsPath, LossKernel, OptimizerKind, Seq2SeqSpec, Task, TaskName,
     TransformersVersion,

@@ -25,8 +25,8 @@ use serde_json::{Map, Value};
 use super::hf;
 use super::{
     Attention, Beside, CheckpointPolicy, ClipSpec, Ema, Fields, Framework, JobError, JobSpec, Kernels, LogitsPath,
-    LoraSpec, LossKernel, LowRankSpec, ModelSpec, OptimizerKind, Parallel, Precision, PreconditionerSpec, RunSpec, Task,
-    TransformersVersion,
+    LoraSpec, LossKernel, LowRankSpec, ModelSpec, OptimizerKind, Parallel, Precision, PreconditionerSpec, RunSpec,
+    Task, TransformersVersion,
 };
 use crate::alloc::AllocatorConfig;
 use crate::gpu::Gpu;

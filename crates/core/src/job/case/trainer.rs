@@ -5,7 +5,7 @@ use serde_json::{Map, Value};
 
 use super::images::CaseImages;
 use super::rl::OptimizerName;
-use super::{CaseLora, CasePrecision, checkpoint_policy, clip_spec, told_of_case, plain_job};
+use super::{CaseLora, CasePrecision, checkpoint_policy, clip_spec, plain_job, told_of_case};
 use crate::host::HostKind;
 use crate::job::{
     ActivationOffload, Attention, BackwardPrefetch, ComputeDtype, Ddp, FlatInit, Framework, Fsdp1, JobError, JobSpec,

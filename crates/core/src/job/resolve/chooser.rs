@@ -10,8 +10,8 @@ use crate::job::error::REHEARSE;
 use crate::job::keys::{self, Key};
 use crate::job::settings::{Origin, Provenance, Settings};
 use crate::job::{
-    JobError, JobSource, LoraSpec, LowRankSpec, ModelSpec, OptimizerKind, PreconditionerSpec, RunLength, RunSpec, TransformersError,
-    TransformersVersion, allocator,
+    JobError, JobSource, LoraSpec, LowRankSpec, ModelSpec, OptimizerKind, PreconditionerSpec, RunLength, RunSpec,
+    TransformersError, TransformersVersion, allocator,
 };
 use crate::model_type;
 
@@ -221,7 +221,8 @@ impl<'a> Chooser<'a> {
         if !kind.is_some_and(OptimizerKind::is_low_rank) {
             self.refuse_momentum()?;
             let of_soap = kind.is_some_and(OptimizerKind::preconditions);
-            let unread = [(keys::OPTIM_ARGS, "GaLore, APOLLO and SOAP"), (keys::OPTIM_TARGET_MODULES, "GaLore and APOLLO")];
+            let unread =
+                [(keys::OPTIM_ARGS, "GaLore, APOLLO and SOAP"), (keys::OPTIM_TARGET_MODULES, "GaLore and APOLLO")];
             let unread = unread.into_iter().skip(usize::from(of_soap)).filter(|(key, _)| self.is_said(key));
             let notes: Vec<String> = unread.map(|(key, who)| format!("`{key}` is read by {who} alone")).collect();
             self.notes.extend(notes);
