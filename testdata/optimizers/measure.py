@@ -186,12 +186,17 @@ def let_svd_succeed():
         torch.linalg.svd, torch.linalg.eigh = cleared(torch.linalg.svd), cleared(torch.linalg.eigh)
 
 
-def preconditioned(name, tensors, arguments=""):
-    """SOAP or Shampoo with arguments of whole numbers, as `optim_args` has them."""
+def preconditioning(name):
+    """The class of SOAP or Shampoo."""
     import pytorch_optimizer
     if "Phantom" in torch.cuda.get_device_name(): let_svd_succeed()
+    return getattr(pytorch_optimizer, PRECONDITIONED[name])
+
+
+def preconditioned(name, tensors, arguments=""):
+    """SOAP or Shampoo with arguments of whole numbers, as `optim_args` has them."""
     said = dict(part.split("=") for part in arguments.replace(" ", "").split(",") if part)
-    return getattr(pytorch_optimizer, PRECONDITIONED[name])(tensors, lr=1e-5, **{key: int(value) for key, value in said.items()})
+    return preconditioning(name)(tensors, lr=1e-5, **{key: int(value) for key, value in said.items()})
 
 
 def low_rank(name, others, projected, arguments=""):

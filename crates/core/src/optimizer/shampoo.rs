@@ -71,7 +71,7 @@ impl Variables {
         let mut gradient = statistics.clone();
         for (at, pair) in pairs.iter().enumerate() {
             let size = gradient.sizes()[at];
-            let rest = if size == 0 { 0 } else { gradient.numel() / size };
+            let rest = gradient.numel().checked_div(size).unwrap_or(0);
             let unfolded = &*self.unfolded.insert(statistics.moved_first(at).reshape(&[size, rest]));
             pair.preconditioner.add_product_in_place(unfolded, &unfolded.t());
             gradient = gradient.transpose(0, at).contiguous();

@@ -19,7 +19,7 @@ impl Tensor {
     #[must_use]
     pub fn gram_along(&self, at: usize) -> Tensor {
         let size = self.sizes()[at];
-        let rest = if size == 0 { 0 } else { self.numel() / size };
+        let rest = self.numel().checked_div(size).unwrap_or(0);
         let ones = (0..self.sizes().len()).filter(|&other| other != at && self.sizes()[other] == 1).count();
         let left = (0..ones).fold(self.clone(), |left, _| left.sum_of_one());
         left.moved_first(at).reshape(&[size, rest]).mm(&self.moved_last(at).reshape(&[rest, size]))
@@ -30,7 +30,7 @@ impl Tensor {
     pub fn dot_first(&self, matrix: &Tensor, transposes: bool) -> Tensor {
         let size = self.size(0);
         let left = if size == 1 { self.sum_of_one() } else { self.clone() };
-        let rest = if size == 0 { 0 } else { self.numel() / size };
+        let rest = self.numel().checked_div(size).unwrap_or(0);
         let right = if transposes { matrix.t() } else { matrix.clone() };
         let mut sizes = self.sizes().to_vec();
         sizes.rotate_left(1);
