@@ -2,10 +2,10 @@
 """Measure what clipping, the gradient scaler and optimizer steps allocate, and write steps.json beside this file.
 
 Needs torch 2.11, bitsandbytes 0.50, lion-pytorch 0.2, schedulefree 1.4, torchao 0.18, galore-torch 1.0,
-apollo-torch 1.0.3, transformers 5.17, torch-optimi 0.3, grokadamw 0.1, lomo-optim 0.1.1 and a CUDA device, or a stand-in for its driver libraries whose
+apollo-torch 1.0.3, transformers 5.17, torch-optimi 0.3, grokadamw 0.1, lomo-optim 0.1.1, pytorch-optimizer 4.1 and a CUDA device, or a stand-in for its driver libraries whose
 kernels do nothing: only the order and size of allocations are recorded, never values. A case is an optimizer over
-parameters ([sizes, dtype, has a gradient]) that is stepped twice; its events are, in order, the bytes of an allocation,
-or minus the number (from 1) of the allocation that is freed.
+parameters ([sizes, dtype, has a gradient]) that is stepped twice, or as often as `steps` says; its events are, in order, the bytes of an allocation,
+or minus the number (from 1) of the allocation that is freed. Of optimizers that are named on the command line alone the cases are measured anew.
 """
 import json
 import pathlib
@@ -28,6 +28,8 @@ SCHEDULE_FREE = {"schedule_free_adamw": "AdamWScheduleFree", "schedule_free_rada
 LATER = [*BITSANDBYTES, "rmsprop", "adagrad", "transformers_adafactor", "schedule_free_radam", "schedule_free_sgd", "stable_adamw", "grokadamw"]
 # Those that step in their own backward pass, whose hook is called in its place.
 FUSED = ["lomo", "adalomo"]
+# pytorch_optimizer's, on square preconditioners of both sides of a matrix.
+PRECONDITIONED = {"soap": "SOAP", "shampoo": "Shampoo"}
 # torch's whose decay is part of the gradient; and the others, but for COMPILED, which decay in all cases as AdamW does by default.
 COUPLED = ["sgd", "sgd_momentum", "adam", "rmsprop", "adagrad"]
 DECOUPLED = ["adamw", "adamw_fused", "adamw_forloop", "adafactor", "adamw8bit", "lion", "paged_adamw_8bit", "paged_adamw_32bit",
@@ -83,6 +85,27 @@ def cases():
     yield from later_cases(random.Random(2))
     yield from decayed_cases(random.Random(3))
     yield from fused_cases(random.Random(4))
+    yield from preconditioned_cases(random.Random(5))
+
+
+def preconditioned_cases(generator):
+    for name in PRECONDITIONED:
+        arguments = dict(optim_args="precondition_frequency=2", steps=4) if name == "soap" else {}
+        for dtype in DTYPES:
+            yield dict(optimizer=name, parameters=parameters(ODD[:4] + MATRICES[:6], dtype), **arguments)
+            yield dict(optimizer=name, parameters=parameters(CONVOLUTION + [[40, 3, 20], [3, 1, 5], [1, 1]], dtype), **arguments)
+        yield dict(optimizer=name, parameters=mixed("fp32", "bf16")[:5], clip=True, decay=True, **arguments)
+        yield dict(optimizer=name, parameters=parameters(ODD[:4], "fp32"), clip=True, scaler=True, **arguments)
+        for _ in range(3):
+            sizes = [[int(2 ** generator.uniform(0, 10)) for _ in range(generator.choice([1, 2, 2]))] for _ in range(4)]
+            dtypes = generator.sample(list(DTYPES), generator.choice([1, 2]))
+            drawn_ones = [[size, generator.choice(dtypes), generator.random() < 0.9] for size in sizes]
+            yield dict(optimizer=name, parameters=drawn_ones, **arguments)
+    for limits in ("max_precondition_dim=4096", "max_precondition_dim=32", "max_precondition_dim=1"):
+        shapes = [[4100, 20], [20, 4097], [4097], [33, 32], [7, 40, 3]]
+        yield dict(optimizer="soap", parameters=parameters(shapes, "bf16"), optim_args=limits + ",precondition_frequency=1", steps=3)
+    yield dict(optimizer="soap", parameters=parameters([[4100, 20], [600, 33]], "fp32"), optim_args="precondition_frequency=2", steps=3)
+    yield dict(optimizer="soap", parameters=parameters([[20, 4100], [300]], "bf16"), steps=12)
 
 
 def fused_cases(generator):
@@ -148,14 +171,32 @@ class AdamATan2(torch.optim.Optimizer):
 def let_svd_succeed():
     """A stand-in's kernels do not clear the word that says whether cuSOLVER came to its end: what is free in the small pool is cleared."""
     import ctypes
-    found = torch.linalg.svd
-    def svd(matrix, **options):
-        for segment in torch.cuda.memory_snapshot():
-            if segment["segment_type"] == "small":
-                for block in segment["blocks"]:
-                    if block["state"] == "inactive": ctypes.memset(block["address"], 0, block["size"])
-        return found(matrix, **options)
-    torch.linalg.svd = svd
+    def cleared(found):
+        def decompose(matrix, **options):
+            for segment in torch.cuda.memory_snapshot():
+                if segment["segment_type"] == "small":
+                    for block in segment["blocks"]:
+                        if block["state"] == "inactive": ctypes.memset(block["address"], 0, block["size"])
+            # Where it raises, the traceback must not keep the matrix.
+            passed = [matrix]
+            del matrix
+            return found(passed.pop(), **options)
+        return decompose
+    if torch.linalg.svd.__name__ != "decompose":
+        torch.linalg.svd, torch.linalg.eigh = cleared(torch.linalg.svd), cleared(torch.linalg.eigh)
+
+
+def preconditioning(name):
+    """The class of SOAP or Shampoo."""
+    import pytorch_optimizer
+    if "Phantom" in torch.cuda.get_device_name(): let_svd_succeed()
+    return getattr(pytorch_optimizer, PRECONDITIONED[name])
+
+
+def preconditioned(name, tensors, arguments=""):
+    """SOAP or Shampoo with arguments of whole numbers, as `optim_args` has them."""
+    said = dict(part.split("=") for part in arguments.replace(" ", "").split(",") if part)
+    return preconditioning(name)(tensors, lr=1e-5, **{key: int(value) for key, value in said.items()})
 
 
 def low_rank(name, others, projected, arguments=""):
@@ -164,7 +205,7 @@ def low_rank(name, others, projected, arguments=""):
     group = dict(rank=int(said.get("rank", 128)), update_proj_gap=int(said.get("update_proj_gap", 200)), proj_type="std")
     if name.startswith("galore"):
         import galore_torch
-        if "Phantom" in torch.cuda.get_device_name() and torch.linalg.svd.__name__ != "svd": let_svd_succeed()
+        if "Phantom" in torch.cuda.get_device_name(): let_svd_succeed()
         groups = [{"params": others}, {"params": projected, "scale": float(said.get("scale", 0.25)), **group}]
         if name == "galore_adamw_8bit": return galore_torch.GaLoreAdamW8bit(groups)
         if name == "galore_adafactor": return galore_torch.GaLoreAdafactor(groups, lr=1e-3, scale_parameter=False, relative_step=False)
@@ -205,6 +246,7 @@ def fused(name, model):
 
 
 def build(name, tensors, arguments=""):
+    if name in PRECONDITIONED: return [preconditioned(name, tensors, arguments)]
     if name in FUSED: return [fused(name, torch.nn.ParameterList(tensors))]
     if name == "adamw": return [torch.optim.AdamW(tensors)]
     if name == "adam": return [torch.optim.Adam(tensors)]
@@ -269,7 +311,7 @@ def run(case):
     torch._C._cuda_clearCublasWorkspaces()
     torch.cuda.memory._record_memory_history(context=None, max_entries=1_000_000)
     gradients = [tensor.grad for tensor in tensors]
-    for _ in range(2):
+    for _ in range(case.get("steps", 2)):
         # GaLore's of 8 bits leaves projected ones.
         for tensor, gradient in zip(tensors, gradients): tensor.grad = gradient
         if scaler: scaler.scale(loss)
@@ -294,13 +336,15 @@ def run(case):
 
 
 def main():
-    results = []
+    out = pathlib.Path(__file__).with_name("steps.json")
+    anew = set(sys.argv[1:])
+    results = [row for row in json.loads(out.read_text()) if row["optimizer"] not in anew] if anew else []
     for case in cases():
+        if anew and case["optimizer"] not in anew: continue
         if case["optimizer"] in COMPILED: run(case)
         events = run(case)
         print(case["optimizer"], len(events), file=sys.stderr)
         results.append({**case, "events": events})
-    out = pathlib.Path(__file__).with_name("steps.json")
     out.write_text("[\n" + ",\n".join(json.dumps(r, separators=(",", ":")) for r in results) + "\n]\n")
 
 

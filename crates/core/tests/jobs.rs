@@ -6,7 +6,7 @@ use tonnage_core::estimate::{Estimate, EstimateError, SimulatedJob, estimate};
 use tonnage_core::gpu::Gpu;
 use tonnage_core::job::{
     Attention, CheckpointPolicy, ClipSpec, Ema, Fields, Framework, JobSpec, Kernels, LogitsPath, LoraSpec, LossKernel,
-    LowRankSpec, ModelSpec, OptimizerKind, Precision, Task,
+    LowRankSpec, ModelSpec, OptimizerKind, Precision, PreconditionerSpec, Task,
 };
 use tonnage_core::model_type::language_model_types;
 use tonnage_core::step::simulate;
@@ -124,6 +124,7 @@ fn jobs() -> impl Strategy<Value = JobSpec> {
             clip_grad_norm: on[3].then_some(ClipSpec { max_norm: 1.0 }),
             decays: on[5],
             low_rank: LowRankSpec::default(),
+            preconditioner: PreconditionerSpec::default(),
             optimizer_in_backward: false,
             ema: Ema::Off,
             zero_grad_set_to_none: on[4],

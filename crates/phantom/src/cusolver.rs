@@ -1,6 +1,6 @@
 //! cuSOLVER's dense functions: handles and parameters are opaque, decompositions compute nothing. Their workspaces are said
 //! to be empty, because NVIDIA does not document them: what they need beyond their matrices is not counted. That of singular values in fp32,
-//! which GaLore takes, is as the library answers.
+//! which GaLore takes, is as the library answers; those of eigenvectors and orthogonal factors are in `factors`.
 #![allow(non_snake_case)]
 
 use std::ffi::c_int;
@@ -81,11 +81,9 @@ needs_nothing! {
     cusolverDnDgetrf_bufferSize(_a _b _c _d _e)
     cusolverDnCgetrf_bufferSize(_a _b _c _d _e)
     cusolverDnZgetrf_bufferSize(_a _b _c _d _e)
-    cusolverDnSgeqrf_bufferSize(_a _b _c _d _e)
     cusolverDnDgeqrf_bufferSize(_a _b _c _d _e)
     cusolverDnCgeqrf_bufferSize(_a _b _c _d _e)
     cusolverDnZgeqrf_bufferSize(_a _b _c _d _e)
-    cusolverDnSorgqr_bufferSize(_a _b _c _d _e _f _g)
     cusolverDnDorgqr_bufferSize(_a _b _c _d _e _f _g)
     cusolverDnCungqr_bufferSize(_a _b _c _d _e _f _g)
     cusolverDnZungqr_bufferSize(_a _b _c _d _e _f _g)
@@ -145,7 +143,6 @@ needs_nothing! {
     cusolverDnDsyevjBatched_bufferSize(_a _b _c _d _e _f _g)
     cusolverDnCheevjBatched_bufferSize(_a _b _c _d _e _f _g)
     cusolverDnZheevjBatched_bufferSize(_a _b _c _d _e _f _g)
-    cusolverDnSsyevj_bufferSize(_a _b _c _d _e _f _g)
     cusolverDnDsyevj_bufferSize(_a _b _c _d _e _f _g)
     cusolverDnCheevj_bufferSize(_a _b _c _d _e _f _g)
     cusolverDnZheevj_bufferSize(_a _b _c _d _e _f _g)
@@ -265,9 +262,7 @@ needs_nothing_twice! {
     cusolverDnXtrtri_bufferSize(_a _b _c _d _e _f _g)
     cusolverDnXsytrs_bufferSize(_a _b _c _d _e _f _g _h _i _j _k)
     cusolverDnXpotrf_bufferSize(_a _b _c _d _e _f _g _h)
-    cusolverDnXgeqrf_bufferSize(_a _b _c _d _e _f _g _h _i _j)
     cusolverDnXgetrf_bufferSize(_a _b _c _d _e _f _g _h)
-    cusolverDnXsyevd_bufferSize(_a _b _c _d _e _f _g _h _i _j _k)
     cusolverDnXsyevBatched_bufferSize(_a _b _c _d _e _f _g _h _i _j _k)
     cusolverDnXsyevdx_bufferSize(_a _b _c _d _e _f _g _h _i _j _k _l _m _n _o _p _q)
     cusolverDnXgeev_bufferSize(_a _b _c _d _e _f _g _h _i _j _k _l _m _n _o _p _q)

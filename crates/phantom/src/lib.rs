@@ -54,6 +54,7 @@ mod device;
 mod driver;
 mod error;
 mod error_table;
+mod factors;
 mod memory;
 mod nccl;
 pub mod nvml;

@@ -18,7 +18,7 @@ Case fields (defaults below):
   gradient_checkpointing   HF layer checkpointing, use_reentrant=False
   optimizer   adamw (foreach) | adamw_fused | adam | adamw_forloop | sgd | sgd_momentum | adafactor (torch.optim's) |
               adafactor_hf (transformers') | adamw8bit | paged_adamw_8bit | paged_adamw_32bit (bitsandbytes') | lion (lion_pytorch's) |
-              schedule_free_adamw; on fsdp2's DTensors both Adafactors and bitsandbytes' optimizers fail at their first step
+              schedule_free_adamw | soap | shampoo (pytorch_optimizer's); on fsdp2's DTensors both Adafactors and bitsandbytes' optimizers fail at their first step
   clip_grad_norm  null or max norm
   lora        null or {r, alpha, dropout, targets}: peft's adapters, put on before the wrapper; with gradient_checkpointing
               enable_input_require_grads, as the Trainer calls it
@@ -168,6 +168,10 @@ def optimizer_of(name):
     if name == "schedule_free_adamw":
         from schedulefree import AdamWScheduleFree
         return AdamWScheduleFree, {}
+    if name in ("soap", "shampoo"):
+        sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..", "optimizers"))
+        import measure
+        return measure.preconditioning(name), {}
     if name == "adafactor_hf":
         from transformers.optimization import Adafactor
         return Adafactor, dict(scale_parameter=False, relative_step=False)

@@ -42,7 +42,7 @@ DEFAULTS = dict(
     gradient_checkpointing=False,  # HF layer checkpointing, use_reentrant=False
     optimizer="adamw",             # adamw (foreach) | adamw_fused | adamw_forloop | sgd | sgd_momentum | adafactor | those of one object in
                                    # testdata/optimizers/measure.py; of compiled ones the second run counts, with Inductor's cache kept
-    optim_args="", optim_target_modules=[],   # transformers', of GaLore and APOLLO; [] is all linear layers
+    optim_args="", optim_target_modules=[],   # transformers', of GaLore and APOLLO; [] is all linear layers; SOAP's arguments
     optimizer_in_backward=False,   # an optimizer for each parameter steps when its gradient is there (register_post_accumulate_grad_hook)
     ema=None,                      # averaged_model | averaged_model_cpu (torch's AveragedModel) | ema_model | ema_model_foreach (diffusers' EMAModel)
     grad_accum=1,
@@ -353,7 +353,7 @@ def make_optimizer(case, params, fake, model=None):
                  and (not case["optim_target_modules"] or check_target_module_exists(case["optim_target_modules"], n))}
         names = {id(p) for n, p in model.named_parameters() if n.removesuffix(".weight") in names and n.endswith(".weight")}
         return low_rank(o, [p for p in params if id(p) not in names], [p for p in params if id(p) in names], case["optim_args"])
-    return build_optimizer(o, params)[0]
+    return build_optimizer(o, params, case["optim_args"])[0]
 
 
 def average_of(case, model):

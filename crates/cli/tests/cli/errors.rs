@@ -129,7 +129,7 @@ fn words_of_other_programs_are_taken_or_answered() {
     let answered = [
         (&["--load-in-4bit"][..], "set lora.r"),
         (&["--set", "load_in_8bit=true"], "set lora.r"),
-        (&["--optimizer", "soap"], "tonnage rehearse"),
+        (&["--optimizer", "distributed_shampoo"], "tonnage rehearse"),
         (&["--parallel", "fsdp"], "--parallel fsdp2"),
         (&["--gpu", "4xH100"], "--gpu h100 --world-size 4"),
     ];

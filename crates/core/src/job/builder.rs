@@ -5,7 +5,8 @@ use serde::Serialize;
 use super::key_names as keys;
 use super::{
     Attention, CheckpointPolicy, ClipSpec, Ema, Fields, Framework, JobError, JobSource, JobSpec, Kernels, LogitsPath,
-    LossKernel, LowRankSpec, ModelSpec, OptimizerKind, Parallel, Precision, RunSpec, Task, TransformersVersion,
+    LossKernel, LowRankSpec, ModelSpec, OptimizerKind, Parallel, Precision, PreconditionerSpec, RunSpec, Task,
+    TransformersVersion,
 };
 use crate::alloc::AllocatorConfig;
 use crate::gpu::Gpu;
@@ -121,6 +122,7 @@ impl Default for JobSpec {
             optimizer: OptimizerKind::Adamw,
             decays: false,
             low_rank: LowRankSpec::default(),
+            preconditioner: PreconditionerSpec::default(),
             optimizer_in_backward: false,
             ema: Ema::Off,
             clip_grad_norm: None::<ClipSpec>,

@@ -5,6 +5,7 @@ use serde::{Deserialize, Serialize};
 use super::ema::Ema;
 use super::lora_spec::LoraSpec;
 use super::low_rank::LowRankSpec;
+use super::preconditioner::PreconditionerSpec;
 use super::{
     ActivationOffload, Attention, CheckpointPolicy, FieldError, Fields, Framework, Image, Kernels, LeftOpen,
     OptimizerKind, Parallel, QuantizationSpec, RowGrowth, RunSpec, StoredWeights, Task, TransformersVersion, Vision,
@@ -276,6 +277,8 @@ pub struct JobSpec {
     pub decays: bool,
     /// What one in a low rank is told.
     pub low_rank: LowRankSpec,
+    /// What one that preconditions gradients is told.
+    pub preconditioner: PreconditionerSpec,
     /// Whether each parameter has one of its own, which steps in backward and frees the gradient.
     pub optimizer_in_backward: bool,
     /// What averages the weights.

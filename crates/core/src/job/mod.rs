@@ -35,6 +35,7 @@ mod model_source;
 mod optimizer_kind;
 mod own_class;
 mod parallel;
+mod preconditioner;
 mod presets;
 mod quantization;
 mod recording;
@@ -78,6 +79,7 @@ pub use parallel::{
     BackwardPrefetch, Ddp, DeepSpeed, FlatInit, Fsdp1, Fsdp2, Parallel, Schedule, ShardInit, StageReplicas,
     StageWrapper, Strategy, TensorPlan,
 };
+pub use preconditioner::PreconditionerSpec;
 pub use presets::Preset;
 pub use quantization::{ComputeDtype, QuantizationSpec, QuantizedWeights};
 pub use resolve::Resolved;

@@ -92,6 +92,10 @@ pub enum OptimizerKind {
     Lomo,
     /// AdaLomo (lomo-optim): the same with Adafactor's variances.
     Adalomo,
+    /// `pytorch_optimizer.SOAP` (4.1): Adam in the eigenvectors of Shampoo's preconditioners.
+    Soap,
+    /// `pytorch_optimizer.Shampoo` (4.1), with a singular value decomposition of each preconditioner in every step.
+    Shampoo,
     /// GaLore's AdamW (galore-torch), on gradients projected by their singular vectors.
     GaloreAdamw,
     /// GaLore's AdamW in 8 bits, over bitsandbytes.
@@ -140,6 +144,11 @@ impl OptimizerKind {
         matches!(self, Self::Lomo | Self::Adalomo)
     }
 
+    /// Whether it preconditions gradients by the sides of each matrix.
+    pub const fn preconditions(self) -> bool {
+        matches!(self, Self::Soap | Self::Shampoo)
+    }
+
     /// Whether it was measured on whole parameters alone: on one GPU and under DDP.
     pub const fn needs_whole(self) -> bool {
         let of_bitsandbytes = self.is_bitsandbytes()
@@ -157,6 +166,7 @@ impl OptimizerKind {
                     | Self::Grokadamw
             )
             || self.fuses_backward()
+            || self.preconditions()
     }
 
     /// Whether its kernels take gradients in bf16.

@@ -7,7 +7,7 @@ use serde::Deserialize;
 use super::decayed::Decay;
 use super::{GradScaler, Told, build_kind, clip_grad_norm};
 use crate::dtype::DType;
-use crate::job::{Key, Kind, LowRankSpec, OptimizerKind, keys};
+use crate::job::{Key, Kind, LowRankSpec, OptimizerKind, PreconditionerSpec, keys};
 use crate::op::full;
 use crate::op::scratch::Device;
 use crate::tensor::{Context, Shape, Tensor};
@@ -27,7 +27,13 @@ struct Case {
     /// Whether `weight_decay` is above 0.
     #[serde(default)]
     decay: bool,
+    #[serde(default = "two")]
+    steps: u64,
     events: Vec<i64>,
+}
+
+fn two() -> u64 {
+    2
 }
 
 /// An allocation, by its bytes, and what was freed since the one before it; the order of frees makes no difference.
@@ -58,22 +64,27 @@ fn parameters(context: &Rc<Context>, case: &Case) -> Vec<Tensor> {
         .collect()
 }
 
-/// Two steps; the trace and the number of events before them.
+/// Its steps; the trace and the number of events before them.
 fn run_case(case: &Case) -> (Trace, usize) {
     let context = context();
     let parameters = parameters(&context, case);
     let loss = full(&context, "zeros.default", &[], DType::Float32);
     // Every matrix is a linear layer's weight.
     context.note_linear(0);
-    let low_rank = LowRankSpec::default().with_arguments(&case.optim_args).unwrap();
+    let (mut low_rank, mut preconditioner) = (LowRankSpec::default(), PreconditionerSpec::default());
+    if case.optimizer.preconditions() {
+        preconditioner = preconditioner.with_arguments(case.optimizer, &case.optim_args).unwrap();
+    } else {
+        low_rank = low_rank.with_arguments(&case.optim_args).unwrap();
+    }
     let decay = if case.decay { Decay::Added } else { Decay::Off };
-    let told = Told { low_rank: &low_rank, by_trainer: false, decay };
+    let told = Told { low_rank: &low_rank, preconditioner, by_trainer: false, decay };
     let mut optimizer = build_kind(case.optimizer, told, &parameters);
     // What is made with the optimizer is not recorded.
     let before = context.read_trace(|trace| trace.events.len());
     let mut scaler = case.scaler.then(|| GradScaler::new(&context));
     let gradients: Vec<Option<Tensor>> = parameters.iter().map(Tensor::grad).collect();
-    for _ in 0..2 {
+    for _ in 0..case.steps {
         parameters.iter().zip(&gradients).for_each(|(parameter, gradient)| parameter.set_grad(gradient.clone()));
         if let Some(scaler) = &mut scaler {
             scaler.scale(&loss);
@@ -188,6 +199,10 @@ fn state_per_parameter() {
         (OptimizerKind::AdamAtan2, 4_000_004),
         (OptimizerKind::Muon, 2_000_000),
         // 128 x 1000 of the projection and of each moment, in bf16; APOLLO's norm, anew in each of two steps.
+        // Both moments, and of each side the statistics and their eigenvectors.
+        (OptimizerKind::Soap, 12_000_000),
+        // Of each side the preconditioner, its root and an identity matrix in fp32, which goes; the direction, anew in each of two steps.
+        (OptimizerKind::Shampoo, 8_000_000 + 8_000_000 + 4_000_000),
         (OptimizerKind::GaloreAdamw, 3 * 128 * 1000 * 2),
         (OptimizerKind::ApolloAdamw, 3 * 128 * 1000 * 2 + 2 * 2),
         // The root mean square of the weights is a number, anew in each step.
@@ -220,7 +235,8 @@ fn state_per_parameter() {
     for (optimizer, bytes) in golden {
         let parameters = vec![(vec![1000, 1000], "bf16".to_owned(), true)];
         let (optim_args, events) = (String::new(), Vec::new());
-        let case = Case { optimizer, parameters, optim_args, clip: false, scaler: false, decay: false, events };
+        let case =
+            Case { optimizer, parameters, optim_args, clip: false, scaler: false, decay: false, steps: 2, events };
         let (trace, _) = run_case(&case);
         let state = trace.allocations.iter().filter(|allocation| allocation.category == Category::OptimizerState);
         assert_eq!(state.map(|allocation| allocation.bytes).sum::<u64>(), bytes, "{optimizer:?}");

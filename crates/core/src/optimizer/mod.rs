@@ -25,6 +25,8 @@ mod rmsprop;
 mod scaler;
 mod schedule_free;
 mod sgd;
+mod shampoo;
+mod soap;
 mod sparse_sign_sgd;
 mod stable_adamw;
 mod state;
@@ -38,7 +40,7 @@ pub(crate) use in_backward::step_in_backward;
 pub(crate) use scaler::GradScaler;
 pub(crate) use sparse_sign_sgd::SparseSignSgd;
 
-use crate::job::{Framework, JobSpec, LowRankSpec, OptimizerKind, Strategy};
+use crate::job::{Framework, JobSpec, LowRankSpec, OptimizerKind, PreconditionerSpec, Strategy};
 use crate::tensor::Tensor;
 
 use adam::{Adam, Implementation};
@@ -82,6 +84,7 @@ pub(crate) fn decays(parameter: &Tensor) -> bool {
 #[derive(Clone, Copy)]
 struct Told<'a> {
     low_rank: &'a LowRankSpec,
+    preconditioner: PreconditionerSpec,
     /// Whether the Trainer makes it.
     by_trainer: bool,
     /// What `weight_decay` is to one that adds it to its gradients.
@@ -103,7 +106,11 @@ fn build_decaying(job: &JobSpec, parameters: &[Tensor], decays: bool) -> Box<dyn
     let has_modules = matches!(job.parallel.strategy, Strategy::None | Strategy::Ddp(_));
     let by_trainer = has_modules && matches!(job.framework, Framework::Trainer | Framework::Trl);
     let decay = if decays { Decay::Added } else { Decay::Off };
-    build_kind(job.optimizer, Told { low_rank: &job.low_rank, by_trainer, decay }, parameters)
+    build_kind(
+        job.optimizer,
+        Told { low_rank: &job.low_rank, preconditioner: job.preconditioner, by_trainer, decay },
+        parameters,
+    )
 }
 
 fn build_kind(kind: OptimizerKind, told: Told<'_>, parameters: &[Tensor]) -> Box<dyn Optimizer> {
@@ -169,6 +176,8 @@ fn build_uncounted(kind: OptimizerKind, told: Told<'_>, parameters: Vec<Tensor>)
         OptimizerKind::Grokadamw => Box::new(grokadamw::GrokAdamW::new(parameters)),
         OptimizerKind::Lomo => Box::new(lomo::Lomo::plain(parameters)),
         OptimizerKind::Adalomo => Box::new(lomo::Lomo::adaptive(parameters)),
+        OptimizerKind::Soap => Box::new(soap::Soap::new(parameters, told.preconditioner)),
+        OptimizerKind::Shampoo => Box::new(shampoo::Shampoo::new(parameters)),
         OptimizerKind::GaloreAdamw => Box::new(LowRankAdamW::new(parameters, low_rank, Galore)),
         OptimizerKind::GaloreAdamw8bit => Box::new(galore_8bit::GaloreAdamW8bit::new(parameters, low_rank)),
         OptimizerKind::GaloreAdafactor => Box::new(TransformersAdafactor::in_low_rank(parameters, low_rank)),

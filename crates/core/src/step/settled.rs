@@ -112,6 +112,8 @@ pub(super) struct Settled<'a> {
     config: &'a AllocatorConfig,
     /// Whether a job's steps, and the passes of a step, are alike: generating now and then they are not.
     repeats: [bool; 2],
+    /// Whether a step that is not among the first takes more than they do.
+    turns_late: bool,
     follower: Option<Follower>,
     ends: [Ends; 2],
     small_blocks_wander: bool,
@@ -120,7 +122,16 @@ pub(super) struct Settled<'a> {
 impl<'a> Settled<'a> {
     pub(super) fn new(job: &'a JobSpec, context: &'a Rc<Context>) -> Self {
         let (follower, ends) = (None, Default::default());
-        Self { context, config: &job.allocator, repeats: [true; 2], follower, ends, small_blocks_wander: false }
+        let turns_late = job.turns_late();
+        Self {
+            context,
+            config: &job.allocator,
+            repeats: [true; 2],
+            turns_late,
+            follower,
+            ends,
+            small_blocks_wander: false,
+        }
     }
 
     /// Of a job that generates before every so many passes, of which each step has `of_step`; never with `u64::MAX`.
@@ -166,6 +177,9 @@ impl<'a> Settled<'a> {
 
     /// At the end of a piece: whether so many that follow may be left out.
     fn is_enough(&mut self, piece: Piece, left_out: u64) -> bool {
+        if self.turns_late && matches!(piece, Piece::Step) {
+            return false;
+        }
         if has_enough(self.context) {
             return true;
         }

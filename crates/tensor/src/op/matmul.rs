@@ -77,6 +77,12 @@ impl Tensor {
         product("addmm.default", left, right)
     }
 
+    /// `addmm_(left, right)` into a matrix of the result's size, outside autograd.
+    pub fn add_product_in_place(&self, left: &Tensor, right: &Tensor) {
+        self.context().need_cublas_workspace("addmm_.default");
+        count_product(left, right, self);
+    }
+
     /// `bmm(self, other)` of two stacks of matrices
     pub fn bmm(&self, other: &Tensor) -> Tensor {
         let [left, right] = cast_arguments([self, other]);

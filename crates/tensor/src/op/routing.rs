@@ -92,10 +92,12 @@ impl Tensor {
         })
     }
 
-    /// `sort(self)` of a vector of int64: in order, and where each came from.
+    /// `sort(self)` of a vector: in order, and where each came from.
     pub fn sort_places(&self) -> (Tensor, Tensor) {
-        let steps = DeviceSteps::new(self.context(), |device| sort(self.numel(), device));
-        let mut made = steps.run(self.context(), "sort.default", |_| contiguous(*self.sizes(), DType::Int64));
+        let steps = DeviceSteps::new(self.context(), |device| sort(self.numel(), self.dtype(), device));
+        let dtypes = [self.dtype(), DType::Int64];
+        let mut made =
+            steps.run(self.context(), "sort.default", |at| contiguous(*self.sizes(), dtypes[usize::from(at)]));
         (made.take(0), made.take(1))
     }
 

@@ -29,6 +29,12 @@ fn jacobi_workspace_of_square(size: u64) -> u64 {
     elements.next_multiple_of(ALIGNED).saturating_add(pairs.next_multiple_of(ALIGNED)).saturating_add(of_blocks)
 }
 
+/// The largest square matrix of which cuSOLVER can count the workspace, in 32 bits: of larger ones it says that they need none, and fails.
+pub fn largest_of_svd() -> u64 {
+    let fits = |size: &u64| i32::try_from(jacobi_workspace_of_square(*size)).is_ok();
+    (0..=32_768).rev().find(fits).unwrap_or(0)
+}
+
 impl Tensor {
     /// `torch.linalg.svd(self, full_matrices=False)` of a matrix in fp32, outside autograd: U, S and Vh.
     pub fn svd(&self) -> [Self; 3] {

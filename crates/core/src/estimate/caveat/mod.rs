@@ -21,7 +21,7 @@ use of_model::{
     encoders_caveat, garbage_collection, generic_caveat, images_caveat, judge_caveat, liger_caveat, linear_attention,
     loop_of_shards, loss_scaling, math_attention, plain_loop, prefers_cudnn, towers_caveat,
 };
-use of_optimizer::adafactor_of_bf16;
+use of_optimizer::{adafactor_of_bf16, beyond_svd, eigenvectors};
 use of_ranks::{kept_outputs, ring_ranks, split_caveat};
 pub(super) use of_setup::paged_states;
 use of_setup::{
@@ -136,6 +136,8 @@ pub(super) fn all_caveats(
         dora_segments(job, reserved),
         compiled_step(job),
         singular_values(trace),
+        eigenvectors(trace),
+        beyond_svd(job, trace),
         quantized_judge(job, trace),
         engine_caveat(job),
         replayed_tokens(trace, reserved),

@@ -208,12 +208,12 @@ pub(super) fn compiled_step(job: &JobSpec) -> Option<Caveat> {
     })
 }
 
-/// What a step of GaLore's may need beyond what is simulated: its workspace is what cuSOLVER answers without a GPU, and another method follows
+/// What a step of GaLore's or Shampoo's may need beyond what is simulated: its workspace is what cuSOLVER answers without a GPU, and another method follows
 /// where the first does not come to its end, with a copy of the vectors more (BatchLinearAlgebraLib.cpp, torch 2.11).
 pub(super) fn singular_values(trace: &Trace) -> Option<Caveat> {
     let of_svd = trace.allocations.iter().filter(|allocation| trace.origin(allocation).op == SVD);
     let largest = of_svd.map(|allocation| allocation.bytes).max()?;
-    let text = "GaLore's singular values take a workspace of cuSOLVER, which is as the library answers without a GPU; where its method does \
+    let text = "GaLore's or Shampoo's singular values take a workspace of cuSOLVER, which is as the library answers without a GPU; where its method does \
                 not come to its end PyTorch takes one that needs more: the range allows as much again";
     Some(Caveat::adding("singular_values", text, largest))
 }

@@ -4,7 +4,7 @@ use serde::Deserialize;
 use serde_json::{Map, Value};
 
 use super::images::CaseImages;
-use super::{CaseLora, CasePrecision, checkpoint_policy, clip_spec, default_model, low_rank_of_case, plain_job};
+use super::{CaseLora, CasePrecision, checkpoint_policy, clip_spec, default_model, plain_job, told_of_case};
 use crate::job::{
     Attention, Ema, JobError, JobSpec, LogitsPath, LossKernel, OptimizerKind, Seq2SeqSpec, Task, TaskName,
     TransformersVersion,
@@ -113,6 +113,7 @@ pub(super) fn job_of_case(case: Case) -> Result<JobSpec, JobError> {
         _ => return Err(JobError::new(format!("reference case `{}`: its task has a kind of its own", case.id))),
     };
     let trains = task.trains();
+    let (low_rank, preconditioner) = told_of_case(case.optimizer, &case.optim_args, case.optim_target_modules)?;
     let transformers = case.transformers.parse::<TransformersVersion>();
     let transformers = transformers.map_err(|error| JobError::new(format!("reference case `{}`: {error}", case.id)))?;
     let images = CaseImages {
@@ -132,7 +133,8 @@ pub(super) fn job_of_case(case: Case) -> Result<JobSpec, JobError> {
         gradient_checkpointing: checkpoint_policy(case.gradient_checkpointing),
         use_reentrant: case.reentrant,
         optimizer: case.optimizer,
-        low_rank: low_rank_of_case(&case.optim_args, case.optim_target_modules)?,
+        low_rank,
+        preconditioner,
         optimizer_in_backward: case.optimizer_in_backward,
         ema: case.ema,
         clip_grad_norm: clip_spec(case.clip_grad_norm),

@@ -25,8 +25,8 @@ use serde_json::{Map, Value};
 use super::hf;
 use super::{
     Attention, Beside, CheckpointPolicy, ClipSpec, Ema, Fields, Framework, JobError, JobSpec, Kernels, LogitsPath,
-    LoraSpec, LossKernel, LowRankSpec, ModelSpec, OptimizerKind, Parallel, Precision, RunSpec, Task,
-    TransformersVersion,
+    LoraSpec, LossKernel, LowRankSpec, ModelSpec, OptimizerKind, Parallel, Precision, PreconditionerSpec, RunSpec,
+    Task, TransformersVersion,
 };
 use crate::alloc::AllocatorConfig;
 use crate::gpu::Gpu;
@@ -145,11 +145,18 @@ impl Default for CaseTargets {
     }
 }
 
-/// transformers' `optim_args` and `optim_target_modules` of a case.
-fn low_rank_of_case(arguments: &str, targets: Vec<String>) -> Result<LowRankSpec, JobError> {
-    let spec = LowRankSpec::default();
-    let targets = if targets.is_empty() { spec.targets.clone() } else { targets };
-    LowRankSpec { targets, ..spec }.with_arguments(arguments)
+/// transformers' `optim_args` and `optim_target_modules` of a case, and the arguments of an optimizer that preconditions.
+fn told_of_case(
+    kind: OptimizerKind,
+    arguments: &str,
+    targets: Vec<String>,
+) -> Result<(LowRankSpec, PreconditionerSpec), JobError> {
+    let (low_rank, preconditioner) = (LowRankSpec::default(), PreconditionerSpec::default());
+    if kind.preconditions() {
+        return Ok((low_rank, preconditioner.with_arguments(kind, arguments)?));
+    }
+    let targets = if targets.is_empty() { low_rank.targets.clone() } else { targets };
+    Ok((LowRankSpec { targets, ..low_rank }.with_arguments(arguments)?, preconditioner))
 }
 
 impl From<CaseLora> for LoraSpec {
@@ -222,6 +229,7 @@ fn plain_job(mut model: ModelSpec, task: Task) -> JobSpec {
         optimizer: OptimizerKind::Adamw,
         decays: false,
         low_rank: LowRankSpec::default(),
+        preconditioner: PreconditionerSpec::default(),
         optimizer_in_backward: false,
         ema: Ema::Off,
         clip_grad_norm: None,

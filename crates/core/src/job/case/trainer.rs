@@ -5,7 +5,7 @@ use serde_json::{Map, Value};
 
 use super::images::CaseImages;
 use super::rl::OptimizerName;
-use super::{CaseLora, CasePrecision, checkpoint_policy, clip_spec, low_rank_of_case, plain_job};
+use super::{CaseLora, CasePrecision, checkpoint_policy, clip_spec, plain_job, told_of_case};
 use crate::host::HostKind;
 use crate::job::{
     ActivationOffload, Attention, BackwardPrefetch, ComputeDtype, Ddp, FlatInit, Framework, Fsdp1, JobError, JobSpec,
@@ -243,6 +243,7 @@ pub(super) fn job_of_case(case: TrainerCase) -> Result<JobSpec, JobError> {
         size: case.image_size.as_ref(),
         freezes: [case.freeze_vision_tower, case.freeze_multi_modal_projector],
     };
+    let optimizer = case.optimizer.map_or(OptimizerKind::AdamwFused, OptimizerName::kind).in_trainer();
     let (places_first, model) = images.see(&case.id, case.model)?;
     let task = match case.task {
         TaskName::MaskedLm => Task::MaskedLm,
@@ -277,10 +278,10 @@ pub(super) fn job_of_case(case: TrainerCase) -> Result<JobSpec, JobError> {
         attention: case.attn,
         gradient_checkpointing: checkpoint_policy(case.gradient_checkpointing),
         use_reentrant: case.use_reentrant,
-        optimizer: case.optimizer.map_or(OptimizerKind::AdamwFused, OptimizerName::kind).in_trainer(),
+        optimizer,
         decays: case.weight_decay > 0.0,
         optimizer_in_backward: case.optimizer.is_some_and(OptimizerName::steps_in_backward),
-        low_rank: low_rank_of_case(&case.optim_args, case.optim_target_modules)?,
+        low_rank: told_of_case(optimizer, &case.optim_args, case.optim_target_modules)?.0,
         clip_grad_norm: clip_spec(case.clip_grad_norm),
         lora: case.lora.map(Into::into),
         liger_kernels: case.use_liger_kernel,

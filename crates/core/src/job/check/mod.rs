@@ -18,6 +18,7 @@ mod low_rank;
 mod offload;
 mod pipeline;
 pub(super) mod ppo;
+mod preconditioner;
 pub(super) mod preference;
 mod quantization;
 mod reasons;
@@ -88,6 +89,7 @@ pub(crate) fn check_possible(job: &JobSpec) -> Result<(), JobError> {
     in_backward::fits_fused_backward(job)?;
     ema::check_ema(job)?;
     low_rank::fits_low_rank(job)?;
+    preconditioner::fits_preconditioner(job)?;
     vision::check_vision(job)?;
     kept_whole::check_kept_whole(job)?;
     tensor_plan::fits_tensor_plan(job)?;

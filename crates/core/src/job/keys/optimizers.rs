@@ -39,6 +39,8 @@ pub(super) const OPTIMIZERS: Kind = Kind::Choice(&[
     ("muon", "torch.optim.Muon for matrices, AdamW for the rest"),
     ("lomo", "LOMO (lomo-optim): steps in its own backward pass"),
     ("adalomo", "AdaLomo (lomo-optim): the same with factored variances"),
+    ("soap", "pytorch_optimizer's SOAP: Adam in the eigenvectors of Shampoo's preconditioners"),
+    ("shampoo", "pytorch_optimizer's Shampoo: a square preconditioner for each dimension, and its root"),
     ("galore_adamw", "GaLore's AdamW (galore-torch): moments in a low rank, by singular vectors"),
     ("galore_adamw_8bit", "GaLore's AdamW in 8 bits (galore-torch over bitsandbytes)"),
     ("galore_adafactor", "GaLore's Adafactor (galore-torch)"),

@@ -209,8 +209,10 @@ pub(super) const KEYS: [Key; 42] = [
     Key {
         name: names::OPTIM_ARGS,
         kind: Kind::Text,
-        default: Default::Rule("rank=128, update_proj_gap=200, transformers' for GaLore and APOLLO"),
-        doc: "arguments of an optimizer in a low rank, as transformers reads them: rank, update_proj_gap, scale, scale_type",
+        default: Default::Rule(
+            "rank=128, update_proj_gap=200, transformers' for GaLore and APOLLO; max_precondition_dim=10000, precondition_frequency=10 for SOAP",
+        ),
+        doc: "arguments of an optimizer in a low rank, as transformers reads them: rank, update_proj_gap, scale, scale_type; of SOAP: max_precondition_dim, precondition_frequency",
         example: "\"rank=64, update_proj_gap=100\"",
     },
     Key {

@@ -10,8 +10,8 @@ use crate::job::error::REHEARSE;
 use crate::job::keys::{self, Key};
 use crate::job::settings::{Origin, Provenance, Settings};
 use crate::job::{
-    JobError, JobSource, LoraSpec, LowRankSpec, ModelSpec, OptimizerKind, RunLength, RunSpec, TransformersError,
-    TransformersVersion, allocator,
+    JobError, JobSource, LoraSpec, LowRankSpec, ModelSpec, OptimizerKind, PreconditionerSpec, RunLength, RunSpec,
+    TransformersError, TransformersVersion, allocator,
 };
 use crate::model_type;
 
@@ -217,14 +217,14 @@ impl<'a> Chooser<'a> {
     /// third of them, beside all moments and the old projections.
     pub fn take_low_rank(&mut self) -> Result<LowRankSpec, JobError> {
         let mut spec = LowRankSpec::default();
-        let said = self.settings.get(keys::OPTIMIZER).map(|setting| setting.value.clone());
-        let is_low_rank = said
-            .and_then(|word| serde_json::from_value::<OptimizerKind>(word).ok())
-            .is_some_and(OptimizerKind::is_low_rank);
-        if !is_low_rank {
+        let kind = self.said_optimizer();
+        if !kind.is_some_and(OptimizerKind::is_low_rank) {
             self.refuse_momentum()?;
-            let unread = [keys::OPTIM_ARGS, keys::OPTIM_TARGET_MODULES].into_iter().filter(|key| self.is_said(key));
-            let notes: Vec<String> = unread.map(|key| format!("`{key}` is read by GaLore and APOLLO alone")).collect();
+            let of_soap = kind.is_some_and(OptimizerKind::preconditions);
+            let unread =
+                [(keys::OPTIM_ARGS, "GaLore, APOLLO and SOAP"), (keys::OPTIM_TARGET_MODULES, "GaLore and APOLLO")];
+            let unread = unread.into_iter().skip(usize::from(of_soap)).filter(|(key, _)| self.is_said(key));
+            let notes: Vec<String> = unread.map(|(key, who)| format!("`{key}` is read by {who} alone")).collect();
             self.notes.extend(notes);
             return Ok(spec);
         }
@@ -240,6 +240,29 @@ impl<'a> Chooser<'a> {
             self.trainer.push((keys::STEPS, "3".to_owned(), "projections are made anew in step 3".to_owned()));
         }
         Ok(spec)
+    }
+
+    /// What an optimizer that preconditions is told. A run goes on beyond the steps that are simulated: the eigenvectors are made anew in the
+    /// third of them, beside all that is kept.
+    pub fn take_preconditioner(&mut self) -> Result<PreconditionerSpec, JobError> {
+        let mut spec = PreconditionerSpec::default();
+        let Some(kind) = self.said_optimizer().filter(|kind| kind.preconditions()) else { return Ok(spec) };
+        if self.is_said(keys::OPTIM_ARGS) {
+            let arguments = self.take_value(keys::OPTIM_ARGS, Value::Null, "");
+            let read = spec.with_arguments(kind, arguments.as_str().unwrap_or_default());
+            spec = read.map_err(|error| self.about_key(keys::OPTIM_ARGS, error))?;
+        }
+        if self.said_size(keys::STEPS).is_none_or(|steps| steps > spec.frequency) {
+            spec.frequency = spec.frequency.min(2);
+            self.trainer.push((keys::STEPS, "3".to_owned(), "preconditioners are made anew in step 3".to_owned()));
+        }
+        Ok(spec)
+    }
+
+    /// The optimizer that is named, if one is.
+    fn said_optimizer(&self) -> Option<OptimizerKind> {
+        let word = self.settings.get(keys::OPTIMIZER)?.value.clone();
+        serde_json::from_value(word).ok()
     }
 
     /// Refuses `optim_args` that give SGD or RMSprop more state.

@@ -43,6 +43,7 @@ pub(super) fn resolve_job(choose: &mut Chooser<'_>, model: Model, source: &JobSo
         optimizer: resolve_optimizer(choose, framework)?,
         decays: choose.said_number(keys::WEIGHT_DECAY).is_some_and(|decay| decay > 0.0),
         low_rank: choose.take_low_rank()?,
+        preconditioner: choose.take_preconditioner()?,
         optimizer_in_backward: choose.switch_if_said(keys::OPTIMIZER_IN_BACKWARD),
         ema: choose.word_if_said(keys::EMA)?.unwrap_or_default(),
         clip_grad_norm: resolve_clip(choose),

@@ -54,8 +54,8 @@ pub(super) const MEGATRON: &str = "Megatron is not simulated: --parallel tensor 
                         script";
 pub(super) const LIGHTNING: &str =
     "Lightning's loop is not simulated: --framework loop is a plain one; `tonnage rehearse` runs your script";
-pub(super) const SHAMPOO: &str = "SOAP and Shampoo are not simulated: for a matrix of m by n they keep preconditioners of m by m and n by n and their \
-                    eigenvectors beside the moments; `tonnage rehearse` runs your script";
+pub(super) const SHAMPOO: &str = "Shampoo in blocks is not simulated: `shampoo` is pytorch_optimizer's with whole preconditioners, `soap` its SOAP; \
+                    `tonnage rehearse` runs your script";
 pub(super) const OTHER_DEVICES: &str =
     "it steps on devices that are no GPUs: adamw_torch_fused is what the Trainer has on a GPU";
 pub(super) const ADAMW_HF: &str =

@@ -65,14 +65,40 @@ pub(super) fn sort_pairs_of(n: u64, bits: u32, device: Device) -> u64 {
 }
 
 fn sort_passes(n: u64, passes: u64, index: DType, device: Device) -> u64 {
-    let tile = sort_tile(index, device);
+    // A single pass reads its input and writes its output.
+    let between = if passes > 1 { index.size() * n } else { 0 };
+    sort_between(n, passes, sort_tile(index, device), [between, between])
+}
+
+/// A sort by passes, with the keys and the values between them.
+fn sort_between(n: u64, passes: u64, tile: u64, [keys, values]: [u64; 2]) -> u64 {
     let portion = PORTION / tile * tile;
     let portions = n.div_ceil(portion);
     let histograms = portions * passes * HISTOGRAM;
     let states = n.min(portion).div_ceil(tile) * SORT_TILE_STATE;
-    // A single pass reads its input and writes its output.
-    let between = if passes > 1 { index.size() * n } else { 0 };
-    storage(&[histograms, states, between, between, portions * passes * 4])
+    storage(&[histograms, states, keys, values, portions * passes * 4])
+}
+
+/// `radix_sort_pairs` of `n` numbers of int64, fp32 or 16 bits and their places, which are int64.
+pub(super) fn sort_with_places(n: u64, numbers: DType, device: Device) -> u64 {
+    let (keys, places) = (n * numbers.size(), n * DType::Int64.size());
+    let is_new = device.compute_capability.0 >= 9;
+    let tile = match numbers.size() {
+        8 => return sort_pairs(n, DType::Int64, device),
+        4 if is_new => 5376,
+        4 if device.compute_capability.0 == 8 => 3072,
+        4 => 2816,
+        _ if is_new => 5632,
+        // Keys of 16 bits are counted by every resident block before they are moved.
+        _ => return storage(&[counts_of_blocks(device), keys, places]),
+    };
+    sort_between(n, numbers.size(), tile, [keys, places])
+}
+
+/// What the blocks of a sort that are resident five times over count: 256 numbers of 4 bytes each, and of the one that scans them 44.
+fn counts_of_blocks(device: Device) -> u64 {
+    let resident = device.multiprocessors * (device.threads_per_multiprocessor() / 256);
+    (5 * resident + 44) * 256 * 4
 }
 
 /// Elements that one block adds up, without storage.
