@@ -3,6 +3,7 @@
 
 mod adapters;
 mod checkpoint;
+mod given;
 mod head;
 mod kbit;
 mod over_ranks;
@@ -10,7 +11,6 @@ mod sharding;
 mod stage;
 
 use std::cell::{Cell, RefCell};
-use std::collections::VecDeque;
 use std::ops::Deref;
 use std::rc::Rc;
 
@@ -26,6 +26,8 @@ use super::mode::Mode;
 use super::module::{Module, ModuleHooks, Part};
 use super::quantization::Quantization;
 
+use given::ReplicaTensors;
+pub(crate) use given::SharedParameters;
 use head::HeadPlace;
 use kbit::Load;
 pub(crate) use over_ranks::Parts;
@@ -152,30 +154,6 @@ impl Deref for Builder {
     }
 }
 
-/// Parameters and buffers in the order they are asked for.
-struct ReplicaTensors {
-    parameters: RefCell<VecDeque<Tensor>>,
-    buffers: RefCell<VecDeque<Tensor>>,
-}
-
-/// Parameters that modules of one form have in common: the first that is built makes them.
-#[derive(Clone, Default)]
-pub(crate) struct SharedParameters(Rc<(RefCell<Vec<Tensor>>, Cell<usize>)>);
-
-impl SharedParameters {
-    /// The next one, which `make` makes in the first module.
-    fn next_or_make(&self, make: impl FnOnce() -> Tensor) -> Tensor {
-        let (made, next) = &*self.0;
-        let at = next.replace(next.get() + 1);
-        let known = made.borrow().get(at).cloned();
-        known.unwrap_or_else(|| {
-            let parameter = make();
-            made.borrow_mut().push(parameter.clone());
-            parameter
-        })
-    }
-}
-
 impl Builder {
     pub(crate) fn new(context: &Rc<Context>, dtype: DType, lora: Option<LoraSpec>, mode: Mode) -> Self {
         let settings = BuildSettings {
@@ -261,7 +239,6 @@ impl Builder {
 
     /// The builder of a child module.
     pub(crate) fn at(&self, name: &str) -> Self {
-        // A third of the time of `format!`, in which most of a model's building went.
         let path = if self.path.is_empty() { name.to_owned() } else { [&self.path, ".", name].concat() };
         Self { path, registered: Cell::new(None), settings: Rc::clone(&self.settings) }
     }
