@@ -21,13 +21,12 @@ use of_model::{
     encoders_caveat, garbage_collection, generic_caveat, images_caveat, judge_caveat, liger_caveat, linear_attention,
     loop_of_shards, loss_scaling, math_attention, plain_loop, prefers_cudnn, towers_caveat,
 };
-use of_optimizer::{adafactor_of_bf16, beyond_svd, eigenvectors};
+use of_optimizer::{adafactor_of_bf16, decompositions};
 use of_ranks::{kept_outputs, ring_ranks, split_caveat};
 pub(super) use of_setup::paged_states;
 use of_setup::{
     compiled_step, dora_segments, engine_caveat, experts_caveats, flash_attn_package, left_open, nccl_caveat,
-    other_kernels, quantized_judge, repeats_caveat, replayed_tokens, silicon_caveat, singular_values,
-    transformers_caveat,
+    other_kernels, quantized_judge, repeats_caveat, replayed_tokens, silicon_caveat, transformers_caveat,
 };
 use of_streams::late_frees;
 use quantized::{quantized_base, sizes_by_name};
@@ -135,9 +134,6 @@ pub(super) fn all_caveats(
         other_kernels(job, reserved),
         dora_segments(job, reserved),
         compiled_step(job),
-        singular_values(trace),
-        eigenvectors(trace),
-        beyond_svd(job, trace),
         quantized_judge(job, trace),
         engine_caveat(job),
         replayed_tokens(trace, reserved),
@@ -149,6 +145,7 @@ pub(super) fn all_caveats(
         .flatten()
         .chain(experts_caveats(job, trace, reserved).into_iter().flatten())
         .chain(activations_counted(job, reserved).into_iter().flatten())
+        .chain(decompositions(job, trace).into_iter().flatten())
         .chain(left_open(job, trace, reserved).chain(adafactor_of_bf16(job, reserved)));
     of_model.chain(of_task(job)).chain(of_setup).collect()
 }

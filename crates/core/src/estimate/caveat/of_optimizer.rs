@@ -3,7 +3,7 @@
 use super::Caveat;
 use crate::dtype::DType;
 use crate::job::{JobSpec, OptimizerKind};
-use crate::op::{EIGH, largest_of_svd};
+use crate::op::{EIGH, SVD, largest_of_svd};
 use crate::trace::Trace;
 
 /// transformers' own Adafactor on bf16 weights: measured up to 0.1 % above what is simulated (docs/accuracy.md), of which the
@@ -17,9 +17,24 @@ pub(super) fn adafactor_of_bf16(job: &JobSpec, reserved: u64) -> Option<Caveat> 
     })
 }
 
+/// What matrices' decompositions may need beyond what is simulated.
+pub(super) fn decompositions(job: &JobSpec, trace: &Trace) -> [Option<Caveat>; 3] {
+    [singular_values(trace), eigenvectors(trace), beyond_svd(job, trace)]
+}
+
+/// What a step of GaLore's or Shampoo's may need beyond what is simulated: its workspace is what cuSOLVER answers without a GPU, and another method follows
+/// where the first does not come to its end, with a copy of the vectors more (BatchLinearAlgebraLib.cpp, torch 2.11).
+fn singular_values(trace: &Trace) -> Option<Caveat> {
+    let of_svd = trace.allocations.iter().filter(|allocation| trace.origin(allocation).op == SVD);
+    let largest = of_svd.map(|allocation| allocation.bytes).max()?;
+    let text = "GaLore's or Shampoo's singular values take a workspace of cuSOLVER, which is as the library answers without a GPU; where its method does \
+                not come to its end PyTorch takes one that needs more: the range allows as much again";
+    Some(Caveat::adding("singular_values", text, largest))
+}
+
 /// What SOAP's steps may need beyond what is simulated: cuSOLVER says its workspaces of eigenvectors and orthogonal factors where there is a
 /// GPU alone, and the simulation has LAPACK's of the same decompositions.
-pub(super) fn eigenvectors(trace: &Trace) -> Option<Caveat> {
+fn eigenvectors(trace: &Trace) -> Option<Caveat> {
     let of_eigh = trace.allocations.iter().filter(|allocation| trace.origin(allocation).op == EIGH);
     let largest = of_eigh.map(|allocation| allocation.bytes).max()?;
     let text = "cuSOLVER's workspaces of SOAP's eigenvectors and orthogonal factors were not measured on a GPU: LAPACK's stand in their place, \
@@ -28,7 +43,7 @@ pub(super) fn eigenvectors(trace: &Trace) -> Option<Caveat> {
 }
 
 /// A side of a matrix of which Shampoo's step has no singular values: no GPU takes it.
-pub(super) fn beyond_svd(job: &JobSpec, trace: &Trace) -> Option<Caveat> {
+fn beyond_svd(job: &JobSpec, trace: &Trace) -> Option<Caveat> {
     if job.optimizer != OptimizerKind::Shampoo || !job.task.trains() {
         return None;
     }

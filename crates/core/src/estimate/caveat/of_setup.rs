@@ -6,7 +6,6 @@ use crate::estimate::engine::loaded_bytes;
 use crate::job::{
     Allowance, Attention, CheckpointPolicy, Framework, JobSpec, JudgeWeights, Rollout, Strategy, TransformersVersion,
 };
-use crate::op::SVD;
 use crate::step::{Repetition, WANDERING_ALLOWANCE};
 use crate::trace::{Category, Stride, Trace};
 use crate::units::{Bytes, MIB};
@@ -206,16 +205,6 @@ pub(super) fn compiled_step(job: &JobSpec) -> Option<Caveat> {
                     beside a buffer of the GPU's L2 cache: the range allows 192 MiB";
         Caveat::adding("compiled_step", text, COMPILING_ALLOWANCE)
     })
-}
-
-/// What a step of GaLore's or Shampoo's may need beyond what is simulated: its workspace is what cuSOLVER answers without a GPU, and another method follows
-/// where the first does not come to its end, with a copy of the vectors more (BatchLinearAlgebraLib.cpp, torch 2.11).
-pub(super) fn singular_values(trace: &Trace) -> Option<Caveat> {
-    let of_svd = trace.allocations.iter().filter(|allocation| trace.origin(allocation).op == SVD);
-    let largest = of_svd.map(|allocation| allocation.bytes).max()?;
-    let text = "GaLore's or Shampoo's singular values take a workspace of cuSOLVER, which is as the library answers without a GPU; where its method does \
-                not come to its end PyTorch takes one that needs more: the range allows as much again";
-    Some(Caveat::adding("singular_values", text, largest))
 }
 
 /// States of a paged optimizer, which no allocator of PyTorch's has.

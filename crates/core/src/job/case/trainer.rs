@@ -258,9 +258,8 @@ pub(super) fn job_of_case(case: TrainerCase) -> Result<JobSpec, JobError> {
     };
     let brings_loss = case.use_liger_kernel && case.framework == Framework::Trainer && model.facts().liger.fuses_loss();
     let loss = if brings_loss { LossKernel::Liger } else { case.loss };
-    let is_peft = case.lora.is_some();
     // SFTTrainer always looks for them where rows have images.
-    let looks = is_peft || (model.beside.vision.is_some() && case.framework == Framework::Trl);
+    let looks = case.lora.is_some() || (model.beside.vision.is_some() && case.framework == Framework::Trl);
     let ranks = ranks_of_trainer(case.world, looks, case.gradient_checkpointing);
     let precision = case.precision.precision();
     let parallel = match &case.fsdp1 {

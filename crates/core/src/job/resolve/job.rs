@@ -20,7 +20,7 @@ pub(super) fn resolve_job(choose: &mut Chooser<'_>, model: Model, source: &JobSo
         choose.word_or(keys::TASK, default_task(&model.spec), &format!("what a {model_type} model is trained on"))?;
     let framework = resolve_framework(choose, name, model.spec.is_in_transformers())?;
     trainer::set_defaults(choose, name, framework, &model)?;
-    let mut model = model.spec;
+    let model = model.spec;
     let micro_batch_size = ranks::resolve_rows(choose, name)?;
     let lengths = Lengths::take_lengths(choose, name, &model);
     let accumulation = ranks::resolve_accumulation(choose, micro_batch_size)?;
@@ -53,10 +53,7 @@ pub(super) fn resolve_job(choose: &mut Chooser<'_>, model: Model, source: &JobSo
         padded: data::padded(choose, name)?,
         padding_free: data::padding_free(choose, name, framework)?,
         row_growth: data::row_growth(choose, &model.model_type, lengths.seq_len)?,
-        model: {
-            choose.model_overrides(&mut model);
-            model
-        },
+        model: overridden(choose, model),
         use_cache: resolve_cache(choose, transformers, facts),
         logits: resolve_logits(choose, fuses)?,
         steps: u32::try_from(choose.take_size(keys::STEPS)).unwrap_or(u32::MAX),
@@ -74,6 +71,12 @@ pub(super) fn resolve_job(choose: &mut Chooser<'_>, model: Model, source: &JobSo
         allocator: AllocatorConfig::default(),
     };
     resolve_rest(choose, &mut job, name, micro_batch_size).map(|()| job)
+}
+
+/// The model with what was said of its config.
+fn overridden(choose: &mut Chooser<'_>, mut model: ModelSpec) -> ModelSpec {
+    choose.model_overrides(&mut model);
+    model
 }
 
 /// Whether the task takes optimizer steps.
