@@ -243,7 +243,7 @@ impl<'a> Chooser<'a> {
     }
 
     /// What an optimizer that preconditions is told. A run goes on beyond the steps that are simulated: the eigenvectors are made anew in the
-    /// third of them, beside all that is kept.
+    /// third of them, beside all that is kept, and the steps after it may reserve more.
     pub fn take_preconditioner(&mut self) -> Result<PreconditionerSpec, JobError> {
         let mut spec = PreconditionerSpec::default();
         let Some(kind) = self.said_optimizer().filter(|kind| kind.preconditions()) else { return Ok(spec) };
@@ -254,7 +254,11 @@ impl<'a> Chooser<'a> {
         }
         if self.said_size(keys::STEPS).is_none_or(|steps| steps > spec.frequency) {
             spec.frequency = spec.frequency.min(2);
-            self.trainer.push((keys::STEPS, "3".to_owned(), "preconditioners are made anew in step 3".to_owned()));
+            self.trainer.push((
+                keys::STEPS,
+                "5".to_owned(),
+                "preconditioners are made anew in step 3, and steps after it may reserve more".to_owned(),
+            ));
         }
         Ok(spec)
     }
